@@ -1,0 +1,34 @@
+"""Large values in this process."""
+
+from __future__ import annotations
+
+from noetl_stream.adapters.memory.line import Line
+from noetl_stream.errors import BlobMissing
+
+
+class MemoryBlobs:
+    """:class:`~noetl_stream.ports.blobs.Blobs` in memory."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._values: dict[str, bytes] = {}
+
+    async def put(self, key: str, data: bytes) -> None:
+        """See :meth:`noetl_stream.ports.blobs.Blobs.put`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        self._line.check()
+        self._values.setdefault(key, bytes(data))
+
+    async def get(self, key: str) -> bytes:
+        self._line.check()
+        try:
+            return self._values[key]
+        except KeyError:
+            raise BlobMissing(f"the object store has nothing under {key}") from None
+
+    def lose(self, key: str) -> None:
+        """Forgets a value, as a damaged disk would."""
+        self._values.pop(key, None)

@@ -1,0 +1,54 @@
+"""A message broker in this process: log, queue, bus and blobs that share one state, for fast and repeatable role tests.
+
+It keeps the promises of the ports. The weaknesses PROTOCOL speaks of come at command: :meth:`MemoryBroker.stop` and
+:meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log`` and
+``command_queue``. Nothing survives the process.
+"""
+
+from __future__ import annotations
+
+from noetl_stream.adapters.memory.blobs import MemoryBlobs
+from noetl_stream.adapters.memory.bus import MemoryBus
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
+from noetl_stream.adapters.memory.event_log import MemoryEventLog
+from noetl_stream.adapters.memory.line import Line
+from noetl_stream.ports.clock import Clock
+
+
+class MemoryBroker:
+    """One broker. Its adapters may be handed to any number of roles in one event loop."""
+
+    def __init__(self, clock: Clock | None = None, *, ack_wait_s: float = ACK_WAIT_S) -> None:
+        """
+        Args:
+            clock: Default: a :class:`ManualClock` of its own.
+            ack_wait_s: The lease of a delivery.
+        """
+        self.clock: Clock = clock if clock is not None else ManualClock()
+        self._line = Line(self.clock)
+        self.bus = MemoryBus(self._line)
+        self.event_log = MemoryEventLog(self._line, self.bus)
+        self.command_queue = MemoryCommandQueue(self._line, self.bus, ack_wait_s)
+        self.blobs = MemoryBlobs(self._line)
+        if isinstance(self.clock, ManualClock):
+            self.clock.on_advance(self._time_passed)
+
+    def stop(self) -> None:
+        """Like a broker that was killed: readers break, sends and acks are lost, what must be stored is held."""
+        self._line.stop()
+
+    def start(self) -> None:
+        """It is there again, with all that was stored; sources have a new connection."""
+        self._line.start()
+
+    def restart(self) -> None:
+        """Stops and starts, and no longer remembers message ids."""
+        self.stop()
+        self.event_log.forget_message_ids()
+        self.command_queue.forget_message_ids()
+        self.start()
+
+    def _time_passed(self) -> None:
+        self.command_queue.dispatch()
+        self.event_log.heartbeat()

@@ -1,0 +1,117 @@
+"""Messages that need no memory, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from itertools import count
+
+from noetl_stream.adapters.memory.line import Line
+from noetl_stream.ports.bus import Handler
+
+log = logging.getLogger(__name__)
+
+
+class MemorySubscription:
+    """Calls its handler for one message after the other."""
+
+    def __init__(self, bus: MemoryBus, subject: str, handler: Handler, group: str) -> None:
+        self.subject = subject
+        self.group = group
+        self._bus = bus
+        self._handler = handler
+        self._waiting: asyncio.Queue[tuple[str, bytes, str]] = asyncio.Queue()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def put(self, subject: str, body: bytes, reply: str) -> None:
+        self._waiting.put_nowait((subject, body, reply))
+
+    async def close(self) -> None:
+        self._bus.remove(self)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            subject, body, reply = await self._waiting.get()
+            try:
+                await self._handler(subject, body, reply)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("handling a message of %s failed", subject)
+
+
+class MemoryBus:
+    """:class:`~noetl_stream.ports.bus.Bus` in memory. Subjects have ``*`` for one token and ``>`` for the rest."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._subscriptions: list[MemorySubscription] = []
+        self._asked: dict[str, asyncio.Future[bytes]] = {}
+        self._numbers = count(1)
+        self._turns = count()
+
+    def send(self, subject: str, body: bytes) -> None:
+        self.deliver(subject, body, "")
+
+    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
+        reply = f"_INBOX.{next(self._numbers)}"
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asked[reply] = answer
+        too_late = asyncio.ensure_future(self._line.clock.sleep(timeout_s))
+        try:
+            if not self.deliver(subject, body, reply):
+                return None
+            waits: list[Awaitable[object]] = [answer, too_late]
+            await asyncio.wait([asyncio.ensure_future(one) for one in waits], return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            del self._asked[reply]
+            too_late.cancel()
+
+    async def listen(self, subject: str, handler: Handler, group: str = "") -> MemorySubscription:
+        """See :meth:`noetl_stream.ports.bus.Bus.listen`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        self._line.check()
+        subscription = MemorySubscription(self, subject, handler, group)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def remove(self, subscription: MemorySubscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def deliver(self, subject: str, body: bytes, reply: str) -> bool:
+        """Hands a message to whoever listens; one of each group. Returns whether there was anybody."""
+        if not self._line.is_up:
+            return False
+        answer = self._asked.get(subject)
+        if answer is not None:
+            if not answer.done():
+                answer.set_result(body)
+            return True
+        matching = [one for one in self._subscriptions if _matches(one.subject, subject)]
+        groups: dict[str, list[MemorySubscription]] = {}
+        for one in matching:
+            if one.group:
+                groups.setdefault(one.group, []).append(one)
+            else:
+                one.put(subject, body, reply)
+        for members in groups.values():
+            members[next(self._turns) % len(members)].put(subject, body, reply)
+        return bool(matching)
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    expected, given = pattern.split("."), subject.split(".")
+    for at, token in enumerate(expected):
+        if token == ">":
+            return len(given) > at
+        if at >= len(given) or token not in ("*", given[at]):
+            return False
+    return len(expected) == len(given)

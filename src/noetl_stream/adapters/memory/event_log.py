@@ -1,0 +1,197 @@
+"""The event log in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Collection, Sequence
+from typing import NamedTuple
+
+from noetl_stream.adapters.memory.bus import MemoryBus
+from noetl_stream.adapters.memory.line import Line, MessageIds
+from noetl_stream.adapters.subjects import decided_subject, reported_subject
+from noetl_stream.errors import ReaderBroken
+from noetl_stream.model.ids import partition_of
+from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+
+
+class StoredMessage(NamedTuple):
+    """A message of the log, reported or decided."""
+
+    message: ReportedMessage
+    is_reported: bool
+    message_id: str
+
+
+class MemoryEventReader:
+    """:class:`~noetl_stream.ports.event_log.EventReader` in memory."""
+
+    def __init__(self, log: MemoryEventLog, line: Line, partitions: frozenset[int], after: int) -> None:
+        self.high_water = after
+        self.contact_s = line.clock.monotonic_s()
+        self._log = log
+        self._line = line
+        self._partitions = partitions
+        self._broken: str | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def next_batch(self, limit: int) -> list[ReportedMessage]:
+        while True:
+            if self._broken is not None:
+                raise ReaderBroken(self._broken)
+            self.contact_s = self._line.clock.monotonic_s()
+            batch = self._read(limit)
+            if batch:
+                return batch
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    async def close(self) -> None:
+        self.break_off("it was closed")
+        self._log.forget_reader(self)
+
+    def look(self) -> None:
+        """The log has grown, or the line has given a sign of life."""
+        if self._broken is not None:
+            return
+        self.contact_s = self._line.clock.monotonic_s()
+        if self._found_at(self.high_water) is None:
+            self.high_water = max(self.high_water, self._log.end)
+        else:
+            self._wake()
+
+    def break_off(self, reason: str) -> None:
+        """Nothing more comes of this reader."""
+        if self._broken is None:
+            self._broken = reason
+            self._wake()
+
+    def _read(self, limit: int) -> list[ReportedMessage]:
+        batch: list[ReportedMessage] = []
+        while len(batch) < limit and (found := self._found_at(self.high_water)) is not None:
+            batch.append(found)
+            self.high_water = found.sequence
+        if len(batch) < limit:
+            self.high_water = max(self.high_water, self._log.end)
+        return batch
+
+    def _found_at(self, after: int) -> ReportedMessage | None:
+        for stored in self._log.messages_after(after):
+            if stored.is_reported and stored.message.partition in self._partitions:
+                return stored.message
+        return None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class MemoryEventLog:
+    """:class:`~noetl_stream.ports.event_log.EventLog` in memory; one object serves all roles of a test."""
+
+    def __init__(self, line: Line, bus: MemoryBus) -> None:
+        self._line = line
+        self._bus = bus
+        self._stored: list[StoredMessage] = []
+        self._message_ids = MessageIds(line.clock)
+        self._readers: list[MemoryEventReader] = []
+        line.on_lost(lambda: self.break_readers("the broker was stopped"))
+
+    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
+        subject = reported_subject(execution_id)
+        self._line.check()
+        return self._store(subject, partition_of(execution_id), execution_id, message_id, body, is_reported=True)
+
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        def store() -> None:
+            for partition, execution_id, message_id, body in messages:
+                subject = decided_subject(partition, execution_id)
+                self._store(subject, partition, execution_id, message_id, body, is_reported=False)
+
+        return self._line.hold(store)
+
+    async def open_reader(self, partitions: Collection[int], after: int) -> MemoryEventReader:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        self._line.check()
+        reader = MemoryEventReader(self, self._line, frozenset(partitions), after)
+        self._readers.append(reader)
+        reader.look()
+        return reader
+
+    async def last_sequence(self) -> int:
+        self._line.check()
+        return self.end
+
+    async def first_sequence(self) -> int:
+        self._line.check()
+        return 1 if self._stored else 0
+
+    async def stored_at(self, sequence: int) -> int | None:
+        self._line.check()
+        return self._stored[sequence - 1].message.at_ms if 1 <= sequence <= self.end else None
+
+    async def verify(self) -> None:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.verify`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        self._line.check()
+
+    @property
+    def end(self) -> int:
+        """The last sequence."""
+        return len(self._stored)
+
+    @property
+    def stored(self) -> Sequence[StoredMessage]:
+        """All messages in order, for a test to look at."""
+        return self._stored
+
+    def messages_after(self, sequence: int) -> Sequence[StoredMessage]:
+        return self._stored[sequence:]
+
+    def break_readers(self, reason: str = "the test broke it") -> None:
+        """Breaks all open readers, as a reconnect does."""
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            reader.break_off(reason)
+
+    def heartbeat(self) -> None:
+        """Lets all open readers hear from the broker now."""
+        for reader in self._readers:
+            reader.look()
+
+    def lose_tail(self, count: int) -> None:
+        """Loses the last messages, as a power failure may (PROTOCOL §5)."""
+        del self._stored[len(self._stored) - count :]
+        self.forget_message_ids()
+
+    def forget_message_ids(self) -> None:
+        """Stores an id again that was stored before, as JetStream may after a restart."""
+        self._message_ids.clear()
+
+    def forget_reader(self, reader: MemoryEventReader) -> None:
+        if reader in self._readers:
+            self._readers.remove(reader)
+
+    def _store(
+        self, subject: str, partition: int, execution_id: str, message_id: str, body: bytes, *, is_reported: bool
+    ) -> int:
+        known = self._message_ids.find(message_id)
+        self._bus.deliver(subject, body, "")
+        if known is not None:
+            return known
+        sequence = self.end + 1
+        message = ReportedMessage(sequence, self._line.stamp_ms(), partition, execution_id, bytes(body))
+        self._stored.append(StoredMessage(message, is_reported, message_id))
+        self._message_ids.add(message_id, sequence)
+        for reader in list(self._readers):
+            reader.look()
+        return sequence

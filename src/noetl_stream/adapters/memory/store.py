@@ -1,0 +1,268 @@
+"""The fold's store in this process: the same semantics as on Postgres, for tests that want no database.
+
+Several servers of one test share one object. Nothing survives the process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.store import (
+    EventRow,
+    ExecutionRow,
+    ListedExecution,
+    PartitionAdvance,
+    PartitionLease,
+    PartitionView,
+    PlaybookRow,
+    RequestRow,
+    StoredEvent,
+    Tick,
+)
+
+_ITERATION_RESULTS = ("task.processed", "loop.iteration.done", "loop.iteration.failed")
+_NEVER_S = float("-inf")
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass
+class _Partition:
+    id: int
+    epoch: int = 0
+    owner: str | None = None
+    lease_until_s: float = _NEVER_S
+    given_back: bool = True
+    crashes: int = 0
+    tick: int = 0
+    published_tick: int = 0
+    last_seq: int = 0
+    last_ms: int = 0
+    generation: int = 0
+
+    def lease(self) -> PartitionLease:
+        return PartitionLease(
+            self.id,
+            self.epoch,
+            self.tick,
+            self.published_tick,
+            self.last_seq,
+            self.last_ms,
+            self.crashes,
+            self.generation,
+        )
+
+
+@dataclass
+class _Tables:
+    partitions: list[_Partition]
+    journals: dict[str, dict[int, EventRow]] = field(default_factory=dict)
+    executions: dict[str, ExecutionRow] = field(default_factory=dict)
+    requests: dict[tuple[str, str], RequestRow] = field(default_factory=dict)
+    playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """A :class:`~noetl_stream.ports.store.Store`. Leases run by ``clock.monotonic_s``."""
+
+    def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
+        self._clock = clock
+        self._tables = _Tables([_Partition(id) for id in range(partitions)])
+
+    async def verify(self) -> None:
+        """Memory is always ready."""
+
+    async def close(self) -> None:
+        """Keeps everything: another server of the same test may still use it."""
+
+    # --- ticks ----------------------------------------------------------------------------------------------------
+
+    async def commit(self, tick: Tick) -> None:
+        """See :meth:`noetl_stream.ports.store.Store.commit`.
+
+        Raises:
+            ValueError: a tick without a partition: nothing would fence it.
+            JournalConflict: a position or request exists already; nothing was written.
+            PayloadRefused: a column is not JSON, or an execution stands in the tick twice; nothing was written.
+        """
+        if not tick.partitions:
+            raise ValueError("a tick names at least one partition")
+        self._pass_fence(tick.owner, tick.partitions)
+        self._refuse_doubled(tick)
+        _refuse_broken_json(tick)
+        for advance in tick.partitions:
+            partition = self._tables.partitions[advance.id]
+            partition.tick += 1
+            partition.last_seq = advance.last_seq
+            partition.last_ms = advance.last_ms
+            partition.published_tick = advance.published_tick
+            partition.crashes = 0
+        for event in tick.events:
+            self._tables.journals.setdefault(event.execution_id, {})[event.position] = event
+        self._tables.executions.update((row.execution_id, row) for row in tick.executions)
+        self._tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
+        for playbook in tick.playbooks:
+            self._tables.playbooks.setdefault(playbook.digest, playbook)
+
+    def _pass_fence(self, owner: str, advances: Sequence[PartitionAdvance]) -> None:
+        ids = {advance.id for advance in advances}
+        held = all(
+            (row := self._row(advance.id)) is not None
+            and (row.epoch, row.tick, row.owner) == (advance.epoch, advance.tick, owner)
+            for advance in advances
+        )
+        if not held or len(ids) != len(advances):
+            raise Fenced("another server has a partition of this tick, or the tick was committed before")
+
+    def _refuse_doubled(self, tick: Tick) -> None:
+        positions = [(event.execution_id, event.position) for event in tick.events]
+        for execution_id, position in positions:
+            if position in self._tables.journals.get(execution_id, {}):
+                raise JournalConflict(f"event was about to be written twice: {execution_id}, {position}")
+        requests = [(row.execution_id, row.request_id) for row in tick.requests]
+        for request in requests:
+            if request in self._tables.requests:
+                raise JournalConflict(f"request was about to be written twice: {request}")
+        for doubled_position in _doubled(positions):
+            raise JournalConflict(f"a tick holds a position twice: {doubled_position}")
+        for doubled_request in _doubled(requests):
+            raise JournalConflict(f"a tick holds a request twice: {doubled_request}")
+        for execution_id in _doubled(row.execution_id for row in tick.executions):
+            raise PayloadRefused(f"a tick holds an execution twice: {execution_id}")
+
+    # --- leases ---------------------------------------------------------------------------------------------------
+
+    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+        """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
+        now_s = self._clock.monotonic_s()
+        free = [
+            row
+            for row in self._tables.partitions
+            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * lease_s
+        ]
+        taken = free[:limit]
+        for row in taken:
+            row.epoch += 1
+            row.owner = owner
+            row.lease_until_s = now_s + lease_s
+            row.crashes += 0 if row.given_back else 1
+            row.given_back = False
+        return [row.lease() for row in taken]
+
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
+        """See :meth:`noetl_stream.ports.store.Store.renew`."""
+        mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
+        for row in mine:
+            row.lease_until_s = self._clock.monotonic_s() + lease_s
+        return {row.id for row in mine}
+
+    async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
+        """See :meth:`noetl_stream.ports.store.Store.give_back`."""
+        for (id, epoch), published_tick in zip(epochs, published, strict=True):
+            row = self._row(id)
+            if row is not None and (row.owner, row.epoch) == (owner, epoch):
+                row.owner, row.given_back, row.lease_until_s = None, True, self._clock.monotonic_s()
+                row.published_tick = published_tick
+
+    async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
+        """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
+        return [
+            PartitionView(row.id, row.epoch, row.owner, row.last_seq, row.tick, row.published_tick, self._is_live(row))
+            for row in self._tables.partitions
+            if ids is None or row.id in ids
+        ]
+
+    async def owned(self, owner: str) -> list[PartitionLease]:
+        """See :meth:`noetl_stream.ports.store.Store.owned`."""
+        return [row.lease() for row in self._tables.partitions if row.owner == owner]
+
+    async def owner_count(self) -> int:
+        """See :meth:`noetl_stream.ports.store.Store.owner_count`."""
+        return len({row.owner for row in self._tables.partitions if self._is_live(row)})
+
+    def _is_live(self, row: _Partition) -> bool:
+        return row.owner is not None and row.lease_until_s > self._clock.monotonic_s()
+
+    def _row(self, id: int) -> _Partition | None:
+        return self._tables.partitions[id] if 0 <= id < len(self._tables.partitions) else None
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        """See :meth:`noetl_stream.ports.store.Store.journal`."""
+        rows = self._tables.journals.get(execution_id, {})
+        positions = sorted(position for position in rows if position > after)
+        return [_stored(rows[position]) for position in positions[:limit]]
+
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
+        """See :meth:`noetl_stream.ports.store.Store.journals`. Every id asked for is a key."""
+        return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}
+
+    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
+        """See :meth:`noetl_stream.ports.store.Store.iteration_results`."""
+        return [
+            event
+            for event in await self.journal(execution_id, -1)
+            if event.step_run_id == step_run_id and event.name in _ITERATION_RESULTS
+        ]
+
+    async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
+        """See :meth:`noetl_stream.ports.store.Store.live_executions`."""
+        rows = self._tables.executions.values()
+        return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        return self._tables.executions.get(execution_id)
+
+    async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
+        """See :meth:`noetl_stream.ports.store.Store.executions`. Unknown ids are left out."""
+        rows = self._tables.executions
+        return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
+
+    async def list_executions(
+        self, status: str | None, path: str | None, limit: int, before: str | None
+    ) -> list[ListedExecution]:
+        """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
+        chosen = [
+            row
+            for row in self._tables.executions.values()
+            if (status is None or row.status == status)
+            and (path is None or row.path == path)
+            and (before is None or row.execution_id < before)
+        ]
+        chosen.sort(key=lambda row: row.execution_id, reverse=True)
+        return [
+            ListedExecution(row.execution_id, row.status, row.path, row.version, row.started_ms, row.finished_ms)
+            for row in chosen[:limit]
+        ]
+
+    async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
+        return self._tables.requests.get((execution_id, request_id))
+
+    async def playbook(self, digest: str) -> PlaybookRow | None:
+        return self._tables.playbooks.get(digest)
+
+
+def _stored(row: EventRow) -> StoredEvent:
+    return StoredEvent(
+        row.position, row.name, row.source, row.at_ms, row.step_run_id, row.report_id, row.number, row.data
+    )
+
+
+def _doubled(keys: Iterable[_Key]) -> list[_Key]:
+    return [key for key, count in Counter(keys).items() if count > 1]
+
+
+def _refuse_broken_json(tick: Tick) -> None:
+    columns = [event.data for event in tick.events] + [row.answer for row in tick.requests]
+    for row in tick.executions:
+        columns += [column for column in (row.ctx, row.result, row.error) if column is not None]
+    for column in columns:
+        codec.decode_json(column)

@@ -1,0 +1,198 @@
+"""Large values in a JetStream object store, in the format other tools read (chunks, then a meta message).
+
+Written without nats-py's object store, whose ``get`` can wait for ever and whose ``put`` replaces: here every step is a
+request with an answer in time, and a key is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import msgspec
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox
+from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE
+from noetl_stream.adapters.nats.publishing import publish_once
+from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET, stream_missing, verify_stream
+from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
+from noetl_stream.ports.clock import Clock
+
+CHUNK_BYTES = 128 * 1024
+CHUNKS_AT_ONCE = 16
+TIMEOUT_S = 30.0
+
+_DIGEST = "SHA-256="
+_FIRST_ON_ITS_SUBJECT = {"Nats-Expected-Last-Subject-Sequence": "0"}
+
+
+class _Options(msgspec.Struct):
+    max_chunk_size: int = CHUNK_BYTES
+
+
+class _Meta(msgspec.Struct):
+    """An object's meta message, as the object store format has it."""
+
+    name: str
+    bucket: str
+    nuid: str
+    size: int
+    mtime: str = ""
+    chunks: int = 0
+    digest: str = ""
+    deleted: bool = False
+    options: _Options = msgspec.field(default_factory=_Options)
+
+
+class _Stored(msgspec.Struct):
+    seq: int
+    data: bytes = b""
+
+
+class _StoredAnswer(msgspec.Struct):
+    message: _Stored
+
+
+class NatsBlobs:
+    """:class:`~noetl_stream.ports.blobs.Blobs` over the bucket ``noetl-results``."""
+
+    def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, timeout_s: float) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._outbox = outbox
+        self._timeout_s = timeout_s
+
+    @classmethod
+    async def open(
+        cls,
+        connection: NatsConnection,
+        clock: Clock,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        acknowledge_within_s: float = RESEND_AFTER_S,
+    ) -> NatsBlobs:
+        """
+        Args:
+            timeout_s: How long a whole ``put`` or ``get`` may take.
+            acknowledge_within_s: How long one chunk may wait for its acknowledgement.
+        """
+        outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
+        return cls(connection, clock, outbox, timeout_s)
+
+    async def put(self, key: str, data: bytes) -> None:
+        """See :meth:`noetl_stream.ports.blobs.Blobs.put`. The value is there, whole, or not at all.
+
+        Raises:
+            Unreachable: not stored in time, or refused (the stream is full); put it again.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if await self._find(key) is None:
+                    await self._put_new(key, data)
+        except TimeoutError:
+            raise self._connection.unreachable(f"storing {key} took longer than {self._timeout_s:g} s") from None
+        except OutcomeUnknown as error:
+            raise self._connection.unreachable(f"storing {key}: {error.message}") from error
+
+    async def get(self, key: str) -> bytes:
+        """See :meth:`noetl_stream.ports.blobs.Blobs.get`."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._get(key)
+        except TimeoutError:
+            raise self._connection.unreachable(f"reading {key} took longer than {self._timeout_s:g} s") from None
+
+    async def verify(self) -> None:
+        """Raises :class:`~noetl_stream.errors.NotReady` unless the bucket exists."""
+        await verify_stream(self._connection, RESULTS)
+
+    async def close(self) -> None:
+        """Ends the publishing side; the connection stays."""
+        await self._outbox.close()
+
+    async def _put_new(self, key: str, data: bytes) -> None:
+        # A new name for the chunks at each attempt: what an attempt that broke off left behind never mixes with these.
+        name = self._clock.random_bytes(11).hex()
+        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        digest = _DIGEST + base64.urlsafe_b64encode(sha256(data).digest()).decode()
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat().replace("+00:00", "Z")
+        meta = _Meta(key, RESULTS_BUCKET, name, len(data), now, len(chunks), digest)
+        await self._put_chunks(_chunk_subject(name), chunks)
+        try:
+            await publish_once(self._outbox, _meta_subject(key), msgspec.json.encode(meta), _FIRST_ON_ITS_SUBJECT)
+        except OutcomeUnknown:
+            # The chunks stay: the meta message may still arrive, and it names them.
+            stored = await self._find(key)
+            if stored is None or stored.nuid != name:
+                raise
+        except ApiRefused as error:
+            await self._purge(_chunk_subject(name))
+            if error.err_code != WRONG_LAST_SEQUENCE:
+                raise
+
+    async def _put_chunks(self, subject: str, chunks: Sequence[bytes]) -> None:
+        try:
+            for at in range(0, len(chunks), CHUNKS_AT_ONCE):
+                window = chunks[at : at + CHUNKS_AT_ONCE]
+                await asyncio.gather(*(publish_once(self._outbox, subject, chunk, {}) for chunk in window))
+        except (OutcomeUnknown, ApiRefused):
+            await self._purge(subject)
+            raise
+
+    async def _get(self, key: str) -> bytes:
+        meta = await self._find(key)
+        if meta is None:
+            raise BlobMissing(f"the object store has nothing under {key}")
+        subject = _chunk_subject(meta.nuid)
+        parts = []
+        sequence = 0
+        for number in range(meta.chunks):
+            stored = await self._message({"seq": sequence + 1, "next_by_subj": subject})
+            if stored is None:
+                raise BlobMissing(f"the object {key} is damaged: {number} of its {meta.chunks} chunks are there")
+            parts.append(stored.data)
+            sequence = stored.seq
+        data = b"".join(parts)
+        digest = base64.urlsafe_b64decode(meta.digest.removeprefix(_DIGEST))
+        if sha256(data).digest() != digest:
+            raise BlobMissing(f"the object {key} is damaged: its checksum differs")
+        return data
+
+    async def _find(self, key: str) -> _Meta | None:
+        stored = await self._message({"last_by_subj": _meta_subject(key)})
+        if stored is None:
+            return None
+        try:
+            meta = msgspec.json.decode(stored.data, type=_Meta)
+        except msgspec.DecodeError as error:
+            raise BlobMissing(f"the object {key} is damaged: {error}") from None
+        return None if meta.deleted else meta
+
+    async def _message(self, request: dict[str, str | int]) -> _Stored | None:
+        """One stored message, from the stream's leader: what was just put is seen."""
+        try:
+            answer = await self._connection.api(f"STREAM.MSG.GET.{RESULTS}", request, timeout_s=self._timeout_s)
+        except ApiRefused as error:
+            if error.err_code == MESSAGE_NOT_FOUND:
+                return None
+            raise stream_missing(RESULTS) if error.err_code == STREAM_NOT_FOUND else error from None
+        return msgspec.json.decode(answer, type=_StoredAnswer).message
+
+    async def _purge(self, subject: str) -> None:
+        try:
+            await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
+        except Unreachable:
+            # Only room is lost: nothing refers to these chunks.
+            return
+
+
+def _meta_subject(key: str) -> str:
+    return f"$O.{RESULTS_BUCKET}.M.{base64.urlsafe_b64encode(key.encode()).decode()}"
+
+
+def _chunk_subject(name: str) -> str:
+    return f"$O.{RESULTS_BUCKET}.C.{name}"

@@ -1,0 +1,60 @@
+"""Core NATS: messages that need no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as ClientSubscription
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.wire import UNLIMITED, Hearing
+from noetl_stream.ports.bus import Handler
+
+log = logging.getLogger(__name__)
+
+
+class NatsBus:
+    """:class:`~noetl_stream.ports.bus.Bus` over core NATS."""
+
+    def __init__(self, connection: NatsConnection) -> None:
+        self._connection = connection
+
+    def send(self, subject: str, body: bytes) -> None:
+        self._connection.wire.send(subject, body)
+
+    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
+        try:
+            answer = await self._connection.client.request(subject, body, timeout=timeout_s)
+        except (NoRespondersError, TimeoutError):
+            return None
+        except (NatsError, OSError) as error:
+            raise self._connection.unreachable(error) from error
+        return answer.data
+
+    async def listen(self, subject: str, handler: Handler, group: str = "") -> Hearing:
+        """See :meth:`noetl_stream.ports.bus.Bus.listen`. An error of ``handler`` is logged; the next follows.
+
+        Raises:
+            Unreachable: the server did not confirm in time.
+        """
+
+        async def handle(message: Msg) -> None:
+            try:
+                await handler(message.subject, message.data, message.reply)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("handling a message of %s failed", message.subject)
+
+        try:
+            subscription: ClientSubscription = await self._connection.client.subscribe(
+                subject, queue=group, cb=handle, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
+            )
+        except (NatsError, OSError) as error:
+            raise self._connection.unreachable(error) from error
+        await self._connection.flush()
+        return Hearing(subscription)

@@ -1,0 +1,162 @@
+"""COMMANDS in JetStream: issuing, listing and withdrawing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+import msgspec
+
+from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, NatsCommandSource
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox, Sent
+from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
+from noetl_stream.adapters.nats.publishing import HeldBatch
+from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
+from noetl_stream.adapters.subjects import command_subject
+from noetl_stream.errors import NoetlError
+from noetl_stream.ports.command_queue import QueuedCommand
+
+PURGES_AT_ONCE = 64
+LOOKUP_AGAIN_AFTER_S = 0.5
+
+_ALREADY_THERE = "maximum messages per subject exceeded"
+
+
+class _Subjects(msgspec.Struct):
+    subjects: dict[str, int] | None = None
+
+
+class _Listing(msgspec.Struct):
+    state: _Subjects
+    total: int = 0
+
+
+class NatsCommandQueue:
+    """:class:`~noetl_stream.ports.command_queue.CommandQueue` over the stream COMMANDS."""
+
+    def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float) -> None:
+        self._connection = connection
+        self._outbox = outbox
+        self._ack_wait_s = ack_wait_s
+
+    @classmethod
+    async def open(
+        cls,
+        connection: NatsConnection,
+        *,
+        acknowledge_within_s: float = RESEND_AFTER_S,
+        ack_wait_s: float = ACK_WAIT_S,
+    ) -> NatsCommandQueue:
+        """
+        Args:
+            acknowledge_within_s: After this long without an answer a command is sent again.
+            ack_wait_s: The lease of a delivery.
+        """
+        return cls(connection, await Outbox.open(connection, resend_after_s=acknowledge_within_s), ack_wait_s)
+
+    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.issue`. A copy that stands in the queue already, of
+        whatever issue, counts as acknowledged.
+        """
+        batch = _Issue(self._outbox, self._connection)
+        for pool, execution_id, command_id, issue, body in commands:
+            batch.issues[f"{command_id}.{issue}"] = issue
+            batch.put(command_subject(pool, execution_id, command_id), body, f"{command_id}.{issue}")
+        return batch.seal()
+
+    async def open_source(self, pool: str) -> NatsCommandSource:
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.open_source`; makes the pool's durable consumer.
+
+        Raises:
+            NotReady: the stream does not exist.
+            Unreachable: no answer in time.
+        """
+        return await NatsCommandSource.open(self._connection, pool, self._ack_wait_s)
+
+    async def present(self) -> set[str]:
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.present`.
+
+        Above 100,000 commands the server answers in pages, between which the queue may move; a command missed that way
+        is issued again, and its claim drops it.
+        """
+        found: set[str] = set()
+        offset = 0
+        while True:
+            request = {"subjects_filter": "noetl.commands.>", "offset": offset}
+            try:
+                answer = await self._connection.api(f"STREAM.INFO.{COMMANDS}", request)
+            except ApiRefused as error:
+                raise stream_missing(COMMANDS) if error.err_code == STREAM_NOT_FOUND else error from None
+            listing = msgspec.json.decode(answer, type=_Listing)
+            subjects = listing.state.subjects or {}
+            found.update(subject.rpartition(".")[2] for subject in subjects)
+            offset += len(subjects)
+            if not subjects or offset >= listing.total:
+                return found
+
+    async def withdraw(self, commands: Sequence[QueuedCommand]) -> None:
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.withdraw`.
+
+        Raises:
+            Unreachable: no answer in time; some may be gone.
+        """
+        free = asyncio.Semaphore(PURGES_AT_ONCE)
+
+        async def purge(subject: str) -> None:
+            async with free:
+                await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
+
+        subjects = {command_subject(one.pool, one.execution_id, one.command_id) for one in commands}
+        await asyncio.gather(*(purge(subject) for subject in sorted(subjects)))
+
+    async def verify(self) -> None:
+        await verify_stream(self._connection, COMMANDS)
+
+    async def close(self) -> None:
+        """Ends the publishing side; the connection stays."""
+        await self._outbox.close()
+
+
+class _Issue(HeldBatch):
+    """Commands under way.
+
+    An issue above the first that JetStream calls a duplicate is looked for in the queue: its dedupe remembers ids whose
+    message is gone (PROTOCOL §2). If it is gone, it is stored again under another Msg-Id; that doubles nothing, because
+    a copy that is no first issue must be claimed before it runs. A first issue is left to reconcile, because its copy
+    would run unasked.
+    """
+
+    def __init__(self, outbox: Outbox, connection: NatsConnection) -> None:
+        super().__init__(outbox)
+        self.issues: dict[str, int] = {}
+        self._connection = connection
+        self._lookups: set[asyncio.Task[None]] = set()
+
+    def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
+        if ack.duplicate and self.issues.get(sent.headers[MESSAGE_ID], 1) > 1:
+            lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
+            self._lookups.add(lookup)
+            lookup.add_done_callback(self._lookups.discard)
+        else:
+            super().acknowledged(sent, ack)
+
+    def refused(self, sent: Sent, error: ApiError) -> bool:
+        if error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE:
+            super().acknowledged(sent, PublishAck(duplicate=True))
+            return False
+        return super().refused(sent, error)
+
+    async def _look_up(self, sent: Sent, ack: PublishAck) -> None:
+        while not self.all_acknowledged.done():
+            try:
+                await self._connection.api(f"STREAM.MSG.GET.{COMMANDS}", {"last_by_subj": sent.subject})
+            except NoetlError as error:
+                if isinstance(error, ApiRefused) and error.err_code == MESSAGE_NOT_FOUND:
+                    again = f"{sent.headers[MESSAGE_ID]}.after-{ack.seq}"
+                    self._outbox.put(sent.subject, sent.body, {MESSAGE_ID: again}, self)
+                    return
+                await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
+            else:
+                super().acknowledged(sent, ack)
+                return

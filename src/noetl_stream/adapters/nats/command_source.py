@@ -1,0 +1,226 @@
+"""Deliveries of one pool, across whatever happens to the line, the consumer or the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import msgspec
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.lease_line import LeaseLine
+from noetl_stream.adapters.nats.protocol import (
+    HEARTBEAT,
+    NANOSECONDS,
+    REQUEST_EXPIRED,
+    STREAM_NOT_FOUND,
+    milliseconds,
+    parse_metadata,
+    parse_status,
+)
+from noetl_stream.adapters.nats.pull import Pull
+from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing
+from noetl_stream.adapters.nats.wire import Hearing
+from noetl_stream.errors import NoetlError, UsageError
+from noetl_stream.model.ids import is_valid_id
+
+log = logging.getLogger(__name__)
+
+ACK_WAIT_S = 30.0
+HEARTBEAT_S = 5.0
+RESTART_WAIT_S = 0.5
+MAX_ACK_PENDING = 1_000_000
+MAX_WAITING = 8192
+
+_ACK = b"+ACK"
+_IN_PROGRESS = b"+WPI"
+
+
+class _ConsumerInfo(msgspec.Struct):
+    ts: str
+
+
+class NatsDelivery:
+    """A :class:`~noetl_stream.ports.command_queue.Delivery`."""
+
+    __slots__ = ("_reply", "_source", "body", "num_delivered", "stored_ms")
+
+    def __init__(self, source: NatsCommandSource, reply: bytes, body: bytes) -> None:
+        metadata = parse_metadata(reply)
+        self.body = body
+        self.num_delivered = metadata.num_delivered
+        self.stored_ms = metadata.stored_ms
+        self._source = source
+        self._reply = reply.decode()
+
+    def ack(self) -> None:
+        self._source.answer(self._reply, _ACK)
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        delay = f' {{"delay": {round(delay_s * NANOSECONDS)}}}' if delay_s > 0 else ""
+        self._source.answer(self._reply, f"-NAK{delay}".encode())
+
+    def in_progress(self) -> None:
+        self._source.renew(self._reply)
+
+
+class NatsCommandSource:
+    """A :class:`~noetl_stream.ports.command_queue.CommandSource` on the pool's durable consumer.
+
+    After anything but an expired request it starts anew: consumer (made if missing), server time, a new inbox, and a
+    pull for the credit still owed. The new inbox matters: a pull that the server still holds for the old one must not bring
+    deliveries beyond the credit.
+    """
+
+    def __init__(self, connection: NatsConnection, pool: str, ack_wait_s: float) -> None:
+        self.connected_ms = 0
+        self._connection = connection
+        self._pool = pool
+        self._consumer = f"pool-{pool}"
+        self._ack_wait_s = ack_wait_s
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._lease_line = LeaseLine(connection, f"{self._consumer} leases")
+        self._ready: asyncio.Queue[NatsDelivery] = asyncio.Queue()
+        self._owed = 0
+        self._asking = False
+        self._pull: Pull | None = None
+        self._hearing: Hearing | None = None
+        self._restarting: asyncio.Task[None] | None = None
+        self._contact_s = self._loop.time()
+        self._watch: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(cls, connection: NatsConnection, pool: str, ack_wait_s: float) -> NatsCommandSource:
+        """See :meth:`noetl_stream.adapters.nats.command_queue.NatsCommandQueue.open_source`."""
+        if not is_valid_id(pool):
+            raise UsageError(f"{pool!r} cannot be a pool", hint="1 to 64 letters, digits, '_' and '-'")
+        source = cls(connection, pool, ack_wait_s)
+        await source._start()
+        connection.on_restored(source._restart)
+        source._watch = source._loop.call_later(HEARTBEAT_S, source._check_contact)
+        return source
+
+    def request(self, count: int) -> None:
+        self._owed += count
+        if not self._asking:
+            # Slots that come free in one turn of the loop share one request.
+            self._asking = True
+            self._loop.call_soon(self._ask)
+
+    async def next(self) -> NatsDelivery:
+        return await self._ready.get()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._connection.forget(self._restart)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.gather(self._restarting, return_exceptions=True)
+        if self._hearing is not None:
+            await self._hearing.close()
+        await self._lease_line.close()
+
+    def answer(self, reply: str, word: bytes) -> None:
+        """Sends an answer to a delivery at once."""
+        self._connection.wire.send(reply, word)
+
+    def renew(self, reply: str) -> None:
+        """Renews a lease. From another thread it goes over a line of its own, so that a loop that is kept busy does not
+        lose its leases (PROTOCOL §3 *Order*).
+        """
+        if threading.get_ident() == self._thread:
+            self._connection.wire.send(reply, _IN_PROGRESS)
+        else:
+            self._lease_line.send(reply, _IN_PROGRESS)
+
+    async def _start(self) -> None:
+        if self._hearing is not None:
+            await self._hearing.drain()
+        server_ms = await self._ensure_consumer()
+        inbox = self._connection.client.new_inbox()
+        self._hearing = await self._connection.wire.hear(f"{inbox}.*", self._hear)
+        # Rounded up: what is stored at this very millisecond may be older than the connection.
+        self.connected_ms = server_ms + 1
+        self._contact_s = self._loop.time()
+        self._pull = Pull(self._connection, COMMANDS, self._consumer, inbox, HEARTBEAT_S)
+        self._ask()
+
+    async def _ensure_consumer(self) -> int:
+        filter_subject = f"noetl.commands.{self._pool}.>"
+        config = {
+            "durable_name": self._consumer,
+            "name": self._consumer,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": round(self._ack_wait_s * NANOSECONDS),
+            "max_deliver": -1,
+            "max_ack_pending": MAX_ACK_PENDING,
+            "max_waiting": MAX_WAITING,
+            "filter_subject": filter_subject,
+        }
+        subject = f"CONSUMER.CREATE.{COMMANDS}.{self._consumer}.{filter_subject}"
+        try:
+            answer = await self._connection.api(subject, {"stream_name": COMMANDS, "config": config})
+        except ApiRefused as error:
+            raise stream_missing(COMMANDS) if error.err_code == STREAM_NOT_FOUND else error from None
+        return milliseconds(msgspec.json.decode(answer, type=_ConsumerInfo).ts)
+
+    def _ask(self) -> None:
+        self._asking = False
+        pull = self._pull
+        if pull is not None and self._owed > pull.credit:
+            if pull.credit == 0:
+                self._contact_s = self._loop.time()
+            pull.request(self._owed - pull.credit)
+
+    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        self._contact_s = self._loop.time()
+        if reply:
+            self._owed = max(0, self._owed - 1)
+            if self._pull is not None:
+                self._pull.arrived()
+            self._ready.put_nowait(NatsDelivery(self, reply, body))
+            return
+        status = parse_status(headers)
+        if status is None or status.code == HEARTBEAT:
+            return
+        if status.code == REQUEST_EXPIRED and self._pull is not None:
+            self._pull.expired(status)
+            self._ask()
+        else:
+            log.info("pool %s: %s %s; starting anew", self._pool, status.code, status.text)
+            self._restart()
+
+    def _check_contact(self) -> None:
+        silent_s = self._loop.time() - self._contact_s
+        waits = self._pull is not None and self._pull.credit > 0
+        if waits and self._connection.is_connected and silent_s > 2.5 * HEARTBEAT_S:
+            log.warning("pool %s: two heartbeats are missing; starting anew", self._pool)
+            self._restart()
+        self._watch = self._loop.call_later(HEARTBEAT_S / 2, self._check_contact)
+
+    def _restart(self) -> None:
+        self._pull = None
+        if self._closed or (self._restarting is not None and not self._restarting.done()):
+            return
+        self._restarting = self._loop.create_task(self._start_until_done())
+
+    async def _start_until_done(self) -> None:
+        complaint = ""
+        while True:
+            line = self._connection.line
+            try:
+                await self._start()
+                if line == self._connection.line:
+                    return
+                # The line was lost and came back meanwhile: the time read is from before it, so once more.
+            except NoetlError as error:
+                if str(error) != complaint:
+                    complaint = str(error)
+                    log.warning("pool %s takes no commands, trying again: %s", self._pool, error)
+                await asyncio.sleep(RESTART_WAIT_S)

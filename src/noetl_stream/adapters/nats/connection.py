@@ -1,0 +1,290 @@
+"""One connection to NATS: opened with a bound, restored without end, its errors translated.
+
+nats-py as it comes is dangerous (DESIGN §6): it gives up after 60 attempts, notices a dead peer after minutes, and its
+first connect may never end. This sets what has to be set and tells those who hold state when the line went and came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import FlushTimeoutError, NoRespondersError
+from nats.js import JetStreamContext
+
+from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
+from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, ApiError
+from noetl_stream.adapters.nats.wire import PlainWire
+from noetl_stream.errors import NotReady, Unreachable, UsageError
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 5.0
+API_TIMEOUT_S = 5.0
+RECONNECT_WAIT_S = 0.2
+PING_INTERVAL_S = 10
+PENDING_BYTES = 64 << 20
+
+Hook = Callable[[], None]
+
+
+class ApiRefused(Unreachable):
+    """JetStream answered a request with an error. ``err_code`` is JetStream's stable number."""
+
+    def __init__(self, subject: str, error: ApiError, hint: str | None = None) -> None:
+        super().__init__(f"NATS refused {subject}: {error.description} (error {error.err_code})", hint=hint)
+        self.err_code = error.err_code
+        self.description = error.description
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: ApiError | None = None
+
+
+class NatsConnection:
+    """A connection and what hangs on it. ``wire`` sends and hears raw messages, :meth:`api` asks JetStream. ``line``
+    counts how often it was made or restored.
+    """
+
+    wire: PlainWire
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._name = name
+        self._connected = asyncio.Event()
+        self._closing = False
+        self.line = 1
+        self._error: Exception | None = None
+        self._refused = asyncio.Event()
+        self._lost: list[Hook] = []
+        self._restored: list[Hook] = []
+        self._ended: list[Hook] = []
+        self.client = Client()
+        self.shown_url = redacted(url)
+
+    @classmethod
+    async def open(
+        cls, url: str, *, name: str, connect_timeout_s: float = CONNECT_TIMEOUT_S, fast: bool = True
+    ) -> NatsConnection:
+        """Connects within ``connect_timeout_s``; from then on the connection restores itself without end.
+
+        Args:
+            url: ``nats://[user:password@]host:port``, or several with commas between.
+            name: Shown by the server's monitoring.
+            fast: Whether to use the fast path where it fits.
+
+        Raises:
+            Unreachable: nothing answers there, or it refuses us.
+            UsageError: the url is none.
+        """
+        connection = cls(url, name)
+        await connection._connect(connect_timeout_s)
+        fits = fast and fast_path_fits(connection.client)
+        connection.wire = (FastWire if fits else PlainWire)(connection.client)
+        return connection
+
+    async def sibling(self, name: str) -> NatsConnection:
+        """Another connection to the same server, for the calling loop."""
+        return await NatsConnection.open(self._url, name=name)
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        """nats-py's own JetStream context, for what is rare."""
+        return self.client.jetstream()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected.is_set() and self.client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message the server takes, in bytes."""
+        return self.client.max_payload
+
+    def on_lost(self, hook: Hook) -> None:
+        """Calls ``hook`` whenever the line is lost; what was sent last may or may not have arrived."""
+        self._lost.append(hook)
+
+    def on_restored(self, hook: Hook) -> None:
+        """Calls ``hook`` whenever the line is back and its subscriptions stand again."""
+        self._restored.append(hook)
+
+    def on_ended(self, hook: Hook) -> None:
+        """Calls ``hook`` if the connection ends for good without :meth:`close`: the role must exit."""
+        self._ended.append(hook)
+
+    def forget(self, *hooks: Hook) -> None:
+        """Calls these hooks no more."""
+        for registered in (self._lost, self._restored, self._ended):
+            registered[:] = [hook for hook in registered if hook not in hooks]
+
+    async def wait_connected(self, timeout_s: float) -> None:
+        """Returns once the line stands.
+
+        Raises:
+            Unreachable: it did not come back in time.
+        """
+        try:
+            await asyncio.wait_for(self._connected.wait(), timeout_s)
+        except TimeoutError:
+            raise self.unreachable(f"no connection for {timeout_s:g} s") from None
+
+    async def flush(self, timeout_s: float = API_TIMEOUT_S) -> None:
+        """Returns when the server has seen all that was sent before.
+
+        Raises:
+            Unreachable: no answer in time.
+        """
+        await asyncio.sleep(0)
+        try:
+            await self.client.flush(max(1, round(timeout_s)))
+        except FlushTimeoutError:
+            raise self.unreachable(f"no answer within {timeout_s:g} s") from None
+        except (NatsError, OSError) as error:
+            raise self.unreachable(error) from error
+
+    async def api(
+        self, subject: str, request: Mapping[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
+    ) -> bytes:
+        """JetStream's JSON answer to ``$JS.API.<subject>``, waiting for the line to come back if it is lost.
+
+        Raises:
+            ApiRefused: JetStream answered with an error.
+            NotReady: JetStream is not enabled there.
+            Unreachable: no answer in time.
+        """
+        await self.wait_connected(timeout_s)
+        body = msgspec.json.encode(request) if request else b""
+        try:
+            message = await self.client.request(f"$JS.API.{subject}", body, timeout=timeout_s)
+        except NoRespondersError:
+            raise self._without_jetstream() from None
+        except TimeoutError:
+            raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s") from None
+        except (NatsError, OSError) as error:
+            raise self.unreachable(error) from error
+        error_part = msgspec.json.decode(message.data, type=_Answer).error
+        if error_part is not None:
+            if error_part.err_code in JETSTREAM_OFF:
+                raise self._without_jetstream()
+            raise ApiRefused(subject, error_part)
+        return message.data
+
+    def unreachable(self, why: object) -> Unreachable:
+        """The error that says that this server does not answer, and why."""
+        return Unreachable(f"cannot reach NATS at {self.shown_url}: {why or 'no answer'}")
+
+    async def close(self) -> None:
+        """Sends what is under way and closes; no hook is called."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            if self.is_connected:
+                await self.flush(1)
+        except Unreachable as error:
+            log.debug("closing without a flush: %s", error)
+        await self.wire.close()
+        await self.client.close()
+
+    async def _connect(self, timeout_s: float) -> None:
+        attempt = asyncio.ensure_future(
+            self.client.connect(
+                self._url.split(","),
+                name=self._name,
+                error_cb=self._note_error,
+                disconnected_cb=self._note_lost,
+                reconnected_cb=self._note_restored,
+                closed_cb=self._note_closed,
+                connect_timeout=max(1, round(timeout_s)),
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
+                ping_interval=PING_INTERVAL_S,
+                pending_size=PENDING_BYTES,
+                skip_subject_validation=True,
+            )
+        )
+        refusal = asyncio.ensure_future(self._refused.wait())
+        try:
+            await asyncio.wait({attempt, refusal}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            refusal.cancel()
+            ended = attempt.done()
+            attempt.cancel()
+            await asyncio.gather(attempt, refusal, return_exceptions=True)
+        if not ended or not self.client.is_connected:
+            self._closing = True
+            failure = attempt.exception() if ended else None
+            await self.client.close()
+            if failure is not None:
+                raise UsageError(f"{self.shown_url!r} is no NATS url: {failure}", hint="nats://host:port") from failure
+            raise self.unreachable(self._why()) from self._error
+        self._connected.set()
+
+    def _why(self) -> str:
+        error = self._error
+        if error is None:
+            return "no answer"
+        if isinstance(error, ConnectionRefusedError):
+            return "connection refused"
+        return str(error) or type(error).__name__
+
+    def _without_jetstream(self) -> NotReady:
+        return NotReady(
+            f"the NATS server at {self.shown_url} has no JetStream", hint="start it with -js or with our nats.conf"
+        )
+
+    async def _note_error(self, error: Exception) -> None:
+        self._error = error
+        if "uthorization" in str(error) or "uthentication" in str(error):
+            self._refused.set()
+        log.debug("NATS at %s: %r", self.shown_url, error)
+
+    async def _note_lost(self) -> None:
+        if self._closing or not self._connected.is_set():
+            return
+        self._connected.clear()
+        log.warning("lost the connection to NATS at %s", self.shown_url)
+        for hook in list(self._lost):
+            hook()
+
+    async def _note_restored(self) -> None:
+        if self._closing:
+            return
+        self._connected.set()
+        self.line += 1
+        log.info("connected to NATS at %s again", self.shown_url)
+        for hook in list(self._restored):
+            hook()
+
+    async def _note_closed(self) -> None:
+        if self._closing:
+            return
+        self._connected.clear()
+        log.error("the connection to NATS at %s has ended: %s", self.shown_url, self.client.last_error or self._error)
+        for hook in list(self._ended):
+            hook()
+
+
+def redacted(url: str) -> str:
+    """The url without its password or token, fit to be shown."""
+    return ",".join(_redacted_one(one) for one in url.split(","))
+
+
+def _redacted_one(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        if "@" not in parts.netloc:
+            return url
+        credentials, _, host = parts.netloc.rpartition("@")
+        user, has_password, _ = credentials.partition(":")
+        shown = f"{user}:***@{host}" if has_password else f"***@{host}"
+        return urlunsplit(parts._replace(netloc=shown))
+    except ValueError:
+        return "(unreadable url)"

@@ -1,0 +1,135 @@
+"""EVENTS in JetStream."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Awaitable, Collection, Sequence
+
+import msgspec
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox
+from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, milliseconds
+from noetl_stream.adapters.nats.publishing import HeldBatch, publish_once
+from noetl_stream.adapters.nats.streams import EVENTS, stream_missing, verify_stream
+from noetl_stream.adapters.subjects import decided_subject, reported_subject
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.event_log import DecidedMessage
+
+
+class _StreamState(msgspec.Struct):
+    first_seq: int
+    last_seq: int
+
+
+class _StreamInfo(msgspec.Struct):
+    state: _StreamState
+
+
+class _StoredMessage(msgspec.Struct):
+    time: str
+
+
+class _StoredAnswer(msgspec.Struct):
+    message: _StoredMessage
+
+
+class NatsEventLog:
+    """:class:`~noetl_stream.ports.event_log.EventLog` over the stream EVENTS."""
+
+    def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, heartbeat_s: float) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._outbox = outbox
+        self._heartbeat_s = heartbeat_s
+        self._readers: weakref.WeakSet[NatsEventReader] = weakref.WeakSet()
+
+    @classmethod
+    async def open(
+        cls,
+        connection: NatsConnection,
+        clock: Clock,
+        *,
+        acknowledge_within_s: float = RESEND_AFTER_S,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> NatsEventLog:
+        """
+        Args:
+            acknowledge_within_s: After this long without an answer a report's outcome is unknown, and a decided record
+                is sent again.
+            heartbeat_s: How often an idle reader hears from the server.
+        """
+        outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
+        return cls(connection, clock, outbox, heartbeat_s)
+
+    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_reported`. A stream that is full or missing refuses:
+        that is an Unreachable which says so.
+        """
+        subject = reported_subject(execution_id)
+        if not self._connection.is_connected:
+            raise self._connection.unreachable("not connected")
+        return (await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})).seq
+
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_decided`."""
+        batch = HeldBatch(self._outbox)
+        for partition, execution_id, message_id, body in messages:
+            batch.put(decided_subject(partition, execution_id), body, message_id)
+        return batch.seal()
+
+    async def open_reader(self, partitions: Collection[int], after: int) -> NatsEventReader:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`.
+
+        Raises:
+            NotReady: the stream does not exist.
+            Unreachable: no answer in time.
+        """
+        reader = await NatsEventReader.open(self._connection, self._clock, partitions, after, self._heartbeat_s)
+        self._readers.add(reader)
+        return reader
+
+    async def last_sequence(self) -> int:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.last_sequence`.
+
+        The idle readers opened here are made to look at once: ``high_water`` reaches it without waiting for heartbeats.
+        """
+        last = (await self._state()).last_seq
+        for reader in list(self._readers):
+            if reader.high_water < last:
+                reader.look()
+        return last
+
+    async def first_sequence(self) -> int:
+        return (await self._state()).first_seq
+
+    async def stored_at(self, sequence: int) -> int | None:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.stored_at`."""
+        if sequence < 1:
+            return None
+        try:
+            answer = await self._connection.api(f"STREAM.MSG.GET.{EVENTS}", {"seq": sequence})
+        except ApiRefused as error:
+            if error.err_code == MESSAGE_NOT_FOUND:
+                return None
+            raise _translated(error) from None
+        return milliseconds(msgspec.json.decode(answer, type=_StoredAnswer).message.time)
+
+    async def verify(self) -> None:
+        await verify_stream(self._connection, EVENTS)
+
+    async def close(self) -> None:
+        """Ends the publishing side; the connection stays."""
+        await self._outbox.close()
+
+    async def _state(self) -> _StreamState:
+        try:
+            answer = await self._connection.api(f"STREAM.INFO.{EVENTS}")
+        except ApiRefused as error:
+            raise _translated(error) from None
+        return msgspec.json.decode(answer, type=_StreamInfo).state
+
+
+def _translated(error: ApiRefused) -> Exception:
+    return stream_missing(EVENTS) if error.err_code == STREAM_NOT_FOUND else error

@@ -1,0 +1,211 @@
+"""Reads ``.reported`` of some partitions in stream order, and says so the moment it cannot vouch for that any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import (
+    HEARTBEAT,
+    NANOSECONDS,
+    REQUEST_EXPIRED,
+    STREAM_NOT_FOUND,
+    Status,
+    parse_metadata,
+    parse_status,
+)
+from noetl_stream.adapters.nats.pull import Pull
+from noetl_stream.adapters.nats.streams import EVENTS, stream_missing
+from noetl_stream.adapters.nats.wire import Hearing
+from noetl_stream.errors import ReaderBroken
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.event_log import ReportedMessage
+
+WINDOW = 2048
+"""Messages asked for ahead of the fold."""
+
+HEARTBEAT_S = 2.0
+"""Shorter than the 5 s within which a server must have heard from its reader to renew its leases (PROTOCOL §2)."""
+
+PROBE_HEARTBEAT_S = 0.02
+
+INACTIVE_S = 30.0
+
+
+class NatsEventReader:
+    """An :class:`~noetl_stream.ports.event_log.EventReader` on an ephemeral pull consumer without acknowledgements.
+
+    Stream sequences have holes (other partitions, decided records), the consumer's own sequence has none: a hole in it
+    is a gap. ``high_water`` also moves with heartbeats: ``Nats-Last-Stream`` is how far the consumer itself has looked
+    through the stream, and ``Nats-Last-Consumer`` proves that all it found has arrived. A count of pending messages
+    would not do: the server updates it a little after the message is stored.
+    """
+
+    def __init__(self, connection: NatsConnection, clock: Clock, consumer: str, after: int, heartbeat_s: float) -> None:
+        self.high_water = after
+        self.contact_s = clock.monotonic_s()
+        self._asked_s = self.contact_s
+        self._connection = connection
+        self._clock = clock
+        self._consumer = consumer
+        self._heartbeat_s = heartbeat_s
+        self._after = after
+        self._loop = asyncio.get_running_loop()
+        self._inbox = connection.client.new_inbox()
+        self._pull = Pull(connection, EVENTS, consumer, self._inbox, heartbeat_s)
+        self._last_consumer_sequence = 0
+        self._ready: deque[ReportedMessage | int] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._broken: str | None = None
+        self._hearing: Hearing | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        connection: NatsConnection,
+        clock: Clock,
+        partitions: Collection[int],
+        after: int,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> NatsEventReader:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`."""
+        reader = cls(connection, clock, f"reader-{clock.random_bytes(8).hex()}", after, heartbeat_s)
+        connection.on_lost(reader._on_lost)
+        try:
+            reader._hearing = await connection.wire.hear(f"{reader._inbox}.*", reader._hear)
+            await reader._create_consumer(partitions)
+        except BaseException:
+            await reader.close()
+            raise
+        reader._request()
+        reader._watch = reader._loop.call_later(heartbeat_s, reader._check_contact)
+        return reader
+
+    async def next_batch(self, limit: int) -> list[ReportedMessage]:
+        """See :meth:`noetl_stream.ports.event_log.EventReader.next_batch`."""
+        while True:
+            if self._broken is not None:
+                raise ReaderBroken(self._broken)
+            batch = self._take(limit)
+            if batch:
+                self._request()
+                return batch
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def look(self) -> None:
+        """Has ``high_water`` catch up within milliseconds instead of with the next heartbeats, if nothing waits."""
+        if not self._ready and self._broken is None:
+            self._pull.probe(PROBE_HEARTBEAT_S)
+
+    async def close(self) -> None:
+        self._break("it was closed")
+        self._connection.forget(self._on_lost)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._hearing is not None:
+            await self._hearing.close()
+        # Not awaited: the server forgets an inactive consumer by itself.
+        self._connection.wire.send(f"$JS.API.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
+
+    async def _create_consumer(self, partitions: Collection[int]) -> None:
+        config = {
+            "name": self._consumer,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._after + 1,
+            "ack_policy": "none",
+            "filter_subjects": [f"noetl.events.{partition}.*.reported" for partition in sorted(partitions)],
+            "inactive_threshold": round(INACTIVE_S * NANOSECONDS),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        subject = f"CONSUMER.CREATE.{EVENTS}.{self._consumer}"
+        try:
+            await self._connection.api(subject, {"stream_name": EVENTS, "config": config, "action": "create"})
+        except ApiRefused as error:
+            raise stream_missing(EVENTS) if error.err_code == STREAM_NOT_FOUND else error from None
+
+    def _take(self, limit: int) -> list[ReportedMessage]:
+        ready = self._ready
+        batch: list[ReportedMessage] = []
+        while ready and len(batch) < limit:
+            item = ready.popleft()
+            if isinstance(item, int):
+                self.high_water = max(self.high_water, item)
+            else:
+                batch.append(item)
+        if batch:
+            self.high_water = max(self.high_water, batch[-1].sequence)
+        return batch
+
+    def _request(self) -> None:
+        ahead = self._pull.credit + len(self._ready)
+        if ahead <= WINDOW // 2:
+            if self._pull.credit == 0:
+                self._asked_s = self._clock.monotonic_s()
+            self._pull.request(WINDOW - ahead)
+
+    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        self.contact_s = self._clock.monotonic_s()
+        if self._broken is not None:
+            return
+        if not reply:
+            status = parse_status(headers)
+            if status is not None:
+                self._hear_status(status)
+            return
+        metadata = parse_metadata(reply)
+        if metadata.consumer_sequence != self._last_consumer_sequence + 1:
+            self._break(
+                f"a gap: message {metadata.consumer_sequence} came after {self._last_consumer_sequence} of this reader"
+            )
+            return
+        self._last_consumer_sequence = metadata.consumer_sequence
+        self._pull.arrived()
+        tokens = subject.decode().split(".")
+        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, int(tokens[2]), tokens[3], body)
+        self._ready.append(message)
+        self._wake()
+
+    def _hear_status(self, status: Status) -> None:
+        if status.code == HEARTBEAT:
+            found = status.number("Nats-Last-Consumer")
+            looked_through = status.number("Nats-Last-Stream")
+            if found is None or looked_through is None:
+                return
+            if found != self._last_consumer_sequence:
+                self._break(f"a gap: {found} messages were sent to this reader, {self._last_consumer_sequence} arrived")
+            elif self._ready:
+                self._ready.append(looked_through)
+            else:
+                self.high_water = max(self.high_water, looked_through)
+        elif status.code == REQUEST_EXPIRED:
+            self._pull.expired(status)
+            self._request()
+        else:
+            self._break(f"its consumer is gone: {status.code} {status.text}".rstrip())
+
+    def _check_contact(self) -> None:
+        silent_s = self._clock.monotonic_s() - max(self.contact_s, self._asked_s)
+        if self._pull.credit > 0 and silent_s > 2.5 * self._heartbeat_s:
+            self._break(f"two heartbeats are missing: nothing was heard for {silent_s:.1f} s")
+        if self._broken is None:
+            self._watch = self._loop.call_later(self._heartbeat_s / 2, self._check_contact)
+
+    def _on_lost(self) -> None:
+        self._break("the connection was lost")
+
+    def _break(self, reason: str) -> None:
+        if self._broken is None:
+            self._broken = reason
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

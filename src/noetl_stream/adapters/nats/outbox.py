@@ -1,0 +1,163 @@
+"""Publishing into streams: pipelined, each message held until JetStream acknowledges it (PROTOCOL §2 *Publishing*).
+
+Every publish asks for its answer at ``<inbox>.<n>``; a dict knows whose ``n`` is: no task and no round trip a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.protocol import NO_RESPONDERS, ApiError, PublishAck, decode_publish_ack, parse_status
+from noetl_stream.adapters.nats.wire import Hearing
+from noetl_stream.errors import NoetlError, PayloadRefused
+
+RESEND_AFTER_S = 2.0
+"""How long an acknowledgement may take before the owner is asked what to do."""
+
+RETRY_AFTER_S = 0.5
+"""How soon a refused message is tried again: the stream is full, or has no leader."""
+
+LOOK_EVERY_S = 0.25
+
+MESSAGE_ID = "Nats-Msg-Id"
+
+_NO_STREAM = PublishAck(error=ApiError(503, 0, "no stream takes this subject"))
+
+
+class Sent:
+    """A message on its way. ``due_s`` (loop time) is when its owner is asked what to do about the silence."""
+
+    __slots__ = ("body", "due_s", "headers", "owner", "subject")
+
+    def __init__(self, subject: str, body: bytes, headers: Mapping[str, str], owner: Owner) -> None:
+        self.subject = subject
+        self.body = body
+        self.headers = headers
+        self.owner = owner
+        self.due_s = 0.0
+
+
+class Owner(Protocol):
+    """Who waits for the acknowledgement of a message."""
+
+    def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
+        """It is stored, or was before (``ack.duplicate``)."""
+        ...
+
+    def refused(self, sent: Sent, error: ApiError) -> bool:
+        """It is not stored. ``True``: try again soon."""
+        ...
+
+    def overdue(self, sent: Sent, reason: str) -> bool:
+        """It may be stored or not. ``True``: send it again."""
+        ...
+
+    def abandoned(self, error: NoetlError) -> None:
+        """The connection has ended; nothing more will be heard."""
+        ...
+
+
+class Outbox:
+    """The messages of one connection that wait for their acknowledgement, in the order of sending."""
+
+    def __init__(self, connection: NatsConnection, resend_after_s: float) -> None:
+        self._connection = connection
+        self._resend_after_s = resend_after_s
+        self._loop = asyncio.get_running_loop()
+        self._inbox = connection.client.new_inbox()
+        self._prefix_length = len(self._inbox) + 1
+        self._waiting: dict[int, Sent] = {}
+        self._last_number = 0
+        self._look_handle: asyncio.TimerHandle | None = None
+        self._hearing: Hearing | None = None
+
+    @classmethod
+    async def open(cls, connection: NatsConnection, *, resend_after_s: float = RESEND_AFTER_S) -> Outbox:
+        outbox = cls(connection, resend_after_s)
+        outbox._hearing = await connection.wire.hear(f"{outbox._inbox}.*", outbox._hear)
+        connection.on_lost(outbox._on_lost)
+        connection.on_restored(outbox._on_restored)
+        connection.on_ended(outbox._on_ended)
+        return outbox
+
+    def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: Owner) -> None:
+        """Sends a message with this turn of the loop, or once the line is back.
+
+        Raises:
+            PayloadRefused: the server would not take a message of this size.
+        """
+        limit = self._connection.max_payload
+        if len(body) + 256 > limit:
+            raise PayloadRefused(
+                f"a message of {len(body)} bytes to {subject} is larger than the NATS server takes ({limit})",
+                hint="raise max_payload in nats.conf",
+            )
+        self._last_number += 1
+        sent = Sent(subject, body, headers, owner)
+        self._waiting[self._last_number] = sent
+        self._send(self._last_number, sent)
+        if self._look_handle is None:
+            self._look_handle = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    async def close(self) -> None:
+        if self._look_handle is not None:
+            self._look_handle.cancel()
+        self._connection.forget(self._on_lost, self._on_restored, self._on_ended)
+        if self._hearing is not None:
+            await self._hearing.close()
+        self._abandon()
+
+    def _send(self, number: int, sent: Sent) -> None:
+        sent.due_s = self._loop.time() + self._resend_after_s
+        if self._connection.is_connected:
+            self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
+
+    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        number = int(subject[self._prefix_length :])
+        sent = self._waiting.get(number)
+        if sent is None:
+            return
+        if headers:
+            status = parse_status(headers)
+            ack = _NO_STREAM if status is not None and status.code == NO_RESPONDERS else decode_publish_ack(body)
+        else:
+            ack = decode_publish_ack(body)
+        if ack.error is None:
+            del self._waiting[number]
+            sent.owner.acknowledged(sent, ack)
+        elif sent.owner.refused(sent, ack.error):
+            sent.due_s = self._loop.time() + RETRY_AFTER_S
+        else:
+            del self._waiting[number]
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        for number, sent in list(self._waiting.items()):
+            if sent.due_s > now_s:
+                continue
+            if sent.owner.overdue(sent, f"no acknowledgement within {self._resend_after_s:g} s"):
+                self._send(number, sent)
+            else:
+                del self._waiting[number]
+        self._look_handle = self._loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
+
+    def _on_lost(self) -> None:
+        for number, sent in list(self._waiting.items()):
+            if not sent.owner.overdue(sent, "the connection was lost before the acknowledgement"):
+                del self._waiting[number]
+
+    def _on_restored(self) -> None:
+        for number, sent in self._waiting.items():
+            self._send(number, sent)
+
+    def _on_ended(self) -> None:
+        self._abandon()
+
+    def _abandon(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        error = self._connection.unreachable("the connection has ended")
+        for sent in waiting.values():
+            sent.owner.abandoned(error)

@@ -1,0 +1,94 @@
+"""What JetStream says in headers and reply subjects: statuses, message metadata, acknowledgements of publishes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+HEARTBEAT = 100
+NO_MESSAGES = 404
+REQUEST_EXPIRED = 408
+NO_RESPONDERS = 503
+
+NANOSECONDS = 1_000_000_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Status(NamedTuple):
+    """A status message: code, its text, and the header fields that came with it."""
+
+    code: int
+    text: str
+    fields: dict[str, str]
+
+    def number(self, field: str) -> int | None:
+        value = self.fields.get(field)
+        return int(value) if value is not None else None
+
+
+def parse_status(headers: bytes) -> Status | None:
+    """The status in a header block (``NATS/1.0 100 Idle Heartbeat`` and fields), or ``None`` if it holds none."""
+    first, *rest = headers.decode("utf-8", "replace").split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2 or not words[1].isdigit():
+        return None
+    fields = {}
+    for line in rest:
+        name, found, value = line.partition(":")
+        if found:
+            fields[name.strip()] = value.strip()
+    return Status(int(words[1]), words[2] if len(words) > 2 else "", fields)
+
+
+class Metadata(NamedTuple):
+    """What the reply subject of a consumer's message says. ``stored_ms`` is the stream's own time."""
+
+    num_delivered: int
+    stream_sequence: int
+    consumer_sequence: int
+    stored_ms: int
+
+
+def parse_metadata(reply: bytes) -> Metadata:
+    """Reads ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>``, or the longer
+    form that has domain and account hash before the stream.
+    """
+    tokens = reply.split(b".")
+    first = 4 if len(tokens) == 9 else 6
+    return Metadata(
+        int(tokens[first]), int(tokens[first + 1]), int(tokens[first + 2]), int(tokens[first + 3]) // 1_000_000
+    )
+
+
+class ApiError(msgspec.Struct, frozen=True):
+    """The error part of a JetStream answer. ``err_code`` is the stable one (10059: stream not found)."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class PublishAck(msgspec.Struct, frozen=True, gc=False):
+    """JetStream's answer to a publish. With an ``error`` nothing was stored."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: ApiError | None = None
+
+
+STREAM_NOT_FOUND = 10059
+MESSAGE_NOT_FOUND = 10037
+WRONG_LAST_SEQUENCE = 10071
+STORE_REFUSED = 10077
+JETSTREAM_OFF = frozenset({10039, 10076})
+
+decode_publish_ack = msgspec.json.Decoder(PublishAck).decode
+
+
+def milliseconds(timestamp: str) -> int:
+    """RFC 3339 with nanoseconds → milliseconds since the epoch, rounded down."""
+    return (datetime.fromisoformat(timestamp) - _EPOCH) // timedelta(milliseconds=1)

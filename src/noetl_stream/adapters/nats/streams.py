@@ -1,0 +1,168 @@
+"""The streams this project keeps in JetStream: what they must be, making and checking them (DESIGN §1, PROTOCOL §1).
+
+``ensure_streams`` is the explicit step of a deployment; roles only verify. Nothing here ever deletes a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import NANOSECONDS, STREAM_NOT_FOUND
+from noetl_stream.errors import NotReady
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.messages import FORMAT
+
+EVENTS: Final = "EVENTS"
+COMMANDS: Final = "COMMANDS"
+RESULTS_BUCKET: Final = "noetl-results"
+RESULTS: Final = f"OBJ_{RESULTS_BUCKET}"
+
+DUPLICATE_WINDOW_S: Final = 120
+
+_PARTITIONS_KEY = "noetl_partitions"
+_FORMAT_KEY = "noetl_format"
+
+
+class _StreamInfo(msgspec.Struct):
+    config: dict[str, Any]
+
+
+def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
+    """The settings each stream must have, by stream. What is not named here is the operator's."""
+    window = DUPLICATE_WINDOW_S * NANOSECONDS
+    return {
+        EVENTS: {
+            "subjects": ["noetl.events.>"],
+            "retention": "limits",
+            "discard": "new",
+            "max_age": 0,
+            "deny_delete": True,
+            "duplicate_window": window,
+            "metadata": {_PARTITIONS_KEY: str(partitions), _FORMAT_KEY: str(FORMAT)},
+        },
+        COMMANDS: {
+            "subjects": ["noetl.commands.>"],
+            "retention": "workqueue",
+            "discard": "new",
+            "discard_new_per_subject": True,
+            "max_msgs_per_subject": 1,
+            "max_age": 0,
+            "duplicate_window": window,
+            "metadata": {_FORMAT_KEY: str(FORMAT)},
+        },
+        RESULTS: {
+            "subjects": [f"$O.{RESULTS_BUCKET}.C.>", f"$O.{RESULTS_BUCKET}.M.>"],
+            "retention": "limits",
+            "discard": "new",
+            "max_age": 0,
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+        },
+    }
+
+
+async def ensure_streams(
+    connection: NatsConnection, *, partitions: int = PARTITIONS, replicas: int = 1, storage: str = "file"
+) -> list[str]:
+    """Makes the streams that are missing and mends settings that differ; what is right is left alone.
+
+    Args:
+        partitions: P. Streams of another P are refused, not changed.
+        replicas: Copies in a cluster. Raised where it is lower, never lowered.
+        storage: ``file`` or ``memory``, for streams that are made.
+
+    Returns:
+        What was made or changed, one line each.
+
+    Raises:
+        NotReady: a stream exists that cannot be made to fit.
+        Unreachable: NATS does not answer, or refuses.
+    """
+    changes = []
+    for name, wanted in wanted_streams(partitions).items():
+        present = await _config(connection, name)
+        if present is None:
+            config = {"name": name, **wanted, "num_replicas": replicas, "storage": storage}
+            await connection.api(f"STREAM.CREATE.{name}", config)
+            changes.append(f"made stream {name}")
+            continue
+        _check_partitions(name, present, wanted)
+        differing = _differing(present, wanted)
+        if present.get("num_replicas", 1) < replicas:
+            differing["num_replicas"] = replicas
+        if differing:
+            await _update(connection, name, present, differing)
+            changes.append(f"changed stream {name}: {', '.join(sorted(differing))}")
+    return changes
+
+
+async def verify_stream(connection: NatsConnection, name: str, partitions: int = PARTITIONS) -> None:
+    """Checks that the stream is what this version needs.
+
+    Raises:
+        NotReady: it is missing or differs; says which command mends it.
+    """
+    present = await _config(connection, name)
+    if present is None:
+        raise stream_missing(name)
+    wanted = wanted_streams(partitions)[name]
+    _check_partitions(name, present, wanted)
+    differing = _differing(present, wanted)
+    if differing:
+        raise NotReady(
+            f"the stream {name} has other settings than this version needs: {', '.join(sorted(differing))}",
+            hint="run `noetl-stream stream ensure`",
+        )
+
+
+def stream_missing(name: str) -> NotReady:
+    """The error for a stream that is not there."""
+    return NotReady(f"the stream {name} does not exist", hint="run `noetl-stream stream ensure`")
+
+
+async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(await connection.api(f"STREAM.INFO.{name}"), type=_StreamInfo).config
+    except ApiRefused as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            return None
+        raise
+
+
+async def _update(
+    connection: NatsConnection, name: str, present: Mapping[str, Any], differing: Mapping[str, Any]
+) -> None:
+    try:
+        await connection.api(f"STREAM.UPDATE.{name}", {**present, **differing})
+    except ApiRefused as error:
+        raise NotReady(
+            f"the stream {name} exists with settings that cannot be changed: {error.description}",
+            hint="it may belong to something else: use another NATS account or server",
+        ) from error
+
+
+def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    expected = wanted.get("metadata", {}).get(_PARTITIONS_KEY)
+    found = present.get("metadata", {}).get(_PARTITIONS_KEY)
+    if expected is not None and found is not None and found != expected:
+        raise NotReady(
+            f"the stream {name} was made for {found} partitions, this version uses {expected}",
+            hint="the number of partitions of a stream never changes: use another NATS account or server",
+        )
+
+
+def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The wanted settings that are not so, metadata merged into what is there."""
+    differing: dict[str, Any] = {}
+    for key, value in wanted.items():
+        if key == "metadata":
+            metadata = present.get("metadata", {})
+            if any(metadata.get(name) != text for name, text in value.items()):
+                differing[key] = {**metadata, **value}
+        elif present.get(key) != value:
+            differing[key] = value
+    return differing

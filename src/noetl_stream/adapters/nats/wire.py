@@ -1,0 +1,100 @@
+"""Sending and hearing raw messages over a nats-py client, by its public calls only: the plain path.
+
+:mod:`~noetl_stream.adapters.nats.fast_path` does the same with less work for each message (HOT_PATH lesson 1 and 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+log = logging.getLogger(__name__)
+
+Heard = Callable[[bytes, bytes, bytes, bytes], None]
+"""Called with subject, reply subject, header block (``b""``: none) and body. Must not block or raise."""
+
+UNLIMITED = -1
+
+
+class Hearing:
+    """An active subscription."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def close(self) -> None:
+        """Ends it. What is still under way to it is dropped."""
+        try:
+            await self._subscription.unsubscribe()
+        except NatsError as error:
+            log.debug("unsubscribing: %s", error)
+
+    async def drain(self) -> None:
+        """Ends it once everything that was under way to it has been heard."""
+        try:
+            await self._subscription.drain()  # type: ignore[no-untyped-call]
+        except NatsError as error:
+            log.debug("draining a subscription: %s", error)
+
+
+class PlainWire:
+    """One client's sends, in order, and its subscriptions. What is sent while not connected is dropped: who needs it
+    stored holds it and sends it again (:mod:`~noetl_stream.adapters.nats.outbox`).
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._outgoing: deque[tuple[str, bytes, str, dict[str, str] | None]] = deque()
+        self._wake = asyncio.Event()
+        self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    def send(self, subject: str, body: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
+        """Sends one message with this turn of the loop. Subjects and header values must be free of white space."""
+        self._outgoing.append((subject, body, reply, dict(headers) if headers else None))
+        self._wake.set()
+
+    async def hear(self, subject: str, heard: Heard) -> Hearing:
+        """Calls ``heard`` for each message of ``subject``. On the server it is active once a later flush returns."""
+        return Hearing(await self._subscribe(subject, heard))
+
+    async def close(self) -> None:
+        self._writer.cancel()
+        await asyncio.gather(self._writer, return_exceptions=True)
+
+    async def _subscribe(self, subject: str, heard: Heard) -> Subscription:
+        async def call(message: Msg) -> None:
+            heard(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
+
+        return await self._client.subscribe(
+            subject, cb=call, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
+        )
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._outgoing:
+                subject, body, reply, headers = self._outgoing.popleft()
+                if not self._client.is_connected:
+                    continue
+                try:
+                    await self._client.publish(subject, body, reply, headers)
+                except (NatsError, OSError, RuntimeError) as error:
+                    log.debug("not sent to %s: %s", subject, error)
+
+
+def _header_block(headers: Mapping[str, str] | None) -> bytes:
+    if not headers:
+        return b""
+    fields = {str(name): value for name, value in headers.items()}
+    status = fields.pop("Status", "")
+    text = fields.pop("Description", "").strip()
+    first = f"NATS/1.0 {status} {text}".rstrip()
+    return "".join([first, "\r\n", *(f"{name}: {value}\r\n" for name, value in fields.items()), "\r\n"]).encode()

@@ -1,0 +1,114 @@
+"""Makes and upgrades the schema ``noetl``: numbered files, each applied once, in a transaction of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from noetl_stream.adapters.postgres.address import shown_address
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, open_connection
+from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, MIGRATE, translated
+from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.errors import NotReady
+
+_ADVISORY_LOCK: Final = 0x6E6F65746C
+"""Held while migrating, so that two programs do it one after the other. The number spells "noetl"."""
+
+
+class Migration(NamedTuple):
+    """A file of ``migrations/``: ``0001_partition.sql`` is number 1, name ``0001_partition``."""
+
+    number: int
+    name: str
+    text: str
+    checksum: str
+
+
+class AppliedMigration(NamedTuple):
+    """A row of ``noetl.migration``."""
+
+    number: int
+    name: str
+    checksum: str
+
+
+@cache
+def known_migrations() -> tuple[Migration, ...]:
+    """All migrations of this version, in order."""
+    found = []
+    for file in (files(__package__) / "migrations").iterdir():
+        if file.name.endswith(".sql"):
+            text = file.read_text(encoding="utf-8")
+            name = file.name.removesuffix(".sql")
+            checksum = hashlib.sha256(text.encode()).hexdigest()
+            found.append(Migration(int(name.split("_")[0]), name, text, checksum))
+    return tuple(sorted(found))
+
+
+async def migrate(dsn: str) -> list[str]:
+    """Brings the schema to this version; returns the names of the migrations it applied, none if all stood.
+
+    Raises:
+        Unreachable: no answer, or refused.
+        NotReady: the schema is newer than this version, or a file was changed after it had been applied.
+        UsageError: ``dsn`` is no Postgres URL.
+    """
+    address = shown_address(dsn)
+    connection = await open_connection(dsn, "noetl-stream database migrate")
+    try:
+        return await _migrate(connection, address)
+    except DRIVER_ERRORS as error:
+        raise translated(error, address) from error
+    finally:
+        try:
+            await connection.close(timeout=CLOSE_TIMEOUT_S)
+        except DRIVER_ERRORS:
+            connection.terminate()
+
+
+def owed_migrations(applied: list[AppliedMigration], address: str) -> list[Migration]:
+    """The migrations still to apply.
+
+    Raises:
+        NotReady: the schema is newer than this version, or a file was changed after it had been applied.
+    """
+    known = {migration.number: migration for migration in known_migrations()}
+    for number, name, checksum in applied:
+        if number not in known:
+            raise NotReady(
+                f"the database at {address} has a newer schema than this version knows: {name}",
+                hint="use the newer noetl-stream that made it",
+            )
+        if known[number].checksum != checksum:
+            raise NotReady(
+                f"the database at {address} was made by another {known[number].name}",
+                hint="an applied migration must not be changed: use the noetl-stream that made the database",
+            )
+    done = {migration.number for migration in applied}
+    return [migration for migration in known_migrations() if migration.number not in done]
+
+
+def require_schema(applied: list[AppliedMigration], address: str) -> None:
+    """Raises :class:`~noetl_stream.errors.NotReady` unless exactly this version's migrations were applied."""
+    owed = owed_migrations(applied, address)
+    if owed and not applied:
+        raise NotReady(f"the database at {address} has no schema yet", hint=MIGRATE)
+    if owed:
+        raise NotReady(f"the database at {address} has an older schema: {owed[0].name} is missing", hint=MIGRATE)
+
+
+async def _migrate(connection: Connection, address: str) -> list[str]:
+    await connection.execute("select pg_advisory_lock($1)", _ADVISORY_LOCK)
+    if not await connection.fetchval(statement("migration_table_exists")):
+        await connection.execute(statement("create_migration_table"))
+    rows = await connection.fetch(statement("applied_migrations"))
+    owed = owed_migrations([AppliedMigration._make(row) for row in rows], address)
+    for migration in owed:
+        async with connection.transaction():
+            await connection.execute(migration.text)
+            await connection.execute(
+                statement("record_migration"), migration.number, migration.name, migration.checksum
+            )
+    return [migration.name for migration in owed]

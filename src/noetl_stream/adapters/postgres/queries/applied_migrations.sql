@@ -1,0 +1,1 @@
+select number, name, checksum from noetl.migration order by number

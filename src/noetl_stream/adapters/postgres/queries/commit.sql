@@ -1,0 +1,77 @@
+-- One tick, whole or not at all. PROTOCOL §2 "Lease and fence"; HOT_PATH lesson 3.
+-- The rows are locked in id order, so that ticks and renewals never wait for each other in a circle.
+with fence as materialized (
+    select p.id, v.last_seq, v.last_ms, v.published_tick
+    from unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        as v (id, epoch, tick, last_seq, last_ms, published_tick)
+    join noetl.partition p on p.id = v.id and p.epoch = v.epoch and p.tick = v.tick and p.owner = $1
+    order by p.id
+    for update of p
+),
+moved as (
+    update noetl.partition p
+    set tick = p.tick + 1,
+        last_seq = fence.last_seq,
+        last_ms = fence.last_ms,
+        published_tick = fence.published_tick,
+        crashes = 0,
+        backend = pg_backend_pid()
+    from fence
+    where p.id = fence.id
+    returning 1
+),
+passed as materialized (
+    select case
+        when (select count(*) from moved) = cardinality($2::int[]) then true
+        else noetl.fail_fence()
+    end as ok
+),
+written_events as (
+    insert into noetl.event
+        (execution_id, position, name, source, at_ms, step_run_id, report_id, number, source_seq, data)
+    select e.*
+    from unnest($8::text[], $9::int[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::int[],
+                $16::bigint[], $17::json[]) as e
+    cross join passed
+    where passed.ok
+),
+written_executions as (
+    insert into noetl.execution
+        (execution_id, partition, status, path, version, digest, position, started_ms, updated_ms, finished_ms,
+         result, error, ctx, discarded)
+    select x.*
+    from unnest($18::text[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
+                $26::bigint[], $27::bigint[], $28::json[], $29::json[], $30::json[], $31::int[]) as x
+    cross join passed
+    where passed.ok
+    on conflict (execution_id) do update
+    set partition = excluded.partition,
+        status = excluded.status,
+        path = excluded.path,
+        version = excluded.version,
+        digest = excluded.digest,
+        position = excluded.position,
+        started_ms = excluded.started_ms,
+        updated_ms = excluded.updated_ms,
+        finished_ms = excluded.finished_ms,
+        result = excluded.result,
+        error = excluded.error,
+        ctx = excluded.ctx,
+        discarded = excluded.discarded
+),
+written_requests as (
+    insert into noetl.request (request_id, execution_id, answer, position)
+    select r.*
+    from unnest($32::text[], $33::text[], $34::json[], $35::int[]) as r
+    cross join passed
+    where passed.ok
+),
+written_playbooks as (
+    insert into noetl.playbook (digest, path, version, source)
+    select b.*
+    from unnest($36::text[], $37::text[], $38::text[], $39::text[]) as b
+    cross join passed
+    where passed.ok
+    on conflict (digest) do nothing
+)
+select ok from passed

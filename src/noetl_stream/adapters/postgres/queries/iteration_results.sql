@@ -1,0 +1,6 @@
+select position, name, source, at_ms, step_run_id, report_id, number, data
+from noetl.event
+where execution_id = $1
+  and step_run_id = $2
+  and name in ('task.processed', 'loop.iteration.done', 'loop.iteration.failed')
+order by position

@@ -1,0 +1,5 @@
+select position, name, source, at_ms, step_run_id, report_id, number, data
+from noetl.event
+where execution_id = $1 and position > $2
+order by position
+limit $3

@@ -1,0 +1,1 @@
+select to_regclass('noetl.migration') is not null

@@ -1,0 +1,1 @@
+select count(distinct owner) from noetl.partition where lease_until > now()

@@ -1,0 +1,1 @@
+select partitions from noetl.meta

@@ -1,0 +1,3 @@
+select digest, path, version, source
+from noetl.playbook
+where digest = $1

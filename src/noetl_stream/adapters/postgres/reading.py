@@ -1,0 +1,58 @@
+"""What is read of journals, executions, requests and playbooks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.ports.store import ExecutionRow, ListedExecution, PlaybookRow, RequestRow, StoredEvent
+
+
+class Reading:
+    """The reading part of :class:`~noetl_stream.ports.store.Store`, where each method is described."""
+
+    _database: Database
+
+    async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        rows = await self._database.fetch("journal", execution_id, after, limit)
+        return [StoredEvent._make(row) for row in rows]
+
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
+        journals: dict[str, list[StoredEvent]] = {execution_id: [] for execution_id in execution_ids}
+        for execution_id, *event in await self._database.fetch("journals", list(execution_ids)):
+            journals[execution_id].append(StoredEvent._make(event))
+        return journals
+
+    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
+        rows = await self._database.fetch("iteration_results", execution_id, step_run_id)
+        return [StoredEvent._make(row) for row in rows]
+
+    async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
+        rows = await self._database.fetch("live_executions", list(partitions))
+        return {row[0]: row[1] for row in rows}
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        return (await self.executions([execution_id])).get(execution_id)
+
+    async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
+        rows = await self._database.fetch("executions", list(execution_ids))
+        return {row[0]: ExecutionRow._make(row) for row in rows}
+
+    async def list_executions(
+        self, status: str | None, path: str | None, limit: int, before: str | None
+    ) -> list[ListedExecution]:
+        chosen = [("status =", status), ("path =", path), ("execution_id <", before)]
+        filters = [(test, value) for test, value in chosen if value is not None]
+        conditions = [f"{test} ${number}" for number, (test, _) in enumerate(filters, start=2)]
+        text = statement("list_executions").format(conditions=" and ".join(conditions) or "true")
+        rows = await self._database.fetch_text(text, limit, *(value for _, value in filters))
+        return [ListedExecution._make(row) for row in rows]
+
+    async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
+        rows = await self._database.fetch("request", execution_id, request_id)
+        return RequestRow._make(rows[0]) if rows else None
+
+    async def playbook(self, digest: str) -> PlaybookRow | None:
+        rows = await self._database.fetch("playbook", digest)
+        return PlaybookRow._make(rows[0]) if rows else None

@@ -1,0 +1,154 @@
+"""The one connection on which a server commits and takes partitions over (PROTOCOL §2 *Lease and fence*)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, Database
+from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated, was_answered
+from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.ports.store import (
+    EventRow,
+    ExecutionRow,
+    PartitionAdvance,
+    PartitionLease,
+    PlaybookRow,
+    RequestRow,
+    Tick,
+)
+
+SMALL_TICK_EVENTS: Final = 64
+"""Up to here one statement carries a whole tick; above, the events go by COPY (HOT_PATH lesson 3)."""
+
+COMMIT_TIMEOUT_S: Final = 30.0
+END_BACKEND_TIMEOUT_MS: Final = 5_000
+_SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
+_EVENT_COLUMNS: Final = EventRow._fields
+
+_Answer = TypeVar("_Answer")
+
+
+class Writer:
+    """Commits ticks, one at a time. After any failure its connection is thrown away and the next call opens another."""
+
+    def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
+        self._database = database
+        self._commit_timeout_s = commit_timeout_s
+        self._connection: Connection | None = None
+        self._alone = asyncio.Lock()
+        self._thrown_away: list[int] = []
+
+    async def commit(self, tick: Tick) -> None:
+        """See :meth:`noetl_stream.ports.store.Store.commit`.
+
+        Raises:
+            ValueError: a tick without a partition: nothing would fence it.
+        """
+        if not tick.partitions:
+            raise ValueError("a tick names at least one partition")
+        shape = _commit_small if len(tick.events) <= SMALL_TICK_EVENTS else _commit_large
+        try:
+            await self._alone_with_connection(lambda connection: shape(connection, tick, self._commit_timeout_s))
+        except DRIVER_ERRORS as error:
+            if was_answered(error):
+                raise translated(error, self._database.address) from error
+            raise OutcomeUnknown(
+                f"Postgres at {self._database.address} did not answer a commit",
+                hint="it may have happened: read the ticks before going on",
+            ) from error
+
+    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+        """See :meth:`noetl_stream.ports.store.Store.take_over`. On this connection: the row names its backend."""
+        query = statement("take_over")
+        try:
+            rows = await self._alone_with_connection(
+                lambda connection: connection.fetch(query, owner, lease_s, limit, timeout=self._commit_timeout_s)
+            )
+        except DRIVER_ERRORS as error:
+            raise translated(error, self._database.address) from error
+        return sorted(PartitionLease._make(row) for row in rows)
+
+    async def owned(self, owner: str) -> list[PartitionLease]:
+        """See :meth:`noetl_stream.ports.store.Store.owned`.
+
+        Connections that were thrown away are ended first, for a transaction nobody hears of could still commit, or hold
+        its rows for ever.
+        """
+        connection = await self._database.connect()
+        try:
+            await self._end_thrown_away(connection)
+            rows = await connection.fetch(statement("owned"), owner, timeout=self._commit_timeout_s)
+        except DRIVER_ERRORS as error:
+            raise translated(error, self._database.address) from error
+        finally:
+            connection.terminate()
+        return [PartitionLease._make(row) for row in rows]
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                await connection.close(timeout=CLOSE_TIMEOUT_S)
+            except DRIVER_ERRORS:
+                connection.terminate()
+
+    async def _end_thrown_away(self, connection: Connection) -> None:
+        backends, name = self._thrown_away.copy(), self._database.application_name
+        if not backends:
+            return
+        async with asyncio.timeout(self._commit_timeout_s):
+            while await connection.fetch(statement("end_backends"), backends, name, END_BACKEND_TIMEOUT_MS):
+                pass
+        self._thrown_away = [backend for backend in self._thrown_away if backend not in backends]
+
+    async def _alone_with_connection(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
+        async with self._alone:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await self._database.connect(_SESSION)
+            connection = self._connection
+            backend = connection.get_server_pid()
+            try:
+                return await work(connection)
+            except BaseException as error:  # a cancelled call leaves its statement running, too
+                if not was_answered(error):
+                    self._thrown_away.append(backend)
+                connection.terminate()
+                raise
+
+
+async def _commit_small(connection: Connection, tick: Tick, timeout_s: float) -> None:
+    await connection.execute(statement("commit"), *_parameters(tick, tick.events), timeout=timeout_s)
+
+
+async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) -> None:
+    async with asyncio.timeout(timeout_s):
+        await connection.execute("begin")
+        await connection.execute(statement("commit"), *_parameters(tick, ()))
+        try:
+            await connection.copy_records_to_table(
+                "event", schema_name="noetl", columns=_EVENT_COLUMNS, records=tick.events
+            )
+        except ZeroDivisionError as error:
+            raise asyncpg.DataError(str(error)) from error
+        await connection.execute("commit")
+
+
+def _parameters(tick: Tick, events: Sequence[EventRow]) -> list[Any]:
+    """The parameters of ``commit.sql``: the owner, then an array a column, in the order of the rows' fields."""
+    return [
+        tick.owner,
+        *_columns(tick.partitions, PartitionAdvance._fields),
+        *_columns(events, EventRow._fields),
+        *_columns(tick.executions, ExecutionRow._fields),
+        *_columns(tick.requests, RequestRow._fields),
+        *_columns(tick.playbooks, PlaybookRow._fields),
+    ]
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return list(zip(*rows, strict=True)) or [()] * len(fields)

@@ -1,0 +1,66 @@
+"""``noetl-stream playbook``: what can be said of playbooks without running them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noetl_stream.cli.exit_codes import ExitCode
+from noetl_stream.cli.options import output_option
+from noetl_stream.cli.output import print_json
+from noetl_stream.errors import UsageError
+from noetl_stream.playbook.compile import Checked, check
+from noetl_stream.playbook.kinds import foreign_kind
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+
+@click.group()
+def playbook() -> None:
+    """Work with playbook files."""
+
+
+@playbook.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--kinds", "extra", default="", help="Comma-separated tool kinds to accept though not installed here.")
+@output_option("text", "json")
+@click.pass_context
+def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output: str) -> None:
+    """Check FILES against the language: every problem of every file, with line, column and a hint.
+
+    \b
+    Exit code 0: no errors (warnings may be printed)    2: at least one error
+    """
+    foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
+    kinds = {**foreign, **kinds_of(load_tools())}
+    results = {str(file): check(read_playbook(file), kinds, file=str(file)) for file in files}
+    if output == "json":
+        print_json([_as_json(name, checked) for name, checked in results.items()])
+    else:
+        for name, checked in results.items():
+            for diagnostic in checked.diagnostics:
+                click.echo(diagnostic.render())
+            if checked.ok:
+                click.echo(f"{name}: ok")
+    if not all(checked.ok for checked in results.values()):
+        ctx.exit(ExitCode.INVALID)
+
+
+def read_playbook(file: Path) -> bytes:
+    """The bytes of a playbook file.
+
+    Raises:
+        UsageError: if it cannot be read; one line.
+    """
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{file}: is a folder, not a playbook file") from None
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _as_json(name: str, checked: Checked) -> dict[str, object]:
+    return {"file": name, "ok": checked.ok, "diagnostics": [one.to_json() for one in checked.diagnostics]}

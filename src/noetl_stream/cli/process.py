@@ -1,0 +1,32 @@
+"""How commands run: settings, the event loop, and background processes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from noetl_stream.settings import Settings
+
+Value = TypeVar("Value")
+
+
+def settings_for(home: Path | None) -> Settings:
+    """The environment's settings, with the home of ``--home`` if it is given: then the embedded stack is meant."""
+    settings = Settings.from_environment()
+    if home is None:
+        return settings
+    return replace(settings, home_folder=home.expanduser().absolute(), nats_url=None, postgres_dsn=None)
+
+
+def run_async(work: Coroutine[Any, Any, Value]) -> Value:
+    """Runs ``work`` on uvloop where there is one."""
+    if sys.platform == "win32":
+        return asyncio.run(work)
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)

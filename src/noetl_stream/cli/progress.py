@@ -1,0 +1,164 @@
+"""Live progress of one execution on stderr: a picture on a terminal, a plain log elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from noetl_stream.client.follow import News
+from noetl_stream.model import events
+
+
+@dataclass(slots=True)
+class StepProgress:
+    """What has been heard of one step."""
+
+    runs: int = 0
+    open: int = 0
+    count: int = 0
+    ended: int = 0
+    failed: int = 0
+    retries: int = 0
+    state: str = "running"
+
+
+@dataclass(slots=True)
+class Heard:
+    """Folds news into what is shown. ``line`` is what a plain log says of a piece of news, if anything."""
+
+    steps: dict[str, StepProgress] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+
+    def take(self, news: News) -> str | None:
+        fact = news.fact
+        if isinstance(fact, events.TokenEnqueued):
+            self.targets[fact.token.token_id] = fact.token.step
+            return None
+        if isinstance(fact, events.TokenClaimed):
+            return self._began(self.targets.get(fact.token_id, "?"), fact.step_run_id)
+        if isinstance(fact, events.TokenHeld):
+            return f"token for {self.targets.get(fact.token_id, '?')} is held by its admission"
+        if isinstance(fact, events.TokenDiscarded):
+            return f"token for {self.targets.get(fact.token_id, '?')} discarded: {fact.reason}"
+        if isinstance(fact, events.ExecutionFailing):
+            return f"failing: {fact.error.kind}: {fact.error.message}"
+        run = getattr(fact, "step_run_id", None) or news.step_run_id
+        step = self.runs.get(run or "")
+        return None if step is None else self._moved(step, self.steps[step], fact)
+
+    def _began(self, step: str, step_run_id: str) -> str:
+        self.runs[step_run_id] = step
+        shown = self.steps.setdefault(step, StepProgress())
+        shown.runs += 1
+        shown.open += 1
+        shown.state = "running"
+        return f"{step}: started"
+
+    def _moved(self, step: str, shown: StepProgress, fact: events.Fact) -> str | None:
+        if isinstance(fact, events.TaskProcessed):
+            if fact.do != "retry":
+                return None
+            shown.retries += 1
+            error = fact.outcome.error
+            why = f"{error.kind}: {error.message}" if error else "by policy"
+            where = f"[{fact.path[0]}]" if fact.path else ""
+            return f"{step}{where}.{fact.task}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
+        if isinstance(fact, events.LoopStarted):
+            shown.count += 0 if shown.count else fact.count
+            return f"{step}: loop of {fact.count}"
+        if isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed):
+            return self._iteration(step, shown, fact)
+        if isinstance(fact, events.StepDone | events.LoopDone | events.StepFailed):
+            shown.open -= 1
+            shown.state = "failed" if isinstance(fact, events.StepFailed) else "done"
+            why = f": {fact.error.kind}: {fact.error.message}" if isinstance(fact, events.StepFailed) else ""
+            return f"{step}: {shown.state}{why}"
+        return None
+
+    def _iteration(
+        self, step: str, shown: StepProgress, fact: events.LoopIterationDone | events.LoopIterationFailed
+    ) -> str | None:
+        shown.ended += 1
+        if isinstance(fact, events.LoopIterationFailed):
+            shown.failed += 1
+            return f"{step}[{fact.path[0]}]: failed: {fact.error.kind}: {fact.error.message}"
+        if shown.count <= 20 or shown.ended == shown.count or shown.ended % max(1, shown.count // 10) == 0:
+            return f"{step}: {shown.ended}/{shown.count} iterations"
+        return None
+
+
+class Progress(Protocol):
+    """Shows news as it comes."""
+
+    def news(self, news: News) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainProgress:
+    """One line a change on stderr."""
+
+    def __init__(self) -> None:
+        self._heard = Heard()
+
+    def news(self, news: News) -> None:
+        line = self._heard.take(news)
+        if line is not None:
+            click.echo(line, err=True)
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+class LiveProgress:
+    """A table that is redrawn in place."""
+
+    def __init__(self) -> None:
+        self._heard = Heard()
+        self._live = Live(self._draw(), console=Console(stderr=True), refresh_per_second=8, transient=True)
+        self._live.start()
+
+    def news(self, news: News) -> None:
+        line = self._heard.take(news)
+        if line is not None and ("retry" in line or "failed" in line or "discarded" in line):
+            self._live.console.print(Text(line, style="yellow"))
+        self._live.update(self._draw())
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> Group:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for name, step in self._heard.steps.items():
+            mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
+            bar = ProgressBar(total=step.count, completed=step.ended, width=24) if step.count else Text("")
+            done = f"{step.ended}/{step.count}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
+            retries = f"{step.retries} retries" if step.retries else ""
+            table.add_row(mark, name, bar, done, retries)
+        return Group(table)
+
+
+class SilentProgress:
+    """Shows nothing (``-o json``)."""
+
+    def news(self, news: News) -> None:
+        """Nothing is shown."""
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+def progress_for(output: str) -> Progress:
+    """The picture that fits the output and the terminal."""
+    if output == "json":
+        return SilentProgress()
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()

@@ -1,0 +1,90 @@
+"""``noetl-stream run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from noetl_stream.cli.exit_codes import ExitCode
+from noetl_stream.cli.options import home_option, output_option
+from noetl_stream.cli.output import print_json, print_result
+from noetl_stream.cli.playbook import read_playbook
+from noetl_stream.cli.process import run_async, settings_for
+from noetl_stream.cli.workload import workload_of
+from noetl_stream.playbook.compile import check
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; JSON if it is JSON.")
+@click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key, always text.")
+@click.option(
+    "--workload",
+    "workload_file",
+    type=click.Path(path_type=Path),
+    help="YAML or JSON mapping merged over the defaults.",
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Wait at most so many seconds.")
+@output_option("text", "json")
+@home_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    file: Path,
+    sets: tuple[str, ...],
+    strings: tuple[str, ...],
+    workload_file: Path | None,
+    timeout_s: float | None,
+    output: str,
+    home: Path | None,
+) -> None:
+    """Run the playbook FILE and wait for its end.
+
+    \b
+    KEY may have dots (a.b=1 sets b inside a). Later options win over earlier ones, and --set over --workload.
+    Where no server runs yet, one is started together with a worker; they end when nothing needs them.
+    Ctrl-C and --timeout only end the waiting: the execution goes on.
+
+    \b
+    Exit code:
+      0 completed   1 failed or cancelled   2 invalid playbook or usage
+      3 NATS or Postgres cannot be reached  124 --timeout is over   130 interrupted
+    """
+    source = read_playbook(file)
+    checked = check(source, kinds_of(load_tools()), file=str(file))
+    for diagnostic in checked.diagnostics:
+        click.echo(diagnostic.render(), err=True)
+    if checked.plan is None:
+        ctx.exit(ExitCode.INVALID)
+    workload = workload_of(workload_file, sets, strings)
+    from noetl_stream.cli.running import run_playbook
+
+    ended = run_async(
+        run_playbook(settings_for(home), source.decode(), checked.plan, workload, timeout_s=timeout_s, output=output)
+    )
+    if isinstance(ended, ExitCode):
+        ctx.exit(ended)
+    _print(ended, output)
+    ctx.exit(ExitCode.COMPLETED if ended["status"] == "completed" else ExitCode.FAILED)
+
+
+def _print(found: dict[str, Any], output: str) -> None:
+    if output == "json":
+        del found["discarded_tokens"]
+        print_json(found)
+        return
+    if found["result"] is not None:
+        print_result(found["result"])
+    if found["discarded_tokens"]:
+        click.echo(f"{found['discarded_tokens']} held tokens were discarded at the end", err=True)
+    error = found["error"]
+    if error is not None:
+        where = f" in task {error['task']}" if error.get("task") else ""
+        click.echo(f"{error['kind']}{where}: {error['message']}", err=True)
+    runs = sum(step["runs"] for step in found["steps"])
+    click.echo(
+        f"{found['status']} in {found['duration_s']:.2f} s, {runs} step runs ({found['execution_id']})", err=True
+    )

@@ -1,0 +1,92 @@
+"""What ``run`` does once its file is good: a place, a server, the execution, its news."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import click
+
+from noetl_stream.cli.exit_codes import ExitCode
+from noetl_stream.cli.progress import progress_for
+from noetl_stream.client.running import Overtime, run_to_end
+from noetl_stream.client.submit import Client, Refused, Submission
+from noetl_stream.hosting import Place, connected_to, open_place, prepare_embedded
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.processes import Background
+from noetl_stream.settings import Settings
+from noetl_stream.wiring import Connected, make_client
+
+
+async def run_playbook(
+    settings: Settings, source: str, plan: Plan, workload: dict[str, Any], *, timeout_s: float | None, output: str
+) -> dict[str, Any] | ExitCode:
+    """The described execution, or the exit code with which the waiting ended; what to do next is said on stderr."""
+    with open_place(settings) as place:
+        await prepare_embedded(place)
+        async with connected_to(place, "noetl-run") as connected:
+            await connected.store.verify()
+            await connected.log.verify()
+            return await _run(settings, place, connected, source, plan, workload, timeout_s, output)
+
+
+async def _run(
+    settings: Settings,
+    place: Place,
+    connected: Connected,
+    source: str,
+    plan: Plan,
+    workload: dict[str, Any],
+    timeout_s: float | None,
+    output: str,
+) -> dict[str, Any] | ExitCode:
+    client = make_client(connected)
+    submission = Submission.new(source, plan.path, workload, connected.clock)
+    progress = progress_for(output)
+    accepted = asyncio.Event()
+    background = Background(settings, place)
+    work = asyncio.create_task(
+        run_to_end(
+            client,
+            connected.store,
+            connected.clock,
+            submission,
+            timeout_s=timeout_s,
+            on_news=progress.news,
+            on_accepted=accepted.set,
+            ensure_server=lambda: _ensure_server(client, background),
+        )
+    )
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, work.cancel)
+    loop.add_signal_handler(signal.SIGTERM, work.cancel)
+    code, said = ExitCode.FAILED, ""
+    try:
+        return await work
+    except Overtime:
+        code, said = ExitCode.TIMEOUT, f"not ended after {timeout_s:g} s"
+    except asyncio.CancelledError:
+        code, said = ExitCode.INTERRUPTED, "interrupted"
+    except Refused as refused:
+        click.echo(f"refused: {refused.message}", err=True)
+        return ExitCode.INVALID
+    finally:
+        progress.close()
+    click.echo(f"{said}: {_aftermath(submission, place, accepted=accepted.is_set())}", err=True)
+    return code
+
+
+async def _ensure_server(client: Client, background: Background) -> None:
+    if not await client.alive():
+        background.start()
+
+
+def _aftermath(submission: Submission, place: Place, *, accepted: bool) -> str:
+    if not accepted:
+        return f"the request for {submission.execution_id} had not been answered; it may still be taken up"
+    home = f" --home {place.embedded.address.home}" if place.embedded is not None else ""
+    return (
+        f"execution {submission.execution_id} goes on\n"
+        f"  watch it: noetl-stream execution get {submission.execution_id}{home}"
+    )

@@ -1,0 +1,65 @@
+"""Reading a workload from the command line (LANGUAGE §1: ``--set``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from noetl_stream.engine.decide import deep_merge
+from noetl_stream.errors import UsageError
+
+
+def workload_of(file: Path | None, sets: tuple[str, ...], strings: tuple[str, ...]) -> dict[str, Any]:
+    """The workload of the options: the file's mapping, and each ``KEY=VALUE`` merged over it.
+
+    Raises:
+        UsageError: says which option is wrong and how.
+    """
+    workload: dict[str, Any] = _read(file) if file is not None else {}
+    for text in sets:
+        key, value = _split(text, "--set")
+        workload = deep_merge(workload, _nest(key, _json_or_text(value)))
+    for text in strings:
+        key, value = _split(text, "--set-string")
+        workload = deep_merge(workload, _nest(key, value))
+    return workload
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+        plain = json.loads(json.dumps(found))
+    except OSError as error:
+        raise UsageError(f"--workload {file}: {error.strerror}") from None
+    except (YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
+        raise UsageError(f"--workload {file}: not YAML or JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(plain, dict):
+        raise UsageError(f"--workload {file}: must hold a mapping")
+    return plain
+
+
+def _split(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise UsageError(f"{option} {text!r}: write KEY=VALUE")
+    return key, value
+
+
+def _nest(key: str, value: Any) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    return {first: _nest(rest, value) if rest else value}
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)  # NaN and Infinity are no JSON: they stay text

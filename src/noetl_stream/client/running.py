@@ -1,0 +1,68 @@
+"""Running one execution from the request to its end, watching it on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noetl_stream.client.follow import Follower, News
+from noetl_stream.client.submit import Client, Submission
+from noetl_stream.client.summary import describe
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.store import Store
+
+LOOK_S = 2.0
+"""How often Postgres is asked when nothing is heard: live news may be lost, the fold's word is not."""
+
+
+class Overtime(Exception):
+    """The execution had not ended when the time was over; it goes on."""
+
+
+async def run_to_end(
+    client: Client,
+    store: Store,
+    clock: Clock,
+    submission: Submission,
+    *,
+    timeout_s: float | None,
+    on_news: Callable[[News], None],
+    on_accepted: Callable[[], None],
+    ensure_server: Callable[[], Awaitable[None]],
+) -> dict[str, Any]:
+    """Submits, follows and describes the ended execution (:func:`~noetl_stream.client.summary.describe`).
+
+    Args:
+        timeout_s: From the submission on; ``None`` waits as long as it takes.
+        on_news: Called with each fact as it passes.
+        ensure_server: Called before waiting, and again whenever no server answers.
+
+    Raises:
+        Refused: the fold refused the request.
+        Overtime: the time is over.
+    """
+    follower = await client.follow(submission.execution_id).open(reports=True)
+    relay = asyncio.create_task(_relay(follower, on_news))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ensure_server()
+            await client.submit(submission, follower, unanswered=ensure_server)
+            on_accepted()
+            while not await follower.end(LOOK_S):
+                row = await store.execution(submission.execution_id)
+                if row is not None and row.finished_ms is not None:
+                    break
+    except TimeoutError:
+        raise Overtime from None
+    finally:
+        relay.cancel()
+        await follower.close()
+    row = await store.execution(submission.execution_id)
+    assert row is not None  # its end was heard, and what is heard is committed
+    return describe(row, await store.journal(submission.execution_id))
+
+
+async def _relay(follower: Follower, on_news: Callable[[News], None]) -> None:
+    async for news in follower.news():
+        on_news(news)

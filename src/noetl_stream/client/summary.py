@@ -1,0 +1,86 @@
+"""What a person reads of an execution: its steps with runs, status and duration, from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_stream.model import codec
+from noetl_stream.model.events import LoopDone, StepDone, StepFailed, TaskProcessed, TokenClaimed, TokenEnqueued
+from noetl_stream.ports.store import ExecutionRow, StoredEvent
+
+
+@dataclass(slots=True)
+class StepSummary:
+    """All runs of one step. ``duration_s`` adds up over them, by the log's stored times."""
+
+    step: str
+    runs: int = 0
+    status: str = "running"
+    duration_s: float = 0.0
+    retries: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "runs": self.runs,
+            "status": self.status,
+            "duration_s": round(self.duration_s, 3),
+            "retries": self.retries,
+        }
+
+
+def summarize(journal: Iterable[StoredEvent]) -> list[StepSummary]:
+    """The steps that have run, in the order they first did."""
+    steps: dict[str, StepSummary] = {}
+    targets: dict[str, str] = {}
+    runs: dict[str, tuple[str, int]] = {}
+    for row in journal:
+        if row.name not in _READ:
+            continue
+        fact = codec.decode_fact(row.data)
+        if isinstance(fact, TokenEnqueued):
+            targets[fact.token.token_id] = fact.token.step
+        elif isinstance(fact, TokenClaimed):
+            step = targets[fact.token_id]
+            runs[fact.step_run_id] = (step, row.at_ms)
+            steps.setdefault(step, StepSummary(step)).runs += 1
+        elif isinstance(fact, TaskProcessed):
+            if fact.do == "retry" and row.step_run_id in runs:
+                steps[runs[row.step_run_id][0]].retries += 1
+        elif isinstance(fact, StepDone | LoopDone | StepFailed) and fact.step_run_id in runs:
+            step, began_ms = runs.pop(fact.step_run_id)
+            steps[step].duration_s += (row.at_ms - began_ms) / 1000
+            steps[step].status = "failed" if isinstance(fact, StepFailed) else "done"
+    return list(steps.values())
+
+
+_READ = frozenset({"token.enqueued", "token.claimed", "task.processed", "step.done", "loop.done", "step.failed"})
+
+
+def describe(row: ExecutionRow, journal: Iterable[StoredEvent]) -> dict[str, Any]:
+    """The object that ``run -o json`` and ``execution get`` print."""
+    error = codec.decode_json(row.error) if row.error is not None else None
+    ended_ms = row.finished_ms if row.finished_ms is not None else row.updated_ms
+    return {
+        "execution_id": row.execution_id,
+        "path": row.path,
+        "status": row.status,
+        "result": result_of(row),
+        "ctx": codec.decode_json(row.ctx),
+        "duration_s": round((ended_ms - row.started_ms) / 1000, 3),
+        "steps": [step.to_json() for step in summarize(journal)],
+        "error": error,
+        "discarded_tokens": row.discarded,
+    }
+
+
+def result_of(row: ExecutionRow) -> Any:
+    """The execution's result; a reference is shown as ``{"$reference": {…}}``."""
+    if row.result is None:
+        return None
+    payload = codec.decode_payload(row.result)
+    if payload.reference is not None:
+        return {"$reference": codec.decode_json(codec.encode(payload.reference))}
+    return codec.decode_json(payload.value)

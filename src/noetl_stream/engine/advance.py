@@ -1,0 +1,83 @@
+"""``advance``: fold one fact, decide, fold the decisions, until nothing follows.
+
+    after = evolve(state, fact)
+    return (after, *decide(after, fact)) if after is not state else (state, (), ())
+
+No change, no consequence (DESIGN §3). Decisions are facts too: each is folded before the next is decided.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from noetl_stream.engine.decide import decide, refuse
+from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.rest import at_rest
+from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.model.events import ExecutionFailing, Fact, StepCancelled, StepScheduled
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import Plan
+
+
+class Advanced(NamedTuple):
+    """``journal`` are the decisions in fold order; the input itself stands before them if ``taken``."""
+
+    state: Execution | None
+    taken: bool
+    journal: Sequence[Fact]
+
+
+class Refusal(NamedTuple):
+    """In place of a plan: why the playbook of a request cannot run."""
+
+    reason: str
+    diagnostics: list[dict[str, Any]]
+
+
+def advance(plan: Plan | Refusal, state: Execution | None, occurrence: Occurrence, execution_id: str) -> Advanced:
+    """The state after an input, and the decisions that followed from it.
+
+    Args:
+        plan: The compiled playbook the state is pinned to, or why the requested one cannot run.
+        state: ``None`` before ``execution.requested``.
+        occurrence: A reported fact, or one the shell hands in (``step.scheduled`` with a higher issue).
+    """
+    after = evolve(state, occurrence, execution_id)
+    if after is state or after is None:
+        return Advanced(state, False, ())
+    if isinstance(plan, Refusal):
+        return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)))
+    return _settle(plan, after, deque(decide(plan, after, occurrence.fact)))
+
+
+def _settle(plan: Plan | None, state: Execution, pending: deque[Fact]) -> Advanced:
+    journal: list[Fact] = []
+    steps = 0
+    while True:
+        while pending:
+            fact = pending.popleft()
+            after = evolve(state, Occurrence(fact), state.execution_id)
+            if after is state or after is None:
+                continue
+            state = after
+            journal.append(fact)
+            if type(fact) is StepScheduled or type(fact) is StepCancelled:
+                continue  # bounded by the loop's window and the commands in flight; they decide nothing further
+            steps += 1
+            if steps == state.limits.max_decisions_per_fact and state.failing is None:
+                pending.appendleft(_endless(state))
+                continue
+            if plan is not None:
+                pending.extend(decide(plan, state, fact))
+        if plan is None:
+            return Advanced(state, True, journal)
+        pending.extend(at_rest(plan, state))
+        if not pending:
+            return Advanced(state, True, journal)
+
+
+def _endless(state: Execution) -> Fact:
+    text = f"one fact led to limits.max_decisions_per_fact ({state.limits.max_decisions_per_fact}) decisions: a cycle"
+    return ExecutionFailing(ErrorInfo("limit_exceeded", text))

@@ -1,0 +1,51 @@
+"""How a loop's counts and window move when an iteration ends."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from noetl_stream.engine.state import Loop
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.reference import EMPTY, Payload, Reference
+
+Ending = Literal["ok", "failed", "skipped"]
+
+
+def end_iteration(
+    loop: Loop, index: int, ending: Ending, payload: Payload, max_inline_bytes: int, error: ErrorInfo | None = None
+) -> Loop:
+    """``loop`` after iteration ``index`` has ended; the very same value if it had ended before."""
+    if loop.has_ended(index):
+        return loop
+    done, low = loop.done | 1 << (index - loop.low), loop.low
+    while done & 1:
+        done >>= 1
+        low += 1
+    changes: dict[str, Any] = {"done": done, "low": low, ending: getattr(loop, ending) + 1}
+    if ending == "failed" and loop.first_error is None:
+        changes["first_error"] = error
+    if ending == "ok" and not loop.spilled:
+        changes |= _keep(loop, index, payload, max_inline_bytes)
+    return msgspec.structs.replace(loop, **changes)
+
+
+def _keep(loop: Loop, index: int, payload: Payload, max_inline_bytes: int) -> dict[str, Any]:
+    size = loop.results_bytes + (payload.reference.size if payload.reference else len(payload.value)) + 1
+    if payload.reference is not None or size > max_inline_bytes:
+        return {"results": None, "results_bytes": size, "spilled": True}
+    return {"results": (index, payload, loop.results), "results_bytes": size}
+
+
+def loop_result(loop: Loop, execution_id: str, step_run_id: str) -> Payload:
+    """The list of iteration results in index order, failed ones null; a reference into the journal when large."""
+    if loop.spilled:
+        key = f"{execution_id}.{step_run_id}"
+        return Payload(reference=Reference("journal", key, loop.results_bytes, schema_hint=f"array of {loop.count}"))
+    found: list[bytes] = [bytes(EMPTY)] * loop.count
+    link = loop.results
+    while link is not None:
+        index, payload, link = link
+        found[index] = bytes(payload.value)
+    return Payload(msgspec.Raw(b"[" + b",".join(found) + b"]"))

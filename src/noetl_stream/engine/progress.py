@@ -1,0 +1,24 @@
+"""Where a pipeline stands after a recorded task: folded alike by the server and by the worker that runs it."""
+
+from __future__ import annotations
+
+from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.messages import Progress
+
+
+def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
+    """``progress`` after ``fact``: its patches applied, its outcome kept, its directive taken (LANGUAGE §5).
+
+    ``task`` is the next task, ``None`` when the pipeline has ended; ``runs`` counts every run of a task, retries too.
+    """
+    return Progress(
+        task=fact.to,
+        attempt=fact.attempt + 1 if fact.do == "retry" else 1,
+        delay_s=fact.delay_s,
+        runs=progress.runs + 1,
+        previous=fact.task,
+        iter={**progress.iter, **fact.set_iter} if fact.set_iter else progress.iter,
+        vars={**progress.vars, **fact.set_vars} if fact.set_vars else progress.vars,
+        ctx={**progress.ctx, **fact.set_ctx} if fact.set_ctx else progress.ctx,
+        results={**progress.results, fact.task: fact.outcome},
+    )

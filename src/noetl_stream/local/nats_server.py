@@ -1,0 +1,120 @@
+"""The embedded NATS: JetStream on disk, loopback only, with a password."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
+from noetl_stream.local.home import Home, write_private
+from noetl_stream.local.passwords import Passwords
+from noetl_stream.local.ports import LOOPBACK
+from noetl_stream.local.processes import Mark, Running, command_of, launch, read_pid
+from noetl_stream.local.server import StopOrder
+
+USER = "noetl"
+SERVER_NAME = "noetl-embedded"
+MAX_PAYLOAD = "8MB"
+ANSWER_WAIT_S = 1.0
+GREETING_BYTES = 8192
+
+CONFIGURATION = """\
+# Written by noetl-stream at each start of the embedded NATS: changes here are lost.
+# Address and port are on the command line.
+server_name: "{server_name}"
+max_payload: {max_payload}
+
+authorization {{
+  user: "{user}"
+  password: "{password}"
+}}
+
+jetstream {{
+  store_dir: "{store}"
+  # NATS' default, said aloud. A stored message is acknowledged before it is synced to disk, so killing the server loses
+  # nothing, and a power failure at most the last two minutes of EVENTS and COMMANDS. What was acknowledged to a user is
+  # in Postgres and not touched by that; owed commands are issued again, so some steps may run twice.
+  # `always` would close that window for about 0.2 ms a message.
+  sync_interval: "2m"
+}}
+"""
+
+
+class NatsServer:
+    """The NATS of one home. Its pid file is written by the server itself."""
+
+    name = "nats"
+    title = "NATS"
+    wheel = NATS_WHEEL
+    stop_orders: Sequence[StopOrder] = (StopOrder(signal.SIGTERM, 15.0), StopOrder(signal.SIGKILL, 5.0))
+
+    def __init__(self, home: Home) -> None:
+        self.home = home.root
+        self.folder = home.nats
+        self.log = home.nats / "nats.log"
+        self.mark = Mark("nats-server", str(home.nats / "nats.conf"))
+        self._configuration = home.nats / "nats.conf"
+        self._store = home.nats / "store"
+        self._pid_file = home.nats / "nats.pid"
+
+    def find(self) -> Running | None:
+        pid = read_pid(self._pid_file)
+        command = command_of(pid, self.mark) if pid is not None else None
+        if pid is None or command is None:
+            return None
+        return Running(pid=pid, port=int(command[command.index("-p") + 1]))
+
+    def prepare(self, passwords: Passwords, keep_open: int) -> None:
+        configuration = CONFIGURATION.format(
+            server_name=SERVER_NAME,
+            max_payload=MAX_PAYLOAD,
+            user=USER,
+            password=passwords.nats,
+            store=_quoted(self._store),
+        )
+        write_private(self._configuration, configuration)
+        self._pid_file.unlink(missing_ok=True)
+
+    def launch(self, port: int, keep_open: int) -> Running:
+        command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]
+        command += ["-P", str(self._pid_file)]
+        return Running(pid=launch(command, self.log, keep_open, user=None), port=port)
+
+    def is_ready(self, running: Running) -> bool:
+        """NATS greets each client first, and listens only when JetStream has its streams back."""
+        greeting = _greeting(running.port)
+        return greeting is not None and greeting.get("server_name") == SERVER_NAME and bool(greeting.get("jetstream"))
+
+    def end_remains(self) -> None:
+        """NATS has no child processes."""
+
+    def url(self, port: int, passwords: Passwords) -> str:
+        return f"nats://{USER}:{passwords.nats}@{LOOPBACK}:{port}"
+
+
+def _greeting(port: int) -> dict[str, Any] | None:
+    """The ``INFO`` that whoever listens on ``port`` sends first, or ``None`` if that is not a NATS."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=ANSWER_WAIT_S) as connection:
+            received = b""
+            while b"\r\n" not in received and len(received) < GREETING_BYTES:
+                chunk = connection.recv(GREETING_BYTES)
+                if not chunk:
+                    return None
+                received += chunk
+    except OSError:
+        return None
+    verb, _, body = received.partition(b"\r\n")[0].partition(b" ")
+    try:
+        greeting = json.loads(body) if verb == b"INFO" else None
+    except ValueError:
+        return None
+    return greeting if isinstance(greeting, dict) else None
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')

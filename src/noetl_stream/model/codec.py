@@ -1,0 +1,102 @@
+"""JSON bytes in and out. The only module that encodes or decodes facts and messages."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.events import AnyFact, Fact
+from noetl_stream.model.messages import (
+    ClaimAnswer,
+    InputByReport,
+    JournalRecord,
+    Report,
+    Request,
+    StepCommand,
+    Stop,
+)
+from noetl_stream.model.reference import Payload
+
+_encoder: Final = msgspec.json.Encoder()
+_fact: Final = msgspec.json.Decoder(AnyFact)
+_reported: Final = msgspec.json.Decoder(Request | Report)
+_record: Final = msgspec.json.Decoder(JournalRecord)
+_input: Final = msgspec.json.Decoder(InputByReport)
+_command: Final = msgspec.json.Decoder(StepCommand)
+_claim: Final = msgspec.json.Decoder(ClaimAnswer)
+_stop: Final = msgspec.json.Decoder(Stop)
+_payload: Final = msgspec.json.Decoder(Payload)
+_any: Final = msgspec.json.Decoder()
+
+
+def encode(value: object) -> bytes:
+    """JSON bytes of a struct or of plain JSON values.
+
+    Raises:
+        PayloadRefused: if the value holds what JSON has no form for.
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+        raise PayloadRefused(f"not JSON: {error}") from None
+
+
+def decode_fact(data: bytes) -> Fact:
+    """The fact in these bytes.
+
+    Raises:
+        PayloadRefused: if they are not one.
+    """
+    return _decode(_fact, data)
+
+
+def decode_reported(data: bytes) -> Request | Report:
+    return _decode(_reported, data)
+
+
+def decode_record(data: bytes) -> JournalRecord:
+    return _decode(_record, data)
+
+
+def decode_entry(data: bytes | msgspec.Raw) -> Fact | InputByReport:
+    """An entry of a journal record: inputs by report are arrays, facts are objects."""
+    return _decode(_input if bytes(data[:1]) == b"[" else _fact, data)
+
+
+def decode_command(data: bytes) -> StepCommand:
+    return _decode(_command, data)
+
+
+def decode_claim_answer(data: bytes) -> ClaimAnswer:
+    return _decode(_claim, data)
+
+
+def decode_stop(data: bytes) -> Stop:
+    return _decode(_stop, data)
+
+
+def decode_payload(data: bytes) -> Payload:
+    return _decode(_payload, data)
+
+
+def decode_json(data: bytes | msgspec.Raw) -> Any:
+    """Plain JSON values."""
+    return _decode(_any, data)
+
+
+def payload_of(value: Any) -> Payload:
+    """``value`` as an inline payload.
+
+    Raises:
+        PayloadRefused: if it is not JSON.
+    """
+    return Payload(msgspec.Raw(encode(value)))
+
+
+def _decode(decoder: Any, data: bytes | msgspec.Raw) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadRefused(f"cannot read this message: {error}") from None

@@ -1,0 +1,82 @@
+"""The event envelope people read (LANGUAGE §13, formal specification §10.1), made of a fact and its journal row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from noetl_stream.model import codec
+
+_ENTITIES: Final = {"execution": "playbook", "playbook": "playbook", "ctx": "ctx"}
+_STATUSES: Final = {
+    "step.failed": "error",
+    "loop.iteration.failed": "error",
+    "execution.failing": "error",
+    "step.cancelled": "error",
+    "token.held": "paused",
+    "step.done": "success",
+    "loop.done": "success",
+    "loop.iteration.done": "success",
+    "token.claimed": "success",
+    "token.discarded": "success",
+    "next.evaluated": "success",
+    "playbook.processed": "success",
+}
+
+
+def envelope(
+    execution_id: str,
+    position: int,
+    name: str,
+    source: str,
+    at_ms: int,
+    step_run_id: str | None,
+    report_id: str | None,
+    data: bytes,
+) -> dict[str, Any]:
+    """One event as plain JSON values: ``ts`` is UTC in ISO 8601, in milliseconds; ``data`` the fact's own fields."""
+    fields: dict[str, Any] = codec.decode_json(data)
+    fields.pop("name", None)
+    return {
+        "event_id": f"{execution_id}.{position}",
+        "execution_id": execution_id,
+        "position": position,
+        "ts": iso(at_ms),
+        "source": source,
+        "name": name,
+        "entity": _entity(name),
+        "entity_id": _entity_id(execution_id, fields, step_run_id),
+        "status": _status(name, fields),
+        "step_run_id": step_run_id or fields.get("step_run_id"),
+        "report_id": report_id,
+        "data": fields,
+    }
+
+
+def iso(at_ms: int) -> str:
+    """Milliseconds since the epoch as UTC text."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _entity(name: str) -> str:
+    first = name.split(".", 1)[0]
+    return _ENTITIES.get(first, first)
+
+
+def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | None) -> str:
+    token = fields.get("token")
+    if isinstance(token, dict):
+        return str(token["token_id"])
+    found = fields.get("token_id") or fields.get("step_run_id") or step_run_id
+    task = fields.get("task")
+    return f"{found}.{task}" if task and found else str(found or execution_id)
+
+
+def _status(name: str, fields: dict[str, Any]) -> str:
+    if name == "task.processed":
+        return "success" if fields["outcome"]["status"] == "ok" else "error"
+    if name in ("execution.finished", "playbook.processed"):
+        return "success" if fields["status"] == "completed" else "error"
+    if name == "execution.evaluated":
+        return "success" if fields["ok"] else "error"
+    return _STATUSES.get(name, "in_progress")

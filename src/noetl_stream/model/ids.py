@@ -1,0 +1,85 @@
+"""Identities. Every id but the execution's and a run's nonce derives from its cause, so deciding twice orders once.
+
+Source: PROTOCOL §1 *Identity*, DESIGN §3.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+"""What any id that becomes part of a NATS subject must match (PROTOCOL §1)."""
+
+PARTITIONS: Final = 32
+"""P: how many partitions EVENTS is cut into. Stands in the stream's metadata and in Postgres."""
+
+_FNV_OFFSET: Final = 0x811C9DC5
+_FNV_PRIME: Final = 0x01000193
+_MASK_32: Final = 0xFFFFFFFF
+
+
+def is_valid_id(text: str) -> bool:
+    """Whether ``text`` may stand in a subject as an id."""
+    return ID_PATTERN.match(text) is not None
+
+
+def partition_of(execution_id: str, partitions: int = PARTITIONS) -> int:
+    """FNV-1a-32 of the id, modulo the number of partitions (DESIGN §1)."""
+    value = _FNV_OFFSET
+    for byte in execution_id.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & _MASK_32
+    return value % partitions
+
+
+def derive(*cause: str | int) -> str:
+    """A 20-character id that is a function of its cause."""
+    joined = "\x1f".join(map(str, cause)).encode()
+    return blake2b(joined, digest_size=10).hexdigest()
+
+
+def uuid7(unix_ms: int, random_bits: bytes) -> str:
+    """A version 7 UUID, whose first 48 bits are the time: executions sort and partition by their start.
+
+    Args:
+        unix_ms: Milliseconds since the epoch.
+        random_bits: At least ten random bytes.
+    """
+    value = (unix_ms & 0xFFFFFFFFFFFF) << 80 | int.from_bytes(random_bits[:10], "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    digits = f"{value:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+class RunId(NamedTuple):
+    """One run of a command: which issue, which delivery of it, and a nonce the worker drew (PROTOCOL §1)."""
+
+    command_id: str
+    issue: int
+    num_delivered: int
+    nonce: str
+
+    def __str__(self) -> str:
+        return f"{self.command_id}.{self.issue}.{self.num_delivered}.{self.nonce}"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """A claim of higher rank takes the step run over (PROTOCOL §3 *Binding*)."""
+        return (self.issue, self.num_delivered)
+
+
+def report_id(run: RunId, number: int) -> str:
+    """The Msg-Id of a run's report: ``command_id.issue.num_delivered.nonce.n``."""
+    return f"{run}.{number}"
+
+
+def run_of_report(identity: str) -> RunId:
+    """The run named by a report id.
+
+    Raises:
+        ValueError: if the text is not a report id.
+    """
+    command_id, issue, num_delivered, nonce, _number = identity.split(".")
+    return RunId(command_id, int(issue), int(num_delivered), nonce)

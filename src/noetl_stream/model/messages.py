@@ -1,0 +1,158 @@
+"""The messages on the wire: reports in, journal records out, commands to workers, claims and their answers.
+
+Everything is JSON so that ``nats`` and ``psql`` can read it (DESIGN §6). Source: PROTOCOL §1, §3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl_stream.model.events import ClientFact, Path
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
+
+FORMAT = 1
+"""The engine's format: what it writes and the newest it understands (PROTOCOL §1, §5)."""
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
+    """A client's message to an execution. Msg-Id: ``request_id``."""
+
+    execution_id: str
+    request_id: str
+    fact: ClientFact
+    format: int = FORMAT
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="report"):
+    """What one run of a command reports: its next events, as encoded facts, numbered from ``first`` (PROTOCOL §3).
+
+    ``number`` is the report's own number in the run and ends its Msg-Id (:func:`noetl_stream.model.ids.report_id`).
+    """
+
+    execution_id: str
+    step_run_id: str
+    command_id: str
+    issue: int
+    num_delivered: int
+    nonce: str
+    number: int
+    first: int
+    events: list[msgspec.Raw]
+    format: int = FORMAT
+
+    @property
+    def run(self) -> RunId:
+        return RunId(self.command_id, self.issue, self.num_delivered, self.nonce)
+
+
+class InputByReport(msgspec.Struct, frozen=True, array_like=True):
+    """A journal entry that is a reported fact: found in EVENTS by its report and index there."""
+
+    report_id: str
+    index: int
+
+
+class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ``decided`` message: one stretch of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
+
+    An entry is a decision (an encoded fact) or, as a two-element array, an :class:`InputByReport`. ``through`` is the
+    stream sequence of the last reported message of this execution folded before the record, with effect or without.
+    """
+
+    execution: str
+    first_position: int
+    entries: list[msgspec.Raw]
+    through: int
+    partition: int
+    tick: int
+    epoch: int
+    format: int = FORMAT
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a pipeline stands after its last recorded task: what a run that takes over needs to go on.
+
+    ``task`` is the next task to run (``None``: from the first); ``runs`` counts task runs so far (``max_task_runs``).
+    ``delay_s`` was owed before that task when it was recorded.
+    """
+
+    task: str | None = None
+    attempt: int = 1
+    delay_s: float = 0.0
+    runs: int = 0
+    previous: str | None = None
+    iter: dict[str, Any] = {}
+    vars: dict[str, Any] = {}
+    ctx: dict[str, Any] = {}
+    results: dict[str, Outcome] = {}
+
+
+class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An order to a worker: run this step's pipeline once, or for each item of a local loop.
+
+    ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as they were when the token was claimed.
+    ``path`` names the iteration of a distributed loop, ``item`` its element; ``items`` are those of a local loop
+    (``None``: no local loop), of which ``max_in_flight`` may run at once.
+    """
+
+    command_id: str
+    execution_id: str
+    partition: int
+    step_run_id: str
+    step: str
+    digest: str
+    pool: str
+    issue: int = 1
+    path: Path = ()
+    item: Any = None
+    count: int = 0
+    items: list[Any] | None = None
+    max_in_flight: int = 1
+    args: dict[str, Any] = {}
+    workload: dict[str, Any] = {}
+    ctx: dict[str, Any] = {}
+    steps: dict[str, StepValue] = {}
+    limits: Limits = Limits()
+    trace_id: str = ""
+    format: int = FORMAT
+
+
+class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", tag="go"):
+    """The claim is granted. ``next_number`` is the event number the fold expects next of this run.
+
+    ``progress`` holds the pipelines that had begun: key 0 outside loops, else the iteration's index. For local loops
+    ``done`` and ``failed`` are the iterations that have ended, and ``ctx`` and ``vars`` the step run's own so far.
+    """
+
+    next_number: int = 1
+    progress: dict[int, Progress] = {}
+    done: list[int] = []
+    failed: dict[int, ErrorInfo] = {}
+    ctx: dict[str, Any] = {}
+    vars: dict[str, Any] = {}
+
+
+class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):
+    """The claim is refused: acknowledge the copy and forget it."""
+
+    reason: str
+
+
+ClaimAnswer = Go | Drop
+
+
+class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tells workers to end what they do for these commands. ``reason`` is shown to people.
+
+    With a ``nonce`` only the run of that nonce is meant: the fold refused its report, so it ends without another word.
+    Without one the commands are no longer wanted: their runs end and report ``cancelled``.
+    """
+
+    execution_id: str
+    command_ids: list[str]
+    reason: str
+    nonce: str = ""

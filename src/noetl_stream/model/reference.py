@@ -1,0 +1,32 @@
+"""Large values live in the object store; events carry a reference to them (LANGUAGE §10)."""
+
+from __future__ import annotations
+
+import msgspec
+
+EMPTY: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a value too large for an event is kept.
+
+    ``size`` counts bytes of JSON; ``checksum`` is ``sha256:<hex>`` over those bytes. ``store`` is ``nats`` for an
+    object, ``journal`` for a loop result that is gathered from the journal's iteration results when read.
+    """
+
+    store: str
+    key: str
+    size: int
+    checksum: str = ""
+    schema_hint: str = ""
+    preview: str = ""
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A result: JSON bytes inline, or a reference, never both.
+
+    The mark that says "reference" stands outside the JSON value: a tool's answer that looks like one is data.
+    """
+
+    value: msgspec.Raw = EMPTY
+    reference: Reference | None = None

@@ -1,0 +1,76 @@
+"""From the text of a playbook to its plan, or to everything that is wrong with it (LANGUAGE, DESIGN §5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from noetl_stream.playbook.bindings import Declared
+from noetl_stream.playbook.checks import check_workflow
+from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems
+from noetl_stream.playbook.document import read_document
+from noetl_stream.playbook.inputs import spellings
+from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.lowering import Lowering
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.readings import ReadingChecks
+from noetl_stream.playbook.source import read_source
+from noetl_stream.playbook.step import read_steps
+from noetl_stream.playbook.templates import Templates
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of a check: a plan unless there are errors; diagnostics in the order of the file, warnings included."""
+
+    plan: Plan | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.plan is not None
+
+
+def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>") -> Checked:
+    """Checks a playbook and compiles it. Never raises for bad input: what is wrong is in the diagnostics.
+
+    Args:
+        text: The YAML, as text or as the bytes of a file.
+        kinds: The tool kinds that are installed.
+        file: What diagnostics call the text.
+    """
+    problems = Problems(file)
+    source = read_source(text, problems)
+    if source is None:
+        return Checked(None, problems.sorted())
+    knobs = frozenset(name for kind in kinds.values() for name in spellings(kind.knobs))
+    document = read_document(source.root, knobs, problems)
+    steps = read_steps(document.workflow, kinds, knobs, problems)
+    declared = Declared(document, steps)
+    check_workflow(document, steps, problems)
+    templates = Templates(source.text, problems)
+    lowering = Lowering(document, declared, templates, ReadingChecks(declared, kinds, problems))
+    plan = lowering.plan(_digest(text), steps)
+    return Checked(None if problems.has_errors else plan, problems.sorted())
+
+
+def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>") -> Plan:
+    """The plan of a playbook.
+
+    Raises:
+        InvalidPlaybook: with every problem of the text.
+    """
+    checked = check(text, kinds, file=file)
+    if checked.plan is None:
+        raise InvalidPlaybook(checked.diagnostics)
+    return checked.plan
+
+
+def digest_of(text: str) -> str:
+    """What a plan is pinned by: the SHA-256 of the text's UTF-8 bytes, in hex."""
+    return _digest(text)
+
+
+def _digest(text: str | bytes) -> str:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return sha256(data).hexdigest()

@@ -1,0 +1,131 @@
+"""What is wrong in a playbook, where, and how to write it instead (LANGUAGE, first rule: nothing is silent)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from noetl_stream.errors import NoetlError
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place in a text; both numbers start at 1 and columns count characters."""
+
+    line: int
+    column: int
+
+
+class Place(Protocol):
+    """Anything that stands somewhere in a playbook: a node, a key."""
+
+    @property
+    def mark(self) -> Mark: ...
+
+    @property
+    def pointer(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A bare :class:`Place`."""
+
+    mark: Mark
+    pointer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem of one file. ``line`` and ``column`` start at 1; ``pointer`` is a JSON pointer into the document."""
+
+    severity: Severity
+    code: str
+    message: str
+    hint: str | None
+    file: str
+    line: int
+    column: int
+    pointer: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The diagnostic as a plain mapping with the attributes' names as keys."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def render(self) -> str:
+        """``file:line:column: error[code]: message`` and, on a line of its own, the hint."""
+        text = f"{self.file}:{self.line}:{self.column}: {self.severity}[{self.code}]: {self.message}"
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def __lt__(self, other: Diagnostic) -> bool:
+        return self._rank < other._rank
+
+    @property
+    def _rank(self) -> tuple[str, int, int, str, str, str]:
+        return (self.file, self.line, self.column, self.severity, self.code, self.message)
+
+
+class InvalidPlaybook(NoetlError):
+    """A playbook that cannot run. ``diagnostics`` holds every problem of the file, warnings included."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        errors = [item for item in self.diagnostics if item.severity == "error"]
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{errors[0].render()}{more}" if errors else "this playbook is not valid")
+
+
+class Problems:
+    """Collects the diagnostics of one file; the same problem at the same place is kept once."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: dict[tuple[str, int, int, str], Diagnostic] = {}
+        self._spoiled: set[str] = set()
+
+    def error(self, code: str, message: str, at: Place, hint: str | None = None) -> None:
+        self._add("error", code, message, at, hint)
+
+    def warn(self, code: str, message: str, at: Place, hint: str | None = None) -> None:
+        self._add("warning", code, message, at, hint)
+
+    def spoil(self, pointer: str) -> None:
+        """Says that the value there could not be read whole: what else seems wrong with it follows from that."""
+        self._spoiled.add(pointer)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(item.severity == "error" for item in self._found.values())
+
+    def sorted(self) -> tuple[Diagnostic, ...]:
+        """All diagnostics in the order of the file."""
+        return tuple(sorted(self._found.values()))
+
+    def _add(self, severity: Severity, code: str, message: str, at: Place, hint: str | None) -> None:
+        if at.pointer in self._spoiled and not code.startswith("yaml_"):
+            return
+        mark = at.mark
+        found = Diagnostic(severity, code, message, hint, self.file, mark.line, mark.column, at.pointer)
+        # An aliased part is read once for each alias, but a person sees its text once.
+        self._found.setdefault((code, mark.line, mark.column, message), found)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """``did you mean `x`?`` for the nearest known word, or ``None``."""
+    near = nearest(word, known)
+    return f"did you mean `{near}`?" if near else None
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word most like ``word``, if one is like it at all; case, ``-`` and ``_`` do not count."""
+    folded = {name.lower().replace("-", "_"): name for name in known}
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as people read them: `` `a`, `b` ``."""
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,275 @@
+"""The document of a playbook: root keys, metadata, executor, workload (LANGUAGE §1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+from pydantic import AfterValidator
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.codec import encode
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean
+from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
+from noetl_stream.playbook.plan import FailureMode, Timeouts
+from noetl_stream.playbook.sections import (
+    Advice,
+    Later,
+    Part,
+    Placeholders,
+    Required,
+    Reserved,
+    Section,
+    later,
+    pairs,
+    read_section,
+)
+from noetl_stream.playbook.timeouts import overlay, read_timeouts
+
+API_VERSION: Final = "noetl.io/v2"
+POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+"""What a pool's name matches: it becomes part of a subject and of a consumer's name (DESIGN §1)."""
+
+_ROOT_VARS: Final = Advice(
+    "a playbook has no root `vars`",
+    "put inputs under `workload:`; write state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
+    "root_vars",
+)
+_STEPS: Final = Advice("`steps` is the older name", "write `workflow:` with a list of `- step: …`")
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        raise ValueError("must hold scalars only")
+    return value
+
+
+Label = Annotated[Any, AfterValidator(_scalar)]
+
+
+class Root(Section):
+    title = "the playbook"
+    rejected: ClassVar[MappingOf[str, Advice]] = {"vars": _ROOT_VARS, "steps": _STEPS}
+
+    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
+    kind: Annotated[str | None, Required("kind: Playbook")] = None
+    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
+    keychain: Annotated[Any, Later("the keychain")] = None
+    executor: Part = None
+    workload: Part = None
+    workflow: Annotated[Part, Required("workflow: [ { step: start, … } ]")] = None
+    workbook: Annotated[Any, Later("the workbook")] = None
+
+
+class Metadata(Section):
+    title = "`metadata`"
+
+    name: Annotated[str, Required()] = ""
+    path: Annotated[str, Required("path: folder/name, the playbook's place in the catalog")] = ""
+    version: str | None = None
+    description: str | None = None
+    tags: list[str] | None = None
+    labels: dict[str, Label] | None = None
+    annotations: dict[str, Any] | None = None
+
+
+class Executor(Section):
+    title = "`executor`"
+
+    kind: Literal["distributed"] | None = None
+    spec: Part = None
+
+
+class ExecutorSpec(Section):
+    title = "`executor.spec`"
+
+    pool: str = "default"
+    entry_step: str | None = None
+    result: Part = None
+    timeout: Part = None
+    timeout_s: Annotated[Any, Later("`executor.spec.timeout_s`")] = None
+    policy: Part = None
+    profile: Annotated[Any, Reserved()] = None
+    placement: Annotated[Any, Reserved()] = None
+    resources: Annotated[Any, Reserved()] = None
+
+
+class ExecutorPolicy(Placeholders):
+    title = "`executor.spec.policy`"
+
+    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    defaults: Part = None
+    failure: Part = None
+    results: Part = None
+    limits: Part = None
+
+
+class PolicyDefaults(Section):
+    title = "`policy.defaults`"
+
+    timeouts: Part = None
+    resources: Annotated[Any, Reserved()] = None
+
+
+class PolicyResults(Section):
+    title = "`policy.results`"
+
+    reference_first: bool = False
+
+
+class PolicyFailure(Section):
+    title = "`policy.failure`"
+
+    mode: FailureMode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The document as read; what others read keeps its node. ``entry`` is what the file says, if it does."""
+
+    name: str
+    path: str
+    version: str | None
+    pool: str
+    entry: str | None
+    entry_at: Node | None
+    result: Node | None
+    timeouts: Timeouts
+    failure_mode: FailureMode
+    limits: Limits
+    workload: MappingOf[str, Any]
+    workload_node: Node | None
+    workflow: Node | None
+
+    def entry_among(self, names: Sequence[str]) -> str | None:
+        """The step that gets the first token: the one named, else ``start``, else the first (LANGUAGE §1)."""
+        return self.entry or ("start" if "start" in names else next(iter(names), None))
+
+
+def read_document(root: Node, knobs: Collection[str], problems: Problems) -> Document:
+    """Everything of a playbook but what its steps hold.
+
+    Args:
+        knobs: The ``spec`` keys of the installed kinds.
+    """
+    top = read_section(root, Root, problems, at=Spot(Mark(1, 1)))
+    if isinstance(root, Mapping):
+        _check_version(root, top, problems)
+    metadata = _metadata(top.metadata, problems)
+    executor = read_section(top.executor, Executor, problems)
+    spec = read_section(executor.spec, ExecutorSpec, problems, layered=knobs)
+    policy = read_section(spec.policy, ExecutorPolicy, problems)
+    defaults = read_section(policy.defaults, PolicyDefaults, problems)
+    limits = _limits(policy.limits, problems)
+    _check_results(policy.results, problems)
+    _check_result(spec.result, problems)
+    return Document(
+        name=metadata.name,
+        path=metadata.path.removeprefix("/"),
+        version=metadata.version,
+        pool=_pool(spec.pool, executor.spec, problems),
+        entry=spec.entry_step,
+        entry_at=executor.spec.get("entry_step") if isinstance(executor.spec, Mapping) else None,
+        result=spec.result,
+        timeouts=overlay(read_timeouts(defaults.timeouts, problems), read_timeouts(spec.timeout, problems)),
+        failure_mode=read_section(policy.failure, PolicyFailure, problems).mode or "fail_fast",
+        limits=limits,
+        workload=_workload(top.workload, limits, problems),
+        workload_node=top.workload,
+        workflow=top.workflow,
+    )
+
+
+def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
+    version, kind = root.get("apiVersion"), root.get("kind")
+    if version is not None and top.apiVersion is not None and top.apiVersion != API_VERSION:
+        hint = "write `apiVersion: noetl.io/v2`; older dialects have to be rewritten"
+        problems.error("invalid_value", f"`apiVersion` must be `{API_VERSION}`, not `{top.apiVersion}`", version, hint)
+    if kind is not None and top.kind is not None and top.kind != "Playbook":
+        near = did_you_mean(top.kind, ["Playbook"])
+        problems.error("invalid_value", f"`kind` must be `Playbook`, not `{top.kind}`", kind, near)
+
+
+def _metadata(node: Node | None, problems: Problems) -> Metadata:
+    metadata = read_section(node, Metadata, problems)
+    for name in ("name", "path"):
+        value = node.get(name) if isinstance(node, Mapping) else None
+        if isinstance(value, Scalar) and isinstance(value.value, str) and not value.value.strip().strip("/"):
+            problems.error("invalid_value", f"`metadata.{name}` is empty", value)
+    return metadata
+
+
+def _pool(pool: str, spec: Node | None, problems: Problems) -> str:
+    node = spec.get("pool") if isinstance(spec, Mapping) else None
+    if node is not None:
+        check_pool(pool, node, problems)
+    return pool
+
+
+def _check_result(node: Node | None, problems: Problems) -> None:
+    """An expression, or a mapping or list with some: a bare word is a forgotten template."""
+    if isinstance(node, Scalar) and not holds_template(node):
+        spelling = str(node.value).strip()
+        hint = f'write result: "{{{{ {spelling} }}}}"' if isinstance(node.value, str) else None
+        problems.error("wrong_type", f"`result` must be an {{{{ expression }}}}, this is {kind_of(node)}", node, hint)
+
+
+def check_pool(pool: str, at: Node, problems: Problems) -> None:
+    """Says when a pool cannot have this name."""
+    if not POOL.match(pool):
+        hint = "1 to 64 letters, digits, `_` and `-`"
+        problems.error("invalid_name", f"`{pool}` cannot be the name of a pool", at, hint)
+
+
+def _check_results(node: Node | None, problems: Problems) -> None:
+    results = read_section(node, PolicyResults, problems)
+    if results.reference_first and isinstance(node, Mapping):
+        later("`reference_first: true`", node.keys["reference_first"], problems)
+
+
+def _limits(node: Node | None, problems: Problems) -> Limits:
+    """The limits a playbook lowers; raising one is the operator's right (LANGUAGE §14)."""
+    known = {field.name: getattr(DEFAULT_LIMITS, field.name) for field in msgspec.structs.fields(Limits)}
+    lowered: dict[str, Any] = {}
+    for key, value in pairs(node, "`policy.limits`", problems):
+        if key.name not in known:
+            hint = did_you_mean(key.name, known) or f"known limits: {', '.join(known)}"
+            problems.error("unknown_key", f"unknown limit `{key.name}`", key, hint)
+            continue
+        default = known[key.name]
+        number = value.value if isinstance(value, Scalar) else None
+        whole = isinstance(default, int)
+        if isinstance(number, bool) or not isinstance(number, int if whole else int | float):
+            wanted = "a whole number" if whole else "a number"
+            problems.error("wrong_type", f"`{key.name}` must be {wanted}, this is {kind_of(value)}", value)
+        elif number < (1 if whole else 0):
+            problems.error("invalid_value", f"`{key.name}` must be {'1' if whole else '0'} or more", value)
+        elif number > default:
+            message = f"a playbook may only lower a limit: `{key.name}` is {default}"
+            problems.error("invalid_value", message, value, "raising it is the operator's to do")
+        else:
+            lowered[key.name] = number if whole else float(number)
+    return Limits(**lowered)
+
+
+def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return {}
+    if not isinstance(node, Mapping):
+        problems.error("wrong_type", f"`workload` must be a mapping, this is {kind_of(node)}", node)
+        return {}
+    workload: dict[str, Any] = node.plain()
+    try:
+        size = len(encode(workload))
+    except PayloadRefused as error:
+        problems.error("invalid_value", f"`workload` cannot be stored: {error.message}", node)
+        return {}
+    if size > limits.max_workload_bytes:
+        message = f"`workload` has {size:,} bytes of JSON, limits.max_workload_bytes is {limits.max_workload_bytes:,}"
+        problems.error("limit_exceeded", message, node, "keep data in a store and name it in the workload")
+    return workload

@@ -1,0 +1,119 @@
+"""What a kind's own models say about a task's inputs and knobs (LANGUAGE §3, §12).
+
+Only constants are type-checked: a value that holds a template is known when it is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean
+from noetl_stream.playbook.nodes import Mapping, descend, holds_template
+from noetl_stream.playbook.sections import explain
+
+
+def spellings(model: type[BaseModel]) -> dict[str, str]:
+    """Every key the model reads, synonyms included → the field it fills."""
+    by_name = bool(model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name"))
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        for spelling in _spellings_of(name, field, by_name):
+            found[spelling] = name
+    return found
+
+
+def check_against(
+    node: Mapping,
+    model: type[BaseModel],
+    title: str,
+    problems: Problems,
+    *,
+    at: Place,
+    rendered: Collection[str] = (),
+    verbatim: Collection[str] = (),
+    also_known: Collection[str] = (),
+) -> None:
+    """Checks a mapping's keys and constant values.
+
+    Args:
+        node: The mapping, without the keys that are the language's own.
+        model: What the kind accepts.
+        title: The mapping in messages, as in ``the inputs of kind `http` ``.
+        at: Where a missing key is reported.
+        rendered: Keys whose templates will be rendered; a template elsewhere is an error.
+        verbatim: Keys whose text is taken as it is, whatever braces it holds.
+        also_known: Keys of the language that may stand beside these, for suggestions.
+    """
+    known = spellings(model)
+    is_free = model.model_config.get("extra") == "allow"
+    constants: dict[str, Any] = {}
+    filled: dict[str, str] = {}
+    for name, key in node.keys.items():
+        field = known.get(name)
+        value = node.values[name]
+        if field is None and not is_free:
+            words = [*known, *also_known]
+            hint = did_you_mean(name, words) or (f"known keys: {', '.join(words)}" if words else "it has none")
+            problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
+            continue
+        if field in filled:
+            message = f"`{name}` and `{filled[field]}` mean the same, only one of them can be used"
+            problems.error("conflicting_keys", message, key, "remove one")
+            continue
+        if field is not None:
+            filled[field] = name
+        if name in verbatim or not holds_template(value):
+            constants[name] = value.plain()
+        elif name not in rendered:
+            message = f"`{name}` is never rendered: {title} hold constants"
+            problems.error("template_not_rendered", message, value, "move the value into an input")
+    for name, info in model.model_fields.items():
+        if info.is_required() and name not in filled:
+            words = [spelling for spelling, field in known.items() if field == name]
+            problems.error("missing_key", f"{title} need {' or '.join(f'`{word}`' for word in words)}", at)
+    _check_constants(node, model, constants, filled, problems, at)
+
+
+def _check_constants(
+    node: Mapping,
+    model: type[BaseModel],
+    constants: dict[str, Any],
+    filled: dict[str, str],
+    problems: Problems,
+    at: Place,
+) -> None:
+    known = spellings(model)
+    try:
+        model.model_validate(constants)
+    except ValidationError as failure:
+        for error in failure.errors(include_url=False):
+            path = error["loc"]
+            field = known.get(str(path[0])) or str(path[0]) if path else None
+            name = filled.get(field or "", field)
+            if error["type"] in ("missing", "extra_forbidden") and len(path) == 1:
+                continue
+            if name is None:
+                # A rule over several keys can be judged only when all of them are known.
+                if len(constants) == len(node.keys):
+                    problems.error("invalid_value", explain(error, constants), at)
+            elif name in constants:
+                place = descend(node.values[name], tuple(path[1:]))
+                problems.error("invalid_value", f"`{name}` {explain(error, place.plain())}", place)
+
+
+def _spellings_of(name: str, field: FieldInfo, by_name: bool) -> list[str]:
+    alias = field.validation_alias or field.alias
+    match alias:
+        case None:
+            return [name]
+        case AliasChoices():
+            found = [str(item.path[0]) if isinstance(item, AliasPath) else item for item in alias.choices]
+        case AliasPath():
+            found = [str(alias.path[0])]
+        case _:
+            found = [alias]
+    return [*found, name] if by_name and name not in found else found

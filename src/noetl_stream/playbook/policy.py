@@ -1,0 +1,249 @@
+"""Rules: what admission and task policies have in common, and what a rule of each says (LANGUAGE §4, §5; v10 §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from noetl_stream.playbook import legacy
+from noetl_stream.playbook.diagnostics import Place, Problems
+from noetl_stream.playbook.names import check_identifier
+from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.plan import Backoff, Directive
+from noetl_stream.playbook.sections import (
+    Advice,
+    Later,
+    Part,
+    Placeholders,
+    Required,
+    Reserved,
+    Section,
+    entries,
+    is_null,
+    pairs,
+    read_section,
+)
+
+
+class Rule(Section):
+    title = "a rule"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.RULE
+
+    when: Part = None
+    then: Annotated[Part, Required("{ when: …, then: { … } }")] = None
+
+
+class Else(Section):
+    title = "`else`"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.RULE
+
+    then: Annotated[Part, Required(legacy.STEP_ELSE)] = None
+
+
+class Allow(Section):
+    title = "`then` of an admission rule"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.CONTROL
+
+    allow: Annotated[bool, Required("then: { allow: true }")] = True
+
+
+class Then(Section):
+    title = "`then`"
+
+    do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
+    attempts: int | None = None
+    backoff: Backoff | None = None
+    delay: Part = None
+    max_delay: float | None = None
+    to: str | None = None
+    set_ctx: Part = None
+    set_iter: Part = None
+    set_vars: Part = None
+    set_shared: Annotated[Any, Later("`set_shared`")] = None
+
+
+class TaskPolicy(Placeholders):
+    title = "a task's policy"
+
+    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    on_unmatched: Literal["continue", "fail"] = "continue"
+    rules: Part = None
+
+
+class Admit(Section):
+    title = "`admit`"
+
+    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = None
+    wait: Annotated[Any, Later("`admit.wait`")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """One entry of ``rules``; ``when`` is ``None`` for ``else``."""
+
+    when: Node | None
+    then: Node | None
+    at: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitDraft:
+    when: Node | None
+    allow: bool
+
+
+Write = tuple[Key, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDraft:
+    """A task rule as read; ``writes`` go by namespace: ``ctx``, ``iter``, ``vars``."""
+
+    when: Node | None
+    at: Node
+    do: Directive
+    attempts: int | None = None
+    backoff: Backoff = "none"
+    delay: Node | None = None
+    max_delay_s: float = 300.0
+    to: str | None = None
+    to_node: Node | None = None
+    writes: MappingOf[str, list[Write]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDraft:
+    """A task's policy as read; ``is_whole`` unless some of its rules could not be."""
+
+    rules: list[ActionDraft]
+    on_unmatched: Literal["continue", "fail"]
+    at: Place
+    is_whole: bool
+
+
+def read_admit(node: Node | None, problems: Problems) -> list[AdmitDraft] | None:
+    """The rules of ``step.spec.policy.admit``; ``None`` without it."""
+    if is_null(node):
+        return None
+    admit = read_section(node, Admit, problems)
+    rules = _read_rules(admit.rules, problems)
+    return [AdmitDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
+
+
+def read_policy(node: Node, at: Key, problems: Problems) -> PolicyDraft | None:
+    """A task's policy; ``None`` when it has no readable rules."""
+    if not isinstance(node, Mapping):
+        shape = kind_of(node)
+        problems.error("policy_shape", legacy.POLICY_SHAPE.message.format(shape=shape), node, legacy.POLICY_SHAPE.hint)
+        return None
+    if is_null(node.get("rules")):
+        problems.error("policy_shape", "a task's policy needs `rules`", at, legacy.POLICY_SHAPE.hint)
+    policy = read_section(node, TaskPolicy, problems)
+    listed = [] if is_null(policy.rules) else _read_rules(policy.rules, problems)
+    rules = [action for rule in listed if (action := _read_action(rule, problems))]
+    written = policy.rules.items if isinstance(policy.rules, Sequence) else ()
+    return PolicyDraft(rules, policy.on_unmatched, at, is_whole=len(rules) == len(written))
+
+
+def _read_rules(node: Node | None, problems: Problems) -> list[RuleDraft]:
+    drafts: list[RuleDraft] = []
+    else_seen: Key | None = None
+    if isinstance(node, Sequence) and not node.items:
+        problems.error("invalid_value", "`rules` holds no rule", node)
+    for item in entries(node, "`rules`", problems):
+        if not isinstance(item, Mapping):
+            problems.error("wrong_type", f"a rule must be a mapping, this is {kind_of(item)}", item)
+            continue
+        otherwise = item.keys.get("else")
+        if otherwise is None and else_seen is not None:
+            problems.error("else_not_last", "a rule after `else` can never match", item, "put `else` last")
+        if otherwise is not None:
+            if else_seen is not None:
+                problems.error("else_twice", f"a second `else`, the first is in line {else_seen.mark.line}", otherwise)
+            else_seen = otherwise
+            drafts.append(_read_else(item, otherwise, problems))
+            continue
+        rule = read_section(item, Rule, problems)
+        if rule.when is None:
+            problems.error("missing_key", "a rule needs `when`, or is the `else`", item, "{ when: …, then: { … } }")
+            continue
+        drafts.append(RuleDraft(rule.when, rule.then, item))
+    return drafts
+
+
+def _read_else(item: Mapping, key: Key, problems: Problems) -> RuleDraft:
+    inner = item.values["else"]
+    for name, other in item.keys.items():
+        if name == "then":
+            problems.error("else_without_then", "`then` stands beside `else`, not in it", other, legacy.STEP_ELSE)
+        elif name != "else":
+            problems.error("unknown_key", f"unknown key `{name}` beside `else`", other, legacy.STEP_ELSE)
+    if "then" in item.keys:
+        return RuleDraft(None, item.values["then"], item)
+    if not isinstance(inner, Mapping) or "then" not in inner.keys:
+        problems.error("else_without_then", "`else` holds no `then`", key, legacy.STEP_ELSE)
+        return RuleDraft(None, None, item)
+    return RuleDraft(None, read_section(inner, Else, problems).then, item)
+
+
+def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
+    if rule.then is None:
+        return None
+    then = read_section(rule.then, Then, problems)
+    if not isinstance(rule.then, Mapping):
+        return None
+    _check_action(then, rule.then, problems)
+    writes = {name: _read_writes(getattr(then, f"set_{name}"), name, problems) for name in ("ctx", "iter", "vars")}
+    return ActionDraft(
+        when=rule.when,
+        at=rule.at,
+        do=then.do or "continue",
+        attempts=then.attempts,
+        backoff=then.backoff or "none",
+        delay=then.delay,
+        max_delay_s=300.0 if then.max_delay is None else float(then.max_delay),
+        to=then.to,
+        to_node=rule.then.get("to"),
+        writes=writes,
+    )
+
+
+def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
+    """Which options belong to which directive, and their ranges."""
+    if then.do == "retry" and "attempts" not in node.keys:
+        hint = "`attempts: 5` is the total number of runs, the first included"
+        problems.error("missing_key", "`do: retry` needs `attempts`", node, hint)
+    if then.do == "jump" and "to" not in node.keys:
+        problems.error("missing_key", "`do: jump` needs `to`", node, "to: <a task of this pipeline>")
+    owners = {"to": "jump", "attempts": "retry", "backoff": "retry", "delay": "retry", "max_delay": "retry"}
+    for name, owner in owners.items():
+        if name in node.keys and then.do is not None and then.do != owner:
+            message = f"`{name}` has no effect with `do: {then.do}`"
+            problems.error("no_effect", message, node.keys[name], f"remove it, or write do: {owner}")
+    if then.attempts is not None and then.attempts < 1:
+        problems.error("invalid_value", "`attempts` must be 1 or more", node.values["attempts"])
+    if then.max_delay is not None and then.max_delay < 0:
+        problems.error("invalid_value", "`max_delay` must be 0 or more seconds", node.values["max_delay"])
+    check_number(then.delay, "`delay`", 0, problems)
+
+
+def check_number(node: Node | None, what: str, least: int, problems: Problems) -> None:
+    """A literal number of at least ``least``, or a template; anything else is a diagnostic."""
+    if node is None:
+        return
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, str) and "{{" in value:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        message = f"{what} must be a number or a {{{{ template }}}}, this is {kind_of(node)}"
+        problems.error("wrong_type", message, node)
+    elif value < least:
+        problems.error("invalid_value", f"{what} must be {least} or more", node)
+
+
+def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[Write]:
+    what = f"`set_{namespace}`"
+    written = pairs(node, what, problems)
+    return [(key, value) for key, value in written if check_identifier(key.name, f"a key of {what}", key, problems)]

@@ -1,0 +1,235 @@
+"""Steps: identity, ``spec``, loop, tool and router, as read (LANGUAGE §3, §6, §7; v10 §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from noetl_stream.playbook import legacy
+from noetl_stream.playbook.diagnostics import Place, Problems
+from noetl_stream.playbook.document import PolicyFailure, check_pool
+from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.loop import LoopDraft, read_loop
+from noetl_stream.playbook.names import check_name
+from noetl_stream.playbook.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.plan import FailureMode, Timeouts
+from noetl_stream.playbook.policy import AdmitDraft, read_admit
+from noetl_stream.playbook.sections import (
+    Advice,
+    Later,
+    Part,
+    Placeholders,
+    Required,
+    Reserved,
+    Section,
+    entries,
+    is_null,
+    pairs,
+    read_section,
+)
+from noetl_stream.playbook.task import TaskDraft, read_spec_timeouts, read_tool
+from noetl_stream.playbook.timeouts import overlay
+
+Routing = Literal["exclusive", "inclusive"]
+
+
+class Step(Section):
+    title = "a step"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP
+
+    step: Annotated[str, Required("- step: <name>")] = ""
+    desc: str | None = None
+    spec: Part = None
+    loop: Part = None
+    tool: Part = None
+    next: Part = None
+
+
+class StepSpec(Section):
+    title = "a step's `spec`"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_SPEC
+
+    pool: str | None = None
+    join: Annotated[Any, Later("`join`")] = None
+    timeout: Part = None
+    policy: Part = None
+
+
+class StepPolicy(Placeholders):
+    title = "a step's policy"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_POLICY | legacy.CONTROL
+
+    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    admit: Part = None
+    lifecycle: Part = None
+    failure: Part = None
+    emit: Part = None
+
+
+class Lifecycle(Section):
+    title = "`lifecycle`"
+
+    timeout_s: Annotated[Any, Later("`lifecycle.timeout_s`")] = None
+    deadline_s: Annotated[Any, Later("`lifecycle.deadline_s`")] = None
+
+
+class Emit(Section):
+    title = "`emit`"
+
+    events: Annotated[Any, Reserved()] = None
+
+
+class Router(Section):
+    title = "`next`"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.NEXT
+
+    spec: Part = None
+    arcs: Annotated[Part, Required("next: { arcs: [ { step: … } ] }")] = None
+
+
+class RouterSpec(Section):
+    title = "`next.spec`"
+
+    mode: Routing = "exclusive"
+    policy: Annotated[Any, Reserved()] = None
+
+
+class Arc(Section):
+    title = "an arc"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.ARC
+
+    step: Annotated[str, Required("{ step: <name>, when: …, args: { … } }")] = ""
+    when: Part = None
+    args: Part = None
+    spec: Annotated[Any, Reserved()] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArcDraft:
+    """An arc as read. ``target`` is where the step's name stands."""
+
+    step: str
+    target: Node
+    when: Node | None
+    args: Mapping | None
+    at: Node
+
+
+@dataclass(frozen=True, slots=True)
+class StepDraft:
+    """A step as read; ``timeouts`` are those of ``step.spec`` and ``loop.spec`` laid over each other."""
+
+    name: str
+    at: Place
+    node: Mapping
+    desc: str
+    pool: str | None
+    timeouts: Timeouts
+    admit: list[AdmitDraft] | None
+    failure_mode: FailureMode | None
+    failure_at: Place | None
+    loop: LoopDraft | None
+    tasks: list[TaskDraft]
+    arcs: list[ArcDraft]
+    routing: Routing
+
+
+def read_steps(node: Node | None, kinds: Kinds, knobs: Collection[str], problems: Problems) -> list[StepDraft]:
+    """The workflow, in the order of the file; steps with problems are among them."""
+    if isinstance(node, Sequence) and not node.items:
+        problems.error("invalid_value", "`workflow` holds no step", node, "workflow: [ { step: start, … } ]")
+    items = [] if is_null(node) else entries(node, "`workflow`", problems)
+    drafts = [draft for item in items if (draft := _read_step(item, kinds, knobs, problems))]
+    seen: dict[str, StepDraft] = {}
+    for draft in drafts:
+        first = seen.setdefault(draft.name, draft)
+        if first is not draft and draft.name:
+            message = f"a second step called `{draft.name}`, the first is in line {first.at.mark.line}"
+            problems.error("duplicate_name", message, draft.at, "step names are unique in a workflow")
+    return drafts
+
+
+def _read_step(node: Node, kinds: Kinds, knobs: Collection[str], problems: Problems) -> StepDraft | None:
+    if not isinstance(node, Mapping):
+        problems.error("wrong_type", f"a step must be a mapping, this is {kind_of(node)}", node, "- step: <name>")
+        return None
+    step = read_section(node, Step, problems)
+    at: Place = node.values["step"] if "step" in node.keys else node
+    if step.step:
+        check_name(step.step, "a step's name", at, problems)
+    if "tool" not in node.keys and "next" not in node.keys:
+        message = f"the step `{step.step}` needs `tool`, `next` or both"
+        problems.error("missing_key", message, at, "tool: { kind: noop }")
+    spec = read_section(step.spec, StepSpec, problems, layered=knobs)
+    if spec.pool is not None and isinstance(step.spec, Mapping):
+        check_pool(spec.pool, step.spec.values["pool"], problems)
+    policy = read_section(spec.policy, StepPolicy, problems)
+    read_section(policy.lifecycle, Lifecycle, problems)
+    read_section(policy.emit, Emit, problems)
+    failure = read_section(policy.failure, PolicyFailure, problems)
+    loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
+    if loop and "tool" not in node.keys:
+        hint = "add the pipeline that runs for each item"
+        problems.error("missing_key", "a step with `loop` needs `tool`", node.keys["loop"], hint)
+    routing, arcs = _read_router(step.next, problems) if "next" in node.keys else ("exclusive", [])
+    return StepDraft(
+        name=step.step,
+        at=at,
+        node=node,
+        desc=step.desc or "",
+        pool=spec.pool,
+        timeouts=overlay(read_spec_timeouts(step.spec, problems), loop.timeouts if loop else Timeouts()),
+        admit=read_admit(policy.admit, problems),
+        failure_mode=failure.mode,
+        failure_at=policy.failure,
+        loop=loop,
+        tasks=read_tool(step.tool, step.step, kinds, problems) if step.tool is not None else [],
+        arcs=arcs,
+        routing=routing,
+    )
+
+
+def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft]]:
+    if not isinstance(node, Mapping):
+        advice, shape = legacy.NEXT_SHAPE, kind_of(node)
+        problems.error("next_shape", advice.message.format(shape=shape), node, _rewritten_next(node) or advice.hint)
+        return "exclusive", []
+    router = read_section(node, Router, problems)
+    spec = read_section(router.spec, RouterSpec, problems)
+    found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems)
+    return spec.mode, [arc for item in found if (arc := _read_arc(item, problems))]
+
+
+def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
+    if not isinstance(node, Mapping):
+        hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
+        problems.error("wrong_type", f"an arc must be a mapping, this is {kind_of(node)}", node, hint)
+        return None
+    arc = read_section(node, Arc, problems)
+    if not is_null(arc.args):
+        pairs(arc.args, "`args`", problems)
+    args = arc.args if isinstance(arc.args, Mapping) else None
+    if not arc.step:
+        return None
+    return ArcDraft(step=arc.step, target=node.values["step"], when=arc.when, args=args, at=node)
+
+
+def _rewritten_next(node: Node) -> str | None:
+    """The router that says what an older ``next`` says, where that is plain to see."""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return f"write next: {{ arcs: [ {{ step: {node.value} }} ] }}"
+    if not isinstance(node, Sequence):
+        return None
+    names = [_arc_name(item) for item in node.items]
+    if not names or None in names:
+        return None
+    has_guards = any(isinstance(item, Mapping) and len(item.keys) > 1 for item in node.items)
+    rest = ", …" if has_guards else ""
+    return f"write next: {{ arcs: [ {', '.join(f'{{ step: {name}{rest} }}' for name in names)} ] }}"
+
+
+def _arc_name(node: Node) -> str | None:
+    inner = node.get("step") if isinstance(node, Mapping) else node
+    return inner.value if isinstance(inner, Scalar) and isinstance(inner.value, str) else None

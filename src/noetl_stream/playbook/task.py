@@ -1,0 +1,213 @@
+"""Tasks: the shapes of ``tool``, their names, kind, inputs and ``spec`` (LANGUAGE §3, §5; v10 §7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass
+from typing import Any, Final
+
+from noetl_stream.playbook import legacy
+from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
+from noetl_stream.playbook.inputs import check_against, spellings
+from noetl_stream.playbook.kinds import Kinds, KindSpec
+from noetl_stream.playbook.names import check_name
+from noetl_stream.playbook.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.policy import PolicyDraft, read_policy
+from noetl_stream.playbook.sections import is_null, later, text_of
+from noetl_stream.playbook.timeouts import read_timeouts
+
+LATER_KINDS: Final = frozenset(["playbook", "workbook", "secrets", "wait", "shell", "nats"])
+SUGAR: Final = ("choose", "while", "until")
+
+_LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
+_SPEC_KEYS: Final = frozenset(["policy", "timeout"])
+_SCOPE_IN_CODE: Final = re.compile(
+    r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDraft:
+    """A task as read; ``kind`` is ``None`` when it cannot be known. ``inputs`` holds what is rendered, ``verbatim`` the
+    nodes that never are."""
+
+    name: str
+    kind: KindSpec | None
+    at: Place
+    inputs: Mapping
+    verbatim: MappingOf[str, Node]
+    knobs: MappingOf[str, Any]
+    timeouts: Timeouts
+    policy: PolicyDraft | None
+
+
+def read_tool(node: Node, step: str, kinds: Kinds, problems: Problems) -> list[TaskDraft]:
+    """The pipeline of a step, in order."""
+    if isinstance(node, Scalar):
+        shape = legacy.TOOL_SHAPE
+        code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
+        message = shape.message if isinstance(node.value, str) else f"`tool` is a task or a list, not {kind_of(node)}"
+        problems.error(code, message, node, shape.hint)
+        return []
+    if isinstance(node, Mapping):
+        listed_tasks = [(node, f"{step}_task")]
+    else:
+        listed_tasks = [(item, f"task_{index}") for index, item in enumerate(_mappings(node, problems))]
+        if not node.items:
+            hint = "remove it: a step with `next` alone only routes"
+            problems.error("invalid_value", "`tool` holds no task", node, hint)
+    tasks = [_read_task(item, synthetic, kinds, problems) for item, synthetic in listed_tasks]
+    _check_unique(tasks, problems)
+    return tasks
+
+
+def read_spec_timeouts(node: Node | None, problems: Problems) -> Timeouts:
+    """``timeout`` of any ``spec``."""
+    return read_timeouts(node.get("timeout"), problems) if isinstance(node, Mapping) else Timeouts()
+
+
+def _mappings(node: Sequence, problems: Problems) -> Iterable[Mapping]:
+    for item in node.items:
+        if isinstance(item, Mapping):
+            yield item
+        else:
+            hint = "write { kind: …, … }"
+            problems.error("wrong_type", f"a task must be a mapping, this is {kind_of(item)}", item, hint)
+            yield Mapping(item.mark, item.pointer)
+
+
+def _read_task(node: Mapping, synthetic: str, kinds: Kinds, problems: Problems) -> TaskDraft:
+    kind = _kind_of_task(node, kinds, problems) if node.keys else None
+    name = _name_of_task(node, synthetic, problems)
+    spec = node.get("spec")
+    timeouts, policy = _read_task_spec(spec, kind, problems)
+    at: Place = node.get("name") or node.get("kind") or node
+    inputs, verbatim = _read_inputs(node, kind, at, problems) if kind else (Mapping(node.mark, node.pointer), {})
+    return TaskDraft(
+        name=name,
+        kind=kind,
+        at=at,
+        inputs=inputs,
+        verbatim=verbatim,
+        knobs=_knobs(spec),
+        timeouts=timeouts,
+        policy=policy,
+    )
+
+
+def _read_inputs(node: Mapping, kind: KindSpec, at: Place, problems: Problems) -> tuple[Mapping, MappingOf[str, Node]]:
+    """What is rendered before every run, and what never is."""
+    inputs = _without_misplaced(node.without(_LANGUAGE_KEYS), kind, problems)
+    known = spellings(kind.inputs)
+    verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
+    rendered = [key for key in inputs.keys if key not in verbatim]
+    title = f"the inputs of kind `{kind.kind}`"
+    check_against(inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim)
+    for key in verbatim:
+        _warn_unrendered(key, inputs.values[key], problems)
+    kept = {key: inputs.values[key] for key in inputs.keys if key in verbatim}
+    return inputs.without(verbatim), kept
+
+
+def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
+    sugar = next((key for name, key in node.keys.items() if name in SUGAR), None)
+    if sugar and "kind" not in node.keys:
+        later(f"`{sugar.name}`", sugar, problems)
+        return None
+    if "kind" not in node.keys:
+        _no_kind(node, problems)
+        return None
+    value = node.values["kind"]
+    kind = text_of(value, "`kind`", problems)
+    if kind is None or kind in kinds:
+        return kinds[kind] if kind else None
+    if kind in LATER_KINDS:
+        later(f"`kind: {kind}`", value, problems)
+        return None
+    near = did_you_mean(kind, [*kinds, *LATER_KINDS])
+    hint = near or f"installed kinds: {listed(sorted(kinds))}; `check --kinds {kind}` accepts it unseen"
+    problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
+    return None
+
+
+def _label_of(node: Mapping) -> str | None:
+    """The name of a task in the older shape ``{ name: { kind: …, … } }``."""
+    for name, value in node.values.items():
+        if isinstance(value, Mapping) and "kind" not in node.keys and ("kind" in value.keys or len(node.keys) == 1):
+            return name
+    return None
+
+
+def _no_kind(node: Mapping, problems: Problems) -> None:
+    label = _label_of(node)
+    if label is not None:
+        hint = legacy.LABEL_KEYED.hint.format(name=label)
+        problems.error("label_keyed_task", legacy.LABEL_KEYED.message, node.keys[label], hint)
+        return
+    if "type" in node.keys:
+        advice = legacy.TASK["type"]
+        problems.error(advice.code, advice.message, node.keys["type"], advice.hint)
+        return
+    problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for one")
+
+
+def _name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
+    value = node.get("name")
+    name = text_of(value, "a task's `name`", problems)
+    if name is not None and value is not None and check_name(name, "a task's name", value, problems):
+        return name
+    return _label_of(node) or synthetic
+
+
+def _read_task_spec(
+    spec: Node | None, kind: KindSpec | None, problems: Problems
+) -> tuple[Timeouts, PolicyDraft | None]:
+    if spec is None or is_null(spec):
+        return Timeouts(), None
+    if not isinstance(spec, Mapping):
+        problems.error("wrong_type", f"`spec` must be a mapping, this is {kind_of(spec)}", spec)
+        return Timeouts(), None
+    if kind is not None:
+        known = spellings(kind.knobs)
+        misplaced = {name for name in spec.keys if name in legacy.TASK_SPEC and name not in known}
+        for name in misplaced:
+            advice = legacy.TASK_SPEC[name]
+            problems.error(advice.code, advice.message, spec.keys[name], advice.hint)
+        own = spec.without(_SPEC_KEYS | misplaced)
+        title = f"the `spec` keys of kind `{kind.kind}`"
+        check_against(own, kind.knobs, title, problems, at=spec, also_known=sorted(_SPEC_KEYS))
+    policy = spec.get("policy")
+    draft = read_policy(policy, spec.keys["policy"], problems) if policy is not None else None
+    return read_spec_timeouts(spec, problems), draft
+
+
+def _without_misplaced(inputs: Mapping, kind: KindSpec, problems: Problems) -> Mapping:
+    known = spellings(kind.inputs)
+    misplaced = {name for name in inputs.keys if name in legacy.TASK and name not in known}
+    for name in misplaced:
+        advice = legacy.TASK[name]
+        problems.error(advice.code, advice.message, inputs.keys[name], advice.hint)
+    return inputs.without(misplaced)
+
+
+def _knobs(spec: Node | None) -> MappingOf[str, Any]:
+    own = spec.without(_SPEC_KEYS).plain() if isinstance(spec, Mapping) else {}
+    return own if isinstance(own, dict) else {}
+
+
+def _warn_unrendered(name: str, node: Node, problems: Problems) -> None:
+    if isinstance(node, Scalar) and isinstance(node.value, str) and (found := _SCOPE_IN_CODE.search(node.value)):
+        message = f"`{name}` is never rendered, `{found.group()}` stays as it is"
+        problems.warn("template_not_rendered", message, node, "pass the value under `args`")
+
+
+def _check_unique(tasks: list[TaskDraft], problems: Problems) -> None:
+    seen: dict[str, TaskDraft] = {}
+    for task in tasks:
+        first = seen.setdefault(task.name, task)
+        if first is not task:
+            message = f"a second task called `{task.name}` in this pipeline, the first is in line {first.at.mark.line}"
+            problems.error("duplicate_name", message, task.at, "task names are unique in their step")

@@ -1,0 +1,135 @@
+"""Compiles the templates of a playbook; what is wrong with them becomes diagnostics at their place in the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from noetl_stream.playbook.bindings import Path, Visible
+from noetl_stream.playbook.diagnostics import Place, Problems, Spot, did_you_mean, listed
+from noetl_stream.playbook.nodes import Node, Scalar, Sequence, descend, kind_of
+from noetl_stream.playbook.positions import locate
+from noetl_stream.template import BareName, Guard, Template, TemplateProblem, compile_guard, compile_template
+
+T = TypeVar("T")
+
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A namespace's key that a template reads; ``key`` is ``None`` for the whole, ``at`` where it is read."""
+
+    namespace: str
+    key: str | None
+    at: Place
+
+
+class Templates:
+    """Compiles the templates of one file."""
+
+    def __init__(self, source: str, problems: Problems) -> None:
+        self._source = source
+        self._problems = problems
+
+    def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
+        """The value of ``node`` as a template; an empty one when it has problems, which are then reported.
+
+        Args:
+            on_server: Whether the server evaluates it: expressions only (LANGUAGE §2).
+        """
+        source, namespaces = node.plain(), visible.namespaces
+
+        def compiled(bindings: Mapping[str, Path]) -> Template:
+            return compile_template(source, namespaces=namespaces, bindings=bindings, expressions_only=on_server)
+
+        return self._compiled(compiled, node, visible) or EMPTY
+
+    def guard(self, node: Node, visible: Visible) -> Guard | None:
+        """The guard of ``node``; ``None`` when it has problems, which are then reported."""
+        if not isinstance(node, Scalar) or not isinstance(node.value, str | bool):
+            message = f"`when` must be a boolean or one {{{{ expression }}}}, this is {kind_of(node)}"
+            self._problems.error("guard_not_expression", message, node)
+            return None
+        text, namespaces = node.value, visible.namespaces
+
+        def compiled(bindings: Mapping[str, Path]) -> Guard:
+            return compile_guard(text, namespaces=namespaces, bindings=bindings)
+
+        return self._compiled(compiled, node, visible)
+
+    def _compiled(self, compiled: Callable[[Mapping[str, Path]], T], node: Node, visible: Visible) -> T | None:
+        try:
+            result = compiled(visible.bindings)
+        except TemplateProblem as problem:
+            self._report(problem, node, visible)
+            return None
+        if visible.shadowed:
+            # Compiled once more without the names that are declared twice, it tells which of them it uses, and where.
+            try:
+                compiled(visible.unambiguous)
+            except TemplateProblem as problem:
+                self._warn_shadowed(problem, node, visible)
+        return result
+
+    def readings(self, reads: Iterable[tuple[str, str | None]], node: Node) -> list[Reading]:
+        """What a compiled template reads, each with its place, as near as it can be told."""
+        return [Reading(namespace, key, self.find(namespace, key, node)) for namespace, key in sorted(reads, key=str)]
+
+    def find(self, namespace: str, key: str | None, node: Node) -> Place:
+        """Where the templates of ``node`` read a namespace's key; ``node`` itself when that cannot be told."""
+        if key is None:
+            return node
+        name = re.escape(key)
+        wanted = re.compile(rf"\b{namespace}\s*(?:\.\s*{name}\b|\[\s*['\"]{name}['\"])")
+        for scalar in _texts(node):
+            text = str(scalar.value)
+            if found := wanted.search(text):
+                line_start = text.rfind("\n", 0, found.start()) + 1
+                line, column = text.count("\n", 0, found.start()) + 1, found.start() - line_start + 1
+                return Spot(locate(self._source, scalar, line, column), scalar.pointer)
+        return node
+
+    def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
+        for problem in failure.problems:
+            hint = problem.hint
+            if isinstance(problem, BareName):
+                hint = did_you_mean(problem.name, [*visible.bindings, *visible.namespaces]) or hint
+            at = self._place(node, problem.pointer, problem.line, problem.column)
+            self._problems.error(problem.code, problem.message, at, hint)
+
+    def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
+        for problem in failure.problems:
+            if isinstance(problem, BareName) and problem.name in visible.shadowed:
+                first, *others = (".".join(path) for path in visible.shadowed[problem.name])
+                message = f"`{problem.name}` means `{first}` here, it could also be {listed(others)}"
+                at = self._place(node, problem.pointer, problem.line, problem.column)
+                self._problems.warn("shadowed_name", message, at, f"write `{first}`, or the one you mean")
+
+    def _place(self, node: Node, pointer: tuple[str | int, ...], line: int, column: int) -> Place:
+        part = descend(node, pointer)
+        if not isinstance(part, Scalar):
+            return part
+        return Spot(locate(self._source, part, line, column), part.pointer)
+
+
+EMPTY: Final = compile_template(None, namespaces=_NO_NAMES, bindings={})
+"""The template of null: stands where a template could not be compiled, so that checking goes on."""
+
+NO_ARGS: Final = compile_template({}, namespaces=_NO_NAMES, bindings={})
+
+
+def constant(value: float | int) -> Template:
+    """The template of a number."""
+    return compile_template(value, namespaces=_NO_NAMES, bindings={})
+
+
+def _texts(node: Node) -> Iterator[Scalar]:
+    if isinstance(node, Scalar):
+        if isinstance(node.value, str):
+            yield node
+        return
+    for part in node.items if isinstance(node, Sequence) else node.values.values():
+        yield from _texts(part)

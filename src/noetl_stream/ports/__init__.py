@@ -1,0 +1,1 @@
+"""What the roles need from outside, as Protocols. Each has one conformance suite that every adapter passes."""

@@ -1,0 +1,72 @@
+"""COMMANDS: the work queue between server and workers (DESIGN §1, PROTOCOL §2, §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class QueuedCommand(NamedTuple):
+    """A command to store. Its Msg-Id is ``command_id.issue``; its subject is unique by ``command_id``."""
+
+    pool: str
+    execution_id: str
+    command_id: str
+    issue: int
+    body: bytes
+
+
+class Delivery(Protocol):
+    """A leased copy of a command. ``num_delivered`` starts at 1; ``stored_ms`` is the queue's stored time."""
+
+    body: bytes
+    num_delivered: int
+    stored_ms: int
+
+    def ack(self) -> None:
+        """Gives the command up as done. Sent at once, not confirmed: a lost ack costs a claim."""
+        ...
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Gives the lease back; the command is delivered again."""
+        ...
+
+    def in_progress(self) -> None:
+        """Renews the lease. Safe to call from another thread."""
+        ...
+
+
+class CommandSource(Protocol):
+    """Deliveries of one pool. ``connected_ms`` is when this source's connection began, by the server's own time."""
+
+    connected_ms: int
+
+    def request(self, count: int) -> None:
+        """Adds credit for ``count`` more deliveries."""
+        ...
+
+    async def next(self) -> Delivery:
+        """The next delivery; waits without end, across reconnects."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class CommandQueue(Protocol):
+    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
+        """Sends now, in order; the awaitable ends when all are acknowledged, sending again until then."""
+        ...
+
+    async def open_source(self, pool: str) -> CommandSource: ...
+
+    async def present(self) -> set[str]:
+        """Command ids that stand in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""
+        ...
+
+    async def withdraw(self, commands: Sequence[QueuedCommand]) -> None:
+        """Purges these commands where they still stand in the queue."""
+        ...
+
+    async def verify(self) -> None:
+        """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists as expected."""
+        ...

@@ -1,0 +1,83 @@
+"""EVENTS: what came in (reported) and what the server decided, in one ordered log (DESIGN §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Sequence
+from typing import NamedTuple, Protocol
+
+
+class ReportedMessage(NamedTuple):
+    """A stored ``.reported`` message. ``at_ms`` is the log's own stored time."""
+
+    sequence: int
+    at_ms: int
+    partition: int
+    execution_id: str
+    body: bytes
+
+
+class DecidedMessage(NamedTuple):
+    """A journal record to store. ``message_id`` is unique for its content (``partition.tick.epoch.owner.n``)."""
+
+    partition: int
+    execution_id: str
+    message_id: str
+    body: bytes
+
+
+class EventReader(Protocol):
+    """Reads ``.reported`` of some partitions in stream order, without gaps.
+
+    ``high_water`` is the highest sequence up to which everything of these partitions was handed out; it moves with
+    heartbeats too. ``contact_s`` is the monotonic time of the last message or heartbeat.
+    """
+
+    high_water: int
+    contact_s: float
+
+    async def next_batch(self, limit: int) -> list[ReportedMessage]:
+        """What is there, at least one message, at most ``limit``; waits only when there is nothing.
+
+        Raises:
+            ReaderBroken: a gap, a lost consumer, two missed heartbeats, a reconnect. Recreate it.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class EventLog(Protocol):
+    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
+        """Stores a report or request; returns its sequence once it is acknowledged.
+
+        Raises:
+            OutcomeUnknown: no acknowledgement in time; publish again under the same ``message_id``.
+            Unreachable: not connected.
+        """
+        ...
+
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        """Sends now, in order; the awaitable ends when all are acknowledged, sending again until then."""
+        ...
+
+    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
+        """A reader of ``.reported`` of these partitions, from the first sequence above ``after``."""
+        ...
+
+    async def last_sequence(self) -> int:
+        """The stream's last sequence, from its leader."""
+        ...
+
+    async def stored_at(self, sequence: int) -> int | None:
+        """Stored time (ms) of the message at this sequence, or ``None`` if there is none (PROTOCOL §5)."""
+        ...
+
+    async def first_sequence(self) -> int: ...
+
+    async def verify(self) -> None:
+        """Checks that the stream exists with the expected partitions.
+
+        Raises:
+            NotReady: says which command mends it.
+        """
+        ...

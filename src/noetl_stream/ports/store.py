@@ -1,0 +1,194 @@
+"""Postgres: the folded truth (DESIGN §1, PROTOCOL §1, §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+
+class PartitionLease(NamedTuple):
+    """A partition as this owner took it over. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
+
+    id: int
+    epoch: int
+    tick: int
+    published_tick: int
+    last_seq: int
+    last_ms: int
+    crashes: int
+    generation: int
+
+
+class PartitionAdvance(NamedTuple):
+    """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner."""
+
+    id: int
+    epoch: int
+    tick: int
+    last_seq: int
+    last_ms: int
+    published_tick: int
+
+
+class EventRow(NamedTuple):
+    """A journal entry. ``number`` is the event's number in its run, ``report_id`` the report it came by."""
+
+    execution_id: str
+    position: int
+    name: str
+    source: str
+    at_ms: int
+    step_run_id: str | None
+    report_id: str | None
+    number: int | None
+    source_seq: int | None
+    data: bytes
+
+
+class ExecutionRow(NamedTuple):
+    """What people read of an execution. ``result`` and ``error`` are JSON bytes; times are ms since the epoch."""
+
+    execution_id: str
+    partition: int
+    status: str
+    path: str
+    version: str | None
+    digest: str
+    position: int
+    started_ms: int
+    updated_ms: int
+    finished_ms: int | None
+    result: bytes | None
+    error: bytes | None
+    ctx: bytes
+    discarded: int
+
+
+class RequestRow(NamedTuple):
+    """The answer to a client's request. ``answer`` is JSON bytes ``{"ok": bool, …}``."""
+
+    request_id: str
+    execution_id: str
+    answer: bytes
+    position: int
+
+
+class PlaybookRow(NamedTuple):
+    digest: str
+    path: str
+    version: str | None
+    source: str
+
+
+class Tick(NamedTuple):
+    """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order."""
+
+    owner: str
+    partitions: Sequence[PartitionAdvance]
+    events: Sequence[EventRow]
+    executions: Sequence[ExecutionRow]
+    requests: Sequence[RequestRow]
+    playbooks: Sequence[PlaybookRow]
+
+
+class ListedExecution(NamedTuple):
+    execution_id: str
+    status: str
+    path: str
+    version: str | None
+    started_ms: int
+    finished_ms: int | None
+
+
+class StoredEvent(NamedTuple):
+    """An event row as people and replay read it."""
+
+    position: int
+    name: str
+    source: str
+    at_ms: int
+    step_run_id: str | None
+    report_id: str | None
+    number: int | None
+    data: bytes
+
+
+class PartitionView(NamedTuple):
+    id: int
+    epoch: int
+    owner: str | None
+    last_seq: int
+    tick: int
+    published_tick: int
+    live: bool
+
+
+class Store(Protocol):
+    """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
+
+    async def verify(self) -> None:
+        """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
+        ...
+
+    async def commit(self, tick: Tick) -> None:
+        """One fenced transaction.
+
+        Raises:
+            Fenced: a partition row is not what the tick says; nothing was written.
+            OutcomeUnknown: the connection broke before the answer; read the ticks before going on.
+        """
+        ...
+
+    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+        """Takes up to ``limit`` partitions whose lease has run out: epoch + 1, crashes + 1 unless given back."""
+        ...
+
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
+        """Renews ``(partition, epoch)``; returns the partitions that are still this owner's."""
+        ...
+
+    async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
+        """Ends the leases now, ``published_tick`` set to what is named in the same order."""
+        ...
+
+    async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]: ...
+
+    async def owned(self, owner: str) -> list[PartitionLease]:
+        """What still stands in this owner's name, read on a new connection (after an unknown outcome)."""
+        ...
+
+    async def owner_count(self) -> int:
+        """How many owners hold living leases."""
+        ...
+
+    async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        """The execution's entries by position, from the first above ``after``."""
+        ...
+
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
+        """Whole journals of several executions."""
+        ...
+
+    async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
+        """Execution id → digest of those in these partitions that have not ended."""
+        ...
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None: ...
+
+    async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
+
+    async def list_executions(
+        self, status: str | None, path: str | None, limit: int, before: str | None
+    ) -> list[ListedExecution]:
+        """Newest first; ``before`` is an execution id to page on from."""
+        ...
+
+    async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
+
+    async def playbook(self, digest: str) -> PlaybookRow | None: ...
+
+    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
+        """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §10)."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,46 @@
+"""The names of core NATS subjects, in one place (PROTOCOL §1, §4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STOP: Final = "noetl.stop"
+"""Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
+
+SERVERS: Final = "noetl.servers"
+"""Server → servers: presence, the body is the owner's name."""
+
+PING: Final = "noetl.ask.ping"
+"""Anyone → any server: is a server alive?"""
+
+ASK_REQUEST: Final = "noetl.ask.request"
+ASK_PLAYBOOK: Final = "noetl.ask.playbook"
+ASK_RESULT: Final = "noetl.ask.result"
+
+
+def ask_request(execution_id: str, request_id: str) -> str:
+    """Was this request folded, and with what answer?"""
+    return f"{ASK_REQUEST}.{execution_id}.{request_id}"
+
+
+def ask_playbook(digest: str) -> str:
+    """The source of the playbook with this digest."""
+    return f"{ASK_PLAYBOOK}.{digest}"
+
+
+def ask_result(execution_id: str, step_run_id: str) -> str:
+    """The gathered result of a loop, as a reference into the object store."""
+    return f"{ASK_RESULT}.{execution_id}.{step_run_id}"
+
+
+def decided(partition: int, execution_id: str) -> str:
+    return f"noetl.events.{partition}.{execution_id}.decided"
+
+
+def reported(partition: int, execution_id: str) -> str:
+    return f"noetl.events.{partition}.{execution_id}.reported"
+
+
+def playbook_key(digest: str) -> str:
+    """Where the object store keeps a playbook's source until the fold has copied it."""
+    return f"playbook/{digest}"

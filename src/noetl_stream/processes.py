@@ -1,0 +1,92 @@
+"""Child processes of this program: detached in the background for ``run``, supervised for ``dev``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from noetl_stream.errors import LocalStackError
+from noetl_stream.hosting import Place
+from noetl_stream.settings import Settings, child_environment
+
+log = logging.getLogger(__name__)
+
+RESTART_S = 1.0
+STOP_S = 20.0
+
+
+def command_line(*arguments: str) -> list[str]:
+    """This program with other arguments."""
+    return [sys.executable, "-m", "noetl_stream.cli.main", *arguments]
+
+
+class Background:
+    """The server and worker that ``run`` starts when it finds none. They outlive it, and end by themselves."""
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self._settings = settings
+        self._place = place
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts them, unless this process has, and they still run."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        embedded = self._place.embedded
+        home = ["--home", str(embedded.address.home)] if embedded is not None else []
+        output = embedded.address.home / "background.log" if embedded is not None else Path("/dev/null")
+        try:
+            with output.open("ab") as sink:
+                self._process = subprocess.Popen(
+                    command_line("background", *home),
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=sink,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise LocalStackError(f"cannot start a server in the background: {error.strerror}") from None
+
+
+class Supervised:
+    """A child that is started again when it dies, until :meth:`stop`."""
+
+    def __init__(self, title: str, arguments: Sequence[str], place: Place) -> None:
+        self.title = title
+        self._arguments = command_line(*arguments)
+        self._place = place
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def run(self) -> None:
+        """Runs the child for ever, each time in the place as it is then."""
+        while not self._stopping:
+            environment = child_environment(
+                self._place.endpoint.nats_url, self._place.endpoint.postgres_dsn, self._place.endpoint.credentials
+            )
+            self._process = await asyncio.create_subprocess_exec(*self._arguments, env=environment)
+            code = await self._process.wait()
+            if not self._stopping:
+                log.warning("%s ended with code %s: starting it again", self.title, code)
+                await asyncio.sleep(RESTART_S)
+
+    async def stop(self) -> None:
+        """Asks the child to end, and kills it if it does not."""
+        self._stopping = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()

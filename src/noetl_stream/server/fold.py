@@ -1,0 +1,201 @@
+"""The fold: messages in, a pending tick out. One fact at a time, in stream order, nothing awaited."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from noetl_stream.engine.advance import Refusal, advance
+from noetl_stream.engine.evolve import takes
+from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.events import Fact, StepClaimed, StepFailed, StepScheduled
+from noetl_stream.model.ids import is_valid_id, partition_of, report_id
+from noetl_stream.model.messages import Report, Request, Stop
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.store import EventRow, RequestRow
+from noetl_stream.server.living import Living, LivingExecutions
+from noetl_stream.server.tick import PendingTick, input_entry, name_of
+
+log = logging.getLogger(__name__)
+
+MAX_COMMAND_BYTES = 900 * 1024
+"""A command above this is not sent: NATS refuses messages over its ``max_payload`` (1 MiB by default)."""
+
+
+class Fold:
+    """Folds decoded messages into the living executions and collects what a tick must write and send."""
+
+    def __init__(self, living: LivingExecutions) -> None:
+        self._living = living
+
+    def message(self, message: ReportedMessage, body: Request | Report, tick: PendingTick) -> None:
+        """Folds one reported message; what it changes stands in ``tick`` afterwards."""
+        if isinstance(body, Request):
+            self._request(message, body, tick)
+        else:
+            self._report(message, body, tick)
+
+    def order_again(self, execution_id: str, command_id: str, reason: str, tick: PendingTick) -> None:
+        """The shell's own input: a command is owed that the queue lacks (PROTOCOL §2 *Reconcile*)."""
+        living = self._living.get(execution_id)
+        if living is None or living.state is None or (owed := living.state.assignments.get(command_id)) is None:
+            return
+        fact = StepScheduled(owed.step_run_id, command_id, owed.path, owed.issue + 1, reason)
+        self._own_input(living, execution_id, fact, tick)
+
+    def refuse_oversized(self, tick: PendingTick) -> None:
+        """Commands too large to be sent fail their step, with the limit named, instead of sticking in the pipeline."""
+        large = [command for command in tick.commands if len(command.body) > MAX_COMMAND_BYTES]
+        tick.commands = [command for command in tick.commands if len(command.body) <= MAX_COMMAND_BYTES]
+        for command in large:
+            living = self._living.get(command.execution_id)
+            if living is None or living.state is None:
+                continue
+            owed = living.state.assignments.get(command.command_id)
+            if owed is None:
+                continue
+            text = (
+                f"the command for this step has {len(command.body)} bytes, more than {MAX_COMMAND_BYTES}: "
+                "its templates read too much of ctx, workload and step results at once"
+            )
+            fact = StepFailed(owed.step_run_id, ErrorInfo("limit_exceeded", text))
+            self._own_input(living, command.execution_id, fact, tick)
+
+    def _own_input(self, living: Living, execution_id: str, fact: Fact, tick: PendingTick) -> None:
+        before = living.state
+        partition = partition_of(execution_id)
+        advanced = advance(living.plan, before, Occurrence(fact), execution_id)
+        if not advanced.taken or advanced.state is None:
+            return
+        living.state = advanced.state
+        plan = living.plan if isinstance(living.plan, Plan) else None
+        facts = [fact, *advanced.journal]
+        tick.record_decisions(plan, advanced.state, facts, partition, living.through, living.at_ms)
+        tick.touch(advanced.state, partition, living.at_ms)
+
+    def _request(self, message: ReportedMessage, request: Request, tick: PendingTick) -> None:
+        living = self._living.get(message.execution_id)
+        if living is None or living.state is not None:
+            return  # folded before: a request is never evaluated again (PROTOCOL §1)
+        data = codec.encode(request.fact)
+        entry = input_entry(request.request_id, 0)
+        row_ids = (None, None)
+        living.started_ms = message.at_ms
+        self._take(living, message, Occurrence(request.fact), "client", data, entry, row_ids, tick)
+        answer = _answer(message.execution_id, living)
+        tick.requests.append(RequestRow(request.request_id, message.execution_id, codec.encode(answer), 1))
+
+    def _report(self, message: ReportedMessage, report: Report, tick: PendingTick) -> None:
+        living = self._living.get(message.execution_id)
+        state = living.state if living is not None else None
+        run = report.run
+        for index, raw in enumerate(report.events):
+            fact = codec.decode_fact(raw)
+            occurrence = Occurrence(fact, run, report.first + index)
+            stands = takes(state, occurrence)
+            if isinstance(fact, StepClaimed):
+                tick.claims.append((fact.reply, message.execution_id, run))
+            elif stands in ("stale", "unknown"):
+                tick.stops.append(
+                    Stop(message.execution_id, [run.command_id], "the fold refused its report", run.nonce)
+                )
+                return
+            if stands == "gap":
+                log.warning("a report is missing", extra={"execution": message.execution_id, "command": run.command_id})
+                self.order_again(message.execution_id, run.command_id, "a report before it is missing", tick)
+                return
+            if stands == "next" and living is not None:
+                identity = report_id(run, report.number)
+                entry = input_entry(identity, index)
+                ids = (report.step_run_id, identity)
+                self._take(living, message, occurrence, "worker", bytes(raw), entry, ids, tick)
+                state = living.state
+
+    def _take(
+        self,
+        living: Living,
+        message: ReportedMessage,
+        occurrence: Occurrence,
+        source: str,
+        data: bytes,
+        entry: bytes,
+        ids: tuple[str | None, str | None],
+        tick: PendingTick,
+    ) -> None:
+        execution_id = message.execution_id
+        advanced = advance(living.plan, living.state, occurrence, execution_id)
+        after = advanced.state
+        if not advanced.taken or after is None:
+            return
+        living.at_ms = at_ms = max(living.at_ms, message.at_ms)
+        living.through = message.sequence
+        position = after.position - len(advanced.journal)
+        number = occurrence.number if occurrence.run is not None else None
+        row = EventRow(
+            execution_id,
+            position,
+            name_of(occurrence.fact),
+            source,
+            at_ms,
+            ids[0],
+            ids[1],
+            number,
+            message.sequence,
+            data,
+        )
+        tick.record_input(row, message.partition, entry, message.sequence)
+        plan = living.plan if isinstance(living.plan, Plan) else None
+        tick.record_decisions(plan, after, advanced.journal, message.partition, message.sequence, at_ms)
+        living.state = after
+        tick.touch(after, message.partition, at_ms)
+
+
+def _answer(execution_id: str, living: Living) -> dict[str, Any]:
+    state = living.state
+    if isinstance(living.plan, Refusal):
+        return {
+            "ok": False,
+            "execution_id": execution_id,
+            "error": living.plan.reason,
+            "diagnostics": living.plan.diagnostics,
+        }
+    refused = isinstance(state, Execution) and bool(state.refused)
+    if refused and state is not None and state.outcome is not None and state.outcome.error is not None:
+        return {"ok": False, "execution_id": execution_id, "error": state.outcome.error.message}
+    return {"ok": True, "execution_id": execution_id}
+
+
+def decode(message: ReportedMessage) -> Request | Report | None:
+    """The message, or ``None`` for one that cannot be folded: it is logged as a dead letter and passed over."""
+    try:
+        body = codec.decode_reported(message.body)
+    except PayloadRefused as error:
+        _dead(message, str(error))
+        return None
+    if message.partition != partition_of(message.execution_id):
+        _dead(message, "its subject names another partition than its execution's")
+    elif body.execution_id != message.execution_id:
+        _dead(message, "its subject names another execution than its body")
+    elif not _ids_valid(body):
+        _dead(message, "it holds an id that cannot stand in a subject")
+    else:
+        return body
+    return None
+
+
+def _ids_valid(body: Request | Report) -> bool:
+    ids: Sequence[str]
+    if isinstance(body, Request):
+        ids = (body.execution_id, body.request_id, body.fact.digest)
+    else:
+        ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
+    return all(map(is_valid_id, ids))
+
+
+def _dead(message: ReportedMessage, why: str) -> None:
+    log.error("dead letter in EVENTS: %s", why, extra={"sequence": message.sequence, "execution": message.execution_id})

@@ -1,0 +1,122 @@
+"""The executions a server holds in memory: loaded from the journal when first needed, forgotten when ended."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from noetl_stream.engine.advance import Refusal
+from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.errors import NotReady
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionStarted
+from noetl_stream.model.ids import partition_of, run_of_report
+from noetl_stream.model.messages import FORMAT
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.server.plans import Plans
+
+ENDED_KEPT = 20_000
+
+
+@dataclass(slots=True)
+class Living:
+    """One execution in memory. ``at_ms`` is the time of its last fact, ``through`` the last sequence folded for it."""
+
+    state: Execution | None
+    plan: Plan | Refusal
+    started_ms: int = 0
+    at_ms: int = 0
+    through: int = 0
+
+
+class LivingExecutions:
+    """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch)."""
+
+    def __init__(self, store: Store, plans: Plans) -> None:
+        self._store = store
+        self._plans = plans
+        self._living: dict[str, Living] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    def get(self, execution_id: str) -> Living | None:
+        return self._living.get(execution_id)
+
+    def has_ended(self, execution_id: str) -> bool:
+        """Whether it is known to have ended (as long as memory of it lasts)."""
+        return execution_id in self._ended
+
+    def begin(self, execution_id: str, plan: Plan | Refusal) -> Living:
+        """A place for an execution whose request is about to be folded."""
+        living = self._living[execution_id] = Living(None, plan)
+        return living
+
+    def end(self, execution_id: str) -> None:
+        """Forgets the state of an execution that has ended and is committed."""
+        self._living.pop(execution_id, None)
+        self._ended[execution_id] = None
+        while len(self._ended) > ENDED_KEPT:
+            self._ended.popitem(last=False)
+
+    def forget_all(self) -> None:
+        self._living.clear()
+        self._ended.clear()
+
+    def forget_partitions(self, partitions: Collection[int]) -> None:
+        for execution_id in [key for key in self._living if partition_of(key) in partitions]:
+            del self._living[execution_id]
+
+    def __iter__(self) -> Iterator[tuple[str, Living]]:
+        return iter(self._living.items())
+
+    def __len__(self) -> int:
+        return len(self._living)
+
+    async def load(self, execution_ids: Collection[str]) -> None:
+        """Brings those of these executions into memory that Postgres knows and memory does not."""
+        unknown = [key for key in execution_ids if key not in self._living and key not in self._ended]
+        if not unknown:
+            return
+        rows = await self._store.executions(unknown)
+        open_ids = []
+        for execution_id, row in rows.items():
+            if row.finished_ms is not None:
+                self.end(execution_id)
+            else:
+                open_ids.append(execution_id)
+        if not open_ids:
+            return
+        for execution_id, journal in (await self._store.journals(open_ids)).items():
+            self._living[execution_id] = await self._replay(execution_id, journal)
+
+    async def load_partitions(self, partitions: Collection[int]) -> None:
+        """Brings all open executions of these partitions into memory (after a takeover)."""
+        await self.load((await self._store.live_executions(partitions)).keys())
+
+    async def _replay(self, execution_id: str, journal: Sequence[StoredEvent]) -> Living:
+        state = replay(execution_id, journal)
+        digest = state.digest if state is not None else ""
+        known = await self._plans.load(digest)
+        first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
+        return Living(state, known.plan, first_ms, last_ms)
+
+
+def replay(execution_id: str, journal: Sequence[StoredEvent]) -> Execution | None:
+    """The state that these journal rows fold to, with ``evolve`` alone (PROTOCOL §1 *Journal*).
+
+    Raises:
+        NotReady: if the journal was written by a newer format.
+    """
+    state: Execution | None = None
+    for row in journal:
+        fact = codec.decode_fact(row.data)
+        if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
+            raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this server")
+        if row.report_id is not None and row.number is not None:
+            occurrence = Occurrence(fact, run_of_report(row.report_id), row.number)
+        else:
+            occurrence = Occurrence(fact)
+        state = evolve(state, occurrence, execution_id)
+    return state

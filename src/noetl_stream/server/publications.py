@@ -1,0 +1,62 @@
+"""What was committed and is on its way to JetStream. *Published means PubAcked* (PROTOCOL §2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from noetl_stream.ports.command_queue import CommandQueue, QueuedCommand
+from noetl_stream.ports.event_log import DecidedMessage, EventLog
+
+
+class Publications:
+    """Publishes in commit order and knows, per partition, up to which tick everything has been acknowledged."""
+
+    def __init__(self, log: EventLog, queue: CommandQueue) -> None:
+        self._log = log
+        self._queue = queue
+        self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[object]]] = deque()
+        self._published: dict[int, int] = {}
+
+    def publish(
+        self, ticks: Mapping[int, int], decided: Sequence[DecidedMessage], commands: Sequence[QueuedCommand]
+    ) -> None:
+        """Sends decided records, then commands, at once.
+
+        Args:
+            ticks: The committed tick of each partition.
+        """
+        waits = []
+        if decided:
+            waits.append(asyncio.ensure_future(self._log.publish_decided(decided)))
+        if commands:
+            waits.append(asyncio.ensure_future(self._queue.issue(commands)))
+        ids = frozenset(command.command_id for command in commands)
+        self._under_way.append((ticks, ids, asyncio.gather(*waits)))
+
+    def settle(self) -> None:
+        """Takes note of what has been acknowledged, in order."""
+        while self._under_way and self._under_way[0][2].done():
+            ticks, _, done = self._under_way.popleft()
+            done.result()
+            self._published.update(ticks)
+
+    def published_tick(self, partition: int, otherwise: int) -> int:
+        """The last tick of ``partition`` that is published, as far as this process knows."""
+        return self._published.get(partition, otherwise)
+
+    def forget(self, partition: int) -> None:
+        """The partition is another owner's now."""
+        self._published.pop(partition, None)
+
+    def commands_under_way(self) -> set[str]:
+        """Ids of commands that are sent and not acknowledged."""
+        return {command_id for _, ids, done in self._under_way if not done.done() for command_id in ids}
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits until everything is acknowledged, or the time is over."""
+        waits = [done for _, _, done in self._under_way if not done.done()]
+        if waits:
+            await asyncio.wait(waits, timeout=timeout_s)
+        self.settle()

@@ -1,0 +1,97 @@
+"""Reading EVENTS for the owned partitions: pumps that feed one queue, newest owners' partitions beside the others.
+
+A partition taken over far behind the rest catches up on a reader of its own, holding nobody up (PROTOCOL §2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from noetl_stream.errors import NoetlError, ReaderBroken
+from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
+
+BATCH_MESSAGES = 512
+MAX_READERS = 4
+
+
+@dataclass(slots=True)
+class Pump:
+    """One reader, its partitions, and how far what it handed out has been folded."""
+
+    partitions: frozenset[int]
+    reader: EventReader
+    task: asyncio.Task[None] | None = None
+    queued: int = 0
+
+
+class Reading:
+    """All pumps of a server. Breaks as a whole: a broken reader surfaces in :meth:`take`."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._pumps: list[Pump] = []
+        self._arrived: asyncio.Queue[tuple[Pump, list[ReportedMessage]] | NoetlError] = asyncio.Queue(maxsize=8)
+
+    @property
+    def readers(self) -> int:
+        return len(self._pumps)
+
+    async def add(self, partitions: Collection[int], after: int) -> None:
+        """Reads these partitions too, from the first message above ``after``."""
+        pump = Pump(frozenset(partitions), await self._log.open_reader(sorted(partitions), after))
+        pump.task = asyncio.create_task(self._run(pump))
+        self._pumps.append(pump)
+
+    async def take(self, timeout_s: float) -> list[ReportedMessage]:
+        """What has arrived, from all pumps; empty when the time is over.
+
+        Raises:
+            ReaderBroken: some reader can no longer vouch for what it reads.
+        """
+        try:
+            first = await asyncio.wait_for(self._arrived.get(), timeout_s)
+        except TimeoutError:
+            return []
+        messages: list[ReportedMessage] = []
+        arrived: tuple[Pump, list[ReportedMessage]] | NoetlError | None = first
+        while arrived is not None:
+            if isinstance(arrived, NoetlError):
+                raise arrived
+            pump, batch = arrived
+            pump.queued -= 1
+            messages += batch
+            arrived = self._arrived.get_nowait() if not self._arrived.empty() else None
+        return messages
+
+    def folded_through(self) -> dict[int, int]:
+        """Per partition, the sequence up to which everything was handed out; only of pumps with nothing queued."""
+        return {p: pump.reader.high_water for pump in self._pumps if not pump.queued for p in pump.partitions}
+
+    def silent_s(self, now_s: float) -> float:
+        """Seconds since the reader that has been silent longest heard anything."""
+        return max((now_s - pump.reader.contact_s for pump in self._pumps), default=0.0)
+
+    async def close(self) -> None:
+        """Ends all pumps and drops what they had read."""
+        pumps, self._pumps = self._pumps, []
+        for pump in pumps:
+            if pump.task is not None:
+                pump.task.cancel()
+        await asyncio.gather(*(pump.task for pump in pumps if pump.task), return_exceptions=True)
+        for pump in pumps:
+            await pump.reader.close()
+        while not self._arrived.empty():
+            self._arrived.get_nowait()
+
+    async def _run(self, pump: Pump) -> None:
+        try:
+            while True:
+                batch = await pump.reader.next_batch(BATCH_MESSAGES)
+                pump.queued += 1
+                await self._arrived.put((pump, batch))
+        except NoetlError as error:
+            await self._arrived.put(error)
+        except Exception as error:  # a defect must stop the server loudly, not leave it waiting for ever
+            await self._arrived.put(ReaderBroken(f"the reader failed: {error!r}"))

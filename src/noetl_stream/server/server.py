@@ -1,0 +1,278 @@
+"""The server's one loop: read what is there, fold, commit one tick, publish, go on (DESIGN §2, PROTOCOL §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.messages import Report, Request
+from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.ports import subjects
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.event_log import EventLog, ReportedMessage
+from noetl_stream.ports.store import PlaybookRow, Store
+from noetl_stream.server.answers import Answers
+from noetl_stream.server.committing import Committer
+from noetl_stream.server.fold import Fold, decode
+from noetl_stream.server.living import LivingExecutions
+from noetl_stream.server.ownership import Owned, Ownership
+from noetl_stream.server.plans import Plans
+from noetl_stream.server.publications import Publications
+from noetl_stream.server.reading import MAX_READERS, Reading
+from noetl_stream.server.reconcile import Owed, Reconcile
+from noetl_stream.server.tick import PendingTick
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """Everything a server needs from outside."""
+
+    log: EventLog
+    queue: CommandQueue
+    store: Store
+    blobs: Blobs
+    bus: Bus
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimes:
+    """Seconds. A lease is renewed every third of its length; reconcile also runs after every takeover."""
+
+    lease_s: float = 6.0
+    housekeeping_s: float = 0.5
+    reconcile_s: float = 10.0
+    silence_s: float = 7.0
+    retry_s: float = 0.5
+
+
+class Server:
+    """Owns partitions and folds their executions. Everything that changes state happens in one task."""
+
+    def __init__(self, owner: str, ports: ServerPorts, kinds: Kinds, times: ServerTimes | None = None) -> None:
+        self.owner = owner
+        self.times = times or ServerTimes()
+        self.ports = ports
+        self.plans = Plans(ports.store, ports.blobs, kinds)
+        self.living = LivingExecutions(ports.store, self.plans)
+        self.fold = Fold(self.living)
+        self.reading = Reading(ports.log)
+        self.publications = Publications(ports.log, ports.queue)
+        self.ownership = Ownership(owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=self.times.lease_s)
+        self.committer = Committer(ports, self.ownership, self.publications, self.living)
+        self.answers = Answers(ports.bus, ports.store, ports.blobs, self.plans, owner)
+        self.reconcile = Reconcile(ports.queue, ports.log)
+        self._missing: tuple[list[Owed], int] | None = None
+        self._in_vain = 0
+        self._stopping = asyncio.Event()
+        self._housekept_s = self._renewed_s = self._reconciled_s = float("-inf")
+
+    def stop(self) -> None:
+        """Ends :meth:`run` after the present tick; leases are given back."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Works until :meth:`stop`.
+
+        Raises:
+            StreamLost, NotReady: what no waiting mends.
+        """
+        await self.ports.store.verify()
+        await self.ports.log.verify()
+        await self.ports.queue.verify()
+        presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
+        await self.answers.open()
+        try:
+            while not self._stopping.is_set():
+                await self._turn()
+        finally:
+            await self.answers.close()
+            await presence.close()
+            await self._leave()
+
+    async def _turn(self) -> None:
+        try:
+            now_s = self.ports.clock.monotonic_s()
+            if now_s - self._housekept_s >= self.times.housekeeping_s:
+                self._housekept_s = now_s
+                await self._keep_house(now_s)
+            messages = await self.reading.take(self.times.housekeeping_s)
+            if messages:
+                await self._tick(messages)
+            await self._order_missing()
+        except (Fenced, OutcomeUnknown) as error:
+            log.warning("a tick failed: %s", error)
+            await self._recover()
+        except ReaderBroken as error:
+            log.info("reading again: %s", error)
+            await self._read_again()
+        except Unreachable as error:
+            log.warning("waiting: %s", error)
+            await self.ports.clock.sleep(self.times.retry_s)
+            await self._recover()
+
+    async def _tick(self, messages: list[ReportedMessage]) -> None:
+        tick = PendingTick()
+        moved: dict[int, tuple[int, int]] = {}
+        bodies = []
+        for message in messages:
+            owned = self.ownership.get(message.partition)
+            if owned is None or message.sequence <= owned.cursor:
+                continue
+            moved[message.partition] = (message.sequence, message.at_ms)
+            body = decode(message)
+            if body is not None:
+                bodies.append((message, body))
+        if not moved:
+            return
+        await self._prepare(bodies, tick)
+        for message, body in bodies:
+            self.fold.message(message, body, tick)
+        await self._commit(tick, moved)
+
+    async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
+        """Everything the fold needs in memory: executions, and the playbooks of new ones."""
+        ids = {message.execution_id for message, _ in bodies if self.living.get(message.execution_id) is None}
+        if not ids:
+            return
+        await self.living.load(ids)
+        for message, body in bodies:
+            known_here = self.living.get(message.execution_id) or self.living.has_ended(message.execution_id)
+            if known_here or not isinstance(body, Request):
+                continue
+            known = await self.plans.load(body.fact.digest)
+            self.living.begin(message.execution_id, known.plan)
+            if known.row is not None and isinstance(known.row, PlaybookRow):
+                tick.playbooks[known.row.digest] = known.row
+
+    async def _commit(self, tick: PendingTick, moved: dict[int, tuple[int, int]]) -> None:
+        self.fold.refuse_oversized(tick)
+        await self.committer.commit(tick, moved)
+
+    async def _keep_house(self, now_s: float) -> None:
+        self.publications.settle()
+        self.ports.bus.send(subjects.SERVERS, self.owner.encode())
+        if now_s - self._renewed_s >= self.times.lease_s / 3 and len(self.ownership):
+            await self._renew(now_s)
+        await self._balance(now_s)
+        if now_s - self._reconciled_s >= self.times.reconcile_s and len(self.ownership):
+            self._reconciled_s = now_s
+            await self._reconcile()
+
+    async def _renew(self, now_s: float) -> None:
+        """Renews only leases whose partitions are being read; twice in vain, all are given back (PROTOCOL §2)."""
+        self._renewed_s = now_s
+        if self.reading.silent_s(now_s) > self.times.silence_s:
+            self._in_vain += 1
+            if self._in_vain == 2:
+                log.warning("nothing heard from EVENTS for %.0f s: giving all partitions back", self.times.silence_s)
+                await self._give_back(list(self.ownership.ids))
+                await self.reading.close()
+            return
+        self._in_vain = 0
+        lost = await self.ownership.renew()
+        if lost:
+            log.warning("lost %d partitions to another server", len(lost))
+            self._forget(lost)
+        await self.committer.mark(self.reading.folded_through())
+
+    async def _balance(self, now_s: float) -> None:
+        share = self.ownership.fair_share(now_s)
+        extra = len(self.ownership) - share
+        if extra > 0:
+            surplus = sorted(self.ownership.ids)[-extra:]
+            await self._give_back(surplus)
+            log.info("gave back %d partitions, %d left", extra, len(self.ownership))
+            return
+        taken = await self.ownership.take(share - len(self.ownership))
+        if taken:
+            log.info("took over %d partitions, %d now", len(taken), len(self.ownership))
+            await self._adopt(taken)
+
+    async def _adopt(self, taken: Collection[Owned]) -> None:
+        ids = {owned.id for owned in taken}
+        await self.living.load_partitions(ids)
+        if self.reading.readers >= MAX_READERS:
+            await self._read_again()
+        else:
+            await self.reading.add(ids, min(owned.cursor for owned in taken))
+        self._reconciled_s = self.ports.clock.monotonic_s()
+        await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        """Lists what is owed and missing; :meth:`_order_missing` goes on once the log is folded far enough."""
+        candidates = self.reconcile.candidates(self.living, self.publications.commands_under_way())
+        self._missing = await self.reconcile.missing(candidates) if candidates else None
+
+    async def _order_missing(self) -> None:
+        """What was missing, and is still owed after the fold to the log's end, is issued again."""
+        if self._missing is None or self._folded() < self._missing[1]:
+            return
+        (missing, _), self._missing = self._missing, None
+        tick = PendingTick()
+        for owed in missing:
+            if self.reconcile.still_owed(self.living, owed):
+                self.fold.order_again(owed.execution_id, owed.command_id, "absent from the queue", tick)
+        if tick.events:
+            log.info("issued %d commands again", len(tick.commands))
+            touched = {partition for _, partition, _ in tick.touched.values()}
+            await self._commit(tick, self.committer.standing(touched))
+
+    def _folded(self) -> int:
+        """The sequence up to which all owned partitions are folded."""
+        through = self.reading.folded_through()
+        return min((max(owned.cursor, through.get(owned.id, 0)) for owned in self.ownership), default=0)
+
+    async def _recover(self) -> None:
+        """After a failed tick, or one of unknown outcome: fold nothing more until the ticks have been read anew."""
+        await self.reading.close()
+        self.living.forget_all()
+        self._missing = None
+        while not self._stopping.is_set():
+            try:
+                await self.ownership.reload()
+                await self._read_again()
+                return
+            except Unreachable as error:
+                log.warning("waiting: %s", error)
+                await self.ports.clock.sleep(self.times.retry_s)
+            except ReaderBroken as error:
+                log.info("reading again: %s", error)
+                await self.ports.clock.sleep(self.times.retry_s)
+
+    async def _read_again(self) -> None:
+        await self.reading.close()
+        await self.ownership.verify_stream()
+        if len(self.ownership):
+            await self.living.load_partitions(set(self.ownership.ids))
+            await self.reading.add(self.ownership.ids, min(owned.cursor for owned in self.ownership))
+            self._reconciled_s = float("-inf")
+
+    async def _give_back(self, partitions: Collection[int]) -> None:
+        await self.publications.drain(self.times.lease_s / 3)
+        await self.ownership.give_back(partitions, self.committer.published(partitions))
+        self._forget(partitions)
+
+    def _forget(self, partitions: Collection[int]) -> None:
+        self.living.forget_partitions(partitions)
+        for partition in partitions:
+            self.publications.forget(partition)
+
+    async def _leave(self) -> None:
+        await self.reading.close()
+        try:
+            await self._give_back(list(self.ownership.ids))
+        except NoetlError as error:
+            log.warning("leases not given back, they run out by themselves: %s", error)
+
+    async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
+        self.ownership.heard_of(body.decode(errors="replace"), self.ports.clock.monotonic_s())

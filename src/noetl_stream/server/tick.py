@@ -1,0 +1,168 @@
+"""A tick in the making: the rows one transaction writes and the messages that follow its commit (PROTOCOL §1, §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from noetl_stream.engine.orders import command_for
+from noetl_stream.engine.state import Execution
+from noetl_stream.model import codec
+from noetl_stream.model.events import Fact, StepCancelled, StepScheduled
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, Stop
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.store import EventRow, ExecutionRow, PlaybookRow, RequestRow
+
+MAX_RECORD_BYTES = 512 * 1024
+"""A journal record is cut above this: NATS refuses messages over its ``max_payload`` (1 MiB by default)."""
+
+_names: dict[type, str] = {}
+
+
+def name_of(fact: Fact) -> str:
+    """The event name of a fact."""
+    name = _names.get(type(fact))
+    if name is None:
+        name = _names[type(fact)] = str(msgspec.inspect.type_info(type(fact)).tag)  # type: ignore[union-attr]
+    return name
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What one execution adds to its journal in this tick."""
+
+    partition: int
+    first_position: int
+    through: int
+    entries: list[msgspec.Raw] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PendingTick:
+    """Collects; holds no decision of its own."""
+
+    events: list[EventRow] = field(default_factory=list)
+    touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
+    requests: list[RequestRow] = field(default_factory=list)
+    playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
+    stretches: dict[str, Stretch] = field(default_factory=dict)
+    commands: list[QueuedCommand] = field(default_factory=list)
+    withdrawn: list[QueuedCommand] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    claims: list[tuple[str, str, RunId]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.events or self.requests or self.claims or self.stops)
+
+    def record_input(self, row: EventRow, partition: int, entry: bytes, through: int) -> None:
+        """An input that changed something: its row, and its place in the journal record."""
+        self.events.append(row)
+        self._stretch(row.execution_id, partition, row.position, through).entries.append(msgspec.Raw(entry))
+
+    def record_decisions(
+        self, plan: Plan | None, state: Execution, facts: Sequence[Fact], partition: int, through: int, at_ms: int
+    ) -> None:
+        """Decisions in fold order, the last at ``state.position``; commands and cancellations they order."""
+        if not facts:
+            return
+        execution_id = state.execution_id
+        position = state.position - len(facts)
+        stretch = self._stretch(execution_id, partition, position + 1, through)
+        for fact in facts:
+            position += 1
+            data = codec.encode(fact)
+            step_run_id = getattr(fact, "step_run_id", None)
+            self.events.append(
+                EventRow(execution_id, position, name_of(fact), "server", at_ms, step_run_id, None, None, None, data)
+            )
+            stretch.entries.append(msgspec.Raw(data))
+            if plan is not None:
+                self._order(plan, state, fact, partition)
+
+    def touch(self, state: Execution, partition: int, at_ms: int) -> None:
+        """The execution's row is written anew."""
+        self.touched[state.execution_id] = (state, partition, at_ms)
+
+    def _order(self, plan: Plan, state: Execution, fact: Fact, partition: int) -> None:
+        if isinstance(fact, StepScheduled):
+            assignment = state.assignments.get(fact.command_id)
+            if assignment is not None and assignment.issue == fact.issue:
+                command = command_for(plan, state, assignment, partition)
+                body = codec.encode(command)
+                self.commands.append(
+                    QueuedCommand(command.pool, state.execution_id, command.command_id, command.issue, body)
+                )
+        elif isinstance(fact, StepCancelled):
+            self.withdrawn.append(QueuedCommand("*", state.execution_id, fact.command_id, 0, b""))
+            self.stops.append(Stop(state.execution_id, [fact.command_id], fact.reason))
+
+    def _stretch(self, execution_id: str, partition: int, position: int, through: int) -> Stretch:
+        stretch = self.stretches.get(execution_id)
+        if stretch is None:
+            stretch = self.stretches[execution_id] = Stretch(partition, position, through)
+        stretch.through = max(stretch.through, through)
+        return stretch
+
+    def decided(self, ticks: dict[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
+        """The journal records, one an execution, cut where they would grow too large.
+
+        Args:
+            ticks: ``(tick, epoch)`` of each partition after the commit.
+        """
+        messages: list[DecidedMessage] = []
+        for execution_id, stretch in self.stretches.items():
+            tick, epoch = ticks[stretch.partition]
+            for first, entries in _cut(stretch):
+                record = JournalRecord(
+                    execution_id, first, entries, stretch.through, stretch.partition, tick, epoch, FORMAT
+                )
+                identity = f"{stretch.partition}.{tick}.{epoch}.{owner}.{execution_id}.{first}"
+                messages.append(DecidedMessage(stretch.partition, execution_id, identity, codec.encode(record)))
+        return messages
+
+
+def _cut(stretch: Stretch) -> list[tuple[int, list[msgspec.Raw]]]:
+    pieces: list[tuple[int, list[msgspec.Raw]]] = []
+    first, size, entries = stretch.first_position, 0, []
+    for entry in stretch.entries:
+        if entries and size + len(entry) > MAX_RECORD_BYTES:
+            pieces.append((first, entries))
+            first, size, entries = first + len(entries), 0, []
+        entries.append(entry)
+        size += len(entry) + 1
+    pieces.append((first, entries))
+    return pieces
+
+
+def input_entry(report_id: str, index: int) -> bytes:
+    """How a record names a reported fact."""
+    return codec.encode(InputByReport(report_id, index))
+
+
+def execution_row(state: Execution, partition: int, started_ms: int, at_ms: int) -> ExecutionRow:
+    """What people read of ``state``."""
+    outcome = state.outcome
+    result = codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None
+    error = codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None
+    return ExecutionRow(
+        state.execution_id,
+        partition,
+        state.status,
+        state.path,
+        state.version,
+        state.digest,
+        state.position,
+        started_ms,
+        at_ms,
+        at_ms if state.ended else None,
+        result,
+        error,
+        codec.encode(state.ctx),
+        state.discarded,
+    )

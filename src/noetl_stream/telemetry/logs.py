@@ -1,0 +1,88 @@
+"""Structured logs by the standard library: one record, one line, as text for people or JSON for collectors.
+
+A call gives its facts as ``extra``: ``logger.info("lease taken", extra={"partition": 7})`` becomes
+``… lease taken partition=7`` or a JSON object with ``partition``. Lines of an exception or a message stay one line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+ROOT_NAME = "noetl_stream"
+LIBRARY_LEVEL = logging.WARNING
+"""Of everything that is not ours (nats, asyncpg, aiohttp), whatever our own level is."""
+
+OWN_NAMES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+"""What a record has of itself; all else in it came as ``extra``."""
+
+RESERVED_KEYS = frozenset({"time", "level", "logger", "message", "exception"})
+PLAIN_PUNCTUATION = frozenset("_-.:/+@%,")
+
+
+def configure(level: str, format: Literal["text", "json"], stream: TextIO | None = None) -> None:
+    """Sends the records of this program to ``stream`` (default: stderr) and replaces what was configured before.
+
+    Args:
+        level: ``debug``, ``info``, ``warning`` or ``error``, for our own loggers; others warn and report errors.
+        format: ``text`` or ``json``.
+    """
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(LineFormatter(json_line if format == "json" else text_line))
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(LIBRARY_LEVEL)
+    logging.getLogger(ROOT_NAME).setLevel(level.upper())
+
+
+class LineFormatter(logging.Formatter):
+    """Gives each record's fields, in order, to ``to_line``."""
+
+    def __init__(self, to_line: Callable[[dict[str, Any]], str]) -> None:
+        super().__init__()
+        self._to_line = to_line
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._to_line(self._fields(record))
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, Any] = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for key, value in record.__dict__.items():
+            if key not in OWN_NAMES:
+                fields[f"{key}_" if key in RESERVED_KEYS else key] = value
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return fields
+
+
+def json_line(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
+def text_line(fields: dict[str, Any]) -> str:
+    rest = dict(fields)
+    head = [rest.pop("time"), rest.pop("level").upper(), rest.pop("logger"), _one_line(rest.pop("message"))]
+    return " ".join([*head, *(f"{key}={_text_value(value)}" for key, value in rest.items())])
+
+
+def _text_value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    if not isinstance(value, str) or (text and all(each.isalnum() or each in PLAIN_PUNCTUATION for each in text)):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines()) if len(text.splitlines()) > 1 else text

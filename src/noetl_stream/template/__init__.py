@@ -1,0 +1,28 @@
+"""Templates (LANGUAGE §2): compile once, render often. Pure: no IO, no clock, no chance."""
+
+from noetl_stream.template.compiled import Bindings, Guard, Template, compile_guard, compile_template
+from noetl_stream.template.failures import (
+    BareName,
+    ExpressionError,
+    ReferenceNeeded,
+    TemplateProblem,
+)
+from noetl_stream.template.render import holds, render
+from noetl_stream.template.scope import ABSENT, ResultView, Scope
+
+__all__ = [
+    "ABSENT",
+    "BareName",
+    "Bindings",
+    "ExpressionError",
+    "Guard",
+    "ReferenceNeeded",
+    "ResultView",
+    "Scope",
+    "Template",
+    "TemplateProblem",
+    "compile_guard",
+    "compile_template",
+    "holds",
+    "render",
+]

@@ -1,0 +1,90 @@
+"""What can go wrong with a template: problems found when it is compiled, failures when it is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.model.reference import Reference
+
+SHOWN_CHARS: Final = 120
+"""How much of an expression an error message shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a template.
+
+    Attributes:
+        code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``statement_not_allowed``,
+            ``template_too_long``, ``unknown_filter``, ``unknown_test`` or ``guard_not_expression``.
+        pointer: Keys and indices that lead from the compiled source to the text at fault; ``()`` is the source itself.
+        line: Line within that text, from 1.
+        column: Column within that line, from 1, in characters.
+    """
+
+    code: str
+    message: str
+    hint: str | None
+    pointer: tuple[str | int, ...]
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class BareName(Problem):
+    """A name that is bound nowhere (``unbound_name``), with the name itself."""
+
+    name: str
+
+
+class TemplateProblem(NoetlError):
+    """A template that cannot be compiled, with every problem found in it.
+
+    Args:
+        problems: At least one, in the order of the source.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        first = problems[0]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(first.message + more, hint=first.hint)
+        self.problems: Final = tuple(problems)
+
+
+class ExpressionError(NoetlError):
+    """A template or guard that could not be evaluated (LANGUAGE §2).
+
+    ``message`` names the first missing part, such as ``ctx.approved``, or what failed. ``expression`` is the template's
+    text.
+    """
+
+    def __init__(self, message: str, *, expression: str = "", hint: str | None = None) -> None:
+        shown = shorten(expression)
+        super().__init__(f"{message} in {shown}" if shown else message, hint=hint)
+        self.expression: Final = expression
+
+
+class ReferenceNeeded(Exception):
+    """A template read a value that is kept in the object store: load it, add it to the scope, render again."""
+
+    def __init__(self, reference: Reference) -> None:
+        super().__init__(f"the value {reference.key} must be loaded first")
+        self.reference: Final = reference
+
+
+class EvaluationFailure(Exception):
+    """Raised while an expression is evaluated; becomes an :class:`ExpressionError` with the expression's text."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message: Final = message
+        self.hint: Final = hint
+
+
+def shorten(text: str) -> str:
+    """``text`` on one line, cut to what fits an error message."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= SHOWN_CHARS else f"{joined[:SHOWN_CHARS]}…"

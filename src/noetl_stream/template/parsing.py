@@ -1,0 +1,142 @@
+"""From a text to Jinja's syntax tree, with exact places: a node's ``lineno`` is an offset into the text, not a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from jinja2 import TemplateSyntaxError, nodes
+from jinja2.lexer import Lexer, TokenStream
+from jinja2.sandbox import SandboxedEnvironment
+
+TEMPLATE_MARK: Final = re.compile(r"\{\{|\{%")
+"""What makes a text a template."""
+
+_CODE: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\r", re.DOTALL)
+_QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\r""", re.DOTALL)
+_TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
+_PRIVATE_USE: Final = range(0xE000, 0xF900)
+
+
+class TextError(Exception):
+    """A text that does not parse: what is wrong, and at which offset."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.message: Final = message
+        self.offset: Final = offset
+
+
+class ParsingEnvironment(SandboxedEnvironment):
+    """Parses with offsets in place of line numbers."""
+
+    def _tokenize(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> TokenStream:
+        tokens = _with_offsets(self.lexer, source)
+        return TokenStream(self.lexer.wrap(tokens, name, filename), name, filename)
+
+
+def parse(environment: ParsingEnvironment, text: str) -> nodes.Template:
+    """The syntax tree of ``text``.
+
+    Raises:
+        TextError: if it does not parse.
+    """
+    prepared, stand_in = _hide_carriage_returns(text)
+    try:
+        tree = environment._parse(prepared, None, None)
+    except TemplateSyntaxError as error:
+        raise TextError(_in_our_words(error.message or "the template does not parse"), error.lineno) from None
+    except RecursionError:
+        raise TextError("the template is nested too deeply", 0) from None
+    except (ValueError, OverflowError) as error:
+        raise TextError(f"the template does not parse: {error}", 0) from None
+    if stand_in:
+        _show_carriage_returns(tree, stand_in)
+    return tree
+
+
+def place_of(text: str, offset: int) -> tuple[int, int]:
+    """Line and column of an offset, both from 1."""
+    before = text[: min(offset, len(text))].replace("\r\n", " \n")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _in_our_words(message: str) -> str:
+    for theirs, ours in _TOKEN_NAMES.items():
+        message = message.replace(theirs, ours)
+    return message.rstrip(".")
+
+
+def _with_offsets(lexer: Lexer, source: str) -> Iterator[tuple[int, str, str]]:
+    position = 0
+    tokens = lexer.tokeniter(source, None, None)
+    while True:
+        try:
+            _line, token, text = next(tokens)
+        except StopIteration:
+            return
+        except TemplateSyntaxError as error:
+            error.lineno = _next_visible(source, position)
+            raise
+        # What lies between two tokens is only white space and its control marks, so the next match is the token.
+        found = source.find(text, position)
+        offset = found if found >= 0 else position
+        yield offset, token, text
+        position = offset + len(text)
+
+
+def _next_visible(source: str, position: int) -> int:
+    while position < len(source) and source[position].isspace():
+        position += 1
+    return min(position, max(len(source) - 1, 0))
+
+
+def _hide_carriage_returns(text: str) -> tuple[str, str]:
+    # Jinja turns every line end of a text into "\n". A body that its author wrote with "\r\n" must keep it, so a
+    # character that the text does not hold stands in for "\r" while Jinja looks at it. In code, outside quotes, it is
+    # white space.
+    if "\r" not in text:
+        return text, ""
+    stand_in = next(chr(code) for code in _PRIVATE_USE if chr(code) not in text)
+
+    def in_code(match: re.Match[str]) -> str:
+        return " " if match[0] == "\r" else match[0].replace("\r", stand_in)
+
+    def in_text(match: re.Match[str]) -> str:
+        return stand_in if match[0] == "\r" else _QUOTED.sub(in_code, match[0])
+
+    return _CODE.sub(in_text, text), stand_in
+
+
+def _show_carriage_returns(tree: nodes.Template, stand_in: str) -> None:
+    waiting: list[nodes.Node] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, nodes.TemplateData):
+            node.data = node.data.replace(stand_in, "\r")
+        elif isinstance(node, nodes.Const) and isinstance(node.value, str):
+            node.value = node.value.replace(stand_in, "\r")
+        waiting.extend(node.iter_child_nodes())
+
+
+def is_one_expression(text: str, tree: nodes.Template) -> bool:
+    """Whether the text, white space around it ignored, is exactly one ``{{ expression }}``."""
+    stripped = text.strip()
+    return stripped.startswith("{{") and stripped.endswith("}}") and single_expression(tree) is not None
+
+
+def single_expression(tree: nodes.Template) -> nodes.Expr | None:
+    """The expression of a tree that prints one expression and no text but white space."""
+    printed: list[Any] = []
+    for statement in tree.body:
+        if not isinstance(statement, nodes.Output):
+            return None
+        printed += [node for node in statement.nodes if not _is_blank(node)]
+    return printed[0] if len(printed) == 1 and not isinstance(printed[0], nodes.TemplateData) else None
+
+
+def _is_blank(node: nodes.Expr) -> bool:
+    return isinstance(node, nodes.TemplateData) and not node.data.strip()

@@ -1,0 +1,148 @@
+"""The only place where adapters meet roles."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_stream.adapters.nats.blobs import NatsBlobs
+from noetl_stream.adapters.nats.bus import NatsBus
+from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.client.submit import Client
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where NATS and Postgres are, and the credentials that the place itself offers (``local_postgres``)."""
+
+    nats_url: str
+    postgres_dsn: str
+    credentials: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Open connections, and the ports over them."""
+
+    nats: NatsConnection
+    log: NatsEventLog
+    queue: NatsCommandQueue
+    bus: NatsBus
+    blobs: NatsBlobs
+    store: PostgresStore
+    clock: SystemClock
+
+    async def close(self) -> None:
+        """Closes everything, in the reverse order of opening."""
+        await self.blobs.close()
+        await self.queue.close()
+        await self.log.close()
+        await self.nats.close()
+        await self.store.close()
+
+
+async def connect(endpoint: Endpoint, *, name: str) -> Connected:
+    """Connects to both.
+
+    Args:
+        name: Shown by NATS and Postgres as the client's name.
+
+    Raises:
+        Unreachable: one of them does not answer; the message says which.
+    """
+    nats = await NatsConnection.open(endpoint.nats_url, name=name)
+    try:
+        store = await PostgresStore.open(endpoint.postgres_dsn, name=name)
+    except BaseException:
+        await nats.close()
+        raise
+    clock = SystemClock()
+    log = await NatsEventLog.open(nats, clock)
+    queue = await NatsCommandQueue.open(nats)
+    blobs = await NatsBlobs.open(nats, clock)
+    return Connected(nats, log, queue, NatsBus(nats), blobs, store, clock)
+
+
+async def migrate_schema(endpoint: Endpoint) -> list[str]:
+    """Makes or upgrades the schema; the names of the migrations it applied."""
+    return await migrate(endpoint.postgres_dsn)
+
+
+async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
+    """Makes or adapts the streams; says what it did."""
+    nats = await NatsConnection.open(endpoint.nats_url, name="noetl-prepare")
+    try:
+        return await ensure_streams(nats, replicas=replicas)
+    finally:
+        await nats.close()
+
+
+def process_name(role: str) -> str:
+    """A name no other living process has: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
+    host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
+    return f"{role}-{host}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def make_client(connected: Connected) -> Client:
+    return Client(connected.log, connected.blobs, connected.bus)
+
+
+def make_server(connected: Connected) -> Server:
+    ports = ServerPorts(
+        connected.log, connected.queue, connected.store, connected.blobs, connected.bus, connected.clock
+    )
+    return Server(process_name("server"), ports, kinds_of(load_tools()))
+
+
+def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> Worker:
+    """A worker with all tool kinds installed here."""
+    factories = load_tools()
+    return Worker(
+        name=process_name("worker"),
+        pool=pool,
+        slots=slots,
+        event_log=connected.log,
+        queue=connected.queue,
+        bus=connected.bus,
+        blobs=connected.blobs,
+        clock=connected.clock,
+        tools={kind: factory() for kind, factory in factories.items()},
+        plans=AskedPlans(connected.bus, connected.clock, kinds_of(factories)),
+        credential=credential_lookup(endpoint.credentials),
+    )
+
+
+def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[str | dict[str, Any]]]:
+    """Resolves ``auth`` names from the worker's own settings (LANGUAGE §11): a DSN, or a JSON object."""
+
+    async def resolve(name: str) -> str | dict[str, Any]:
+        found = credentials.get(name.lower())
+        if found is None:
+            text = f"no credential named {name!r}: set NOETL_CREDENTIAL_{name.upper()} for the worker"
+            raise ToolFailure(ErrorInfo("credential", text))
+        if not found.lstrip().startswith("{"):
+            return found
+        try:
+            return dict(codec.decode_json(found.encode()))
+        except PayloadRefused:
+            text = f"NOETL_CREDENTIAL_{name.upper()} begins like JSON and is none"
+            raise ToolFailure(ErrorInfo("credential", text)) from None
+
+    return resolve

@@ -1,0 +1,183 @@
+"""One run of one task: inputs rendered, the tool called within its time, an outcome whatever happens (LANGUAGE §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from noetl_stream.engine.pipeline import visit_of
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.ids import derive
+from noetl_stream.model.messages import Progress, StepCommand
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
+from noetl_stream.model.reference import Payload
+from noetl_stream.playbook.plan import TaskPlan
+from noetl_stream.template import ExpressionError, ReferenceNeeded, render
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
+from noetl_stream.worker.equipment import Equipment
+from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
+from noetl_stream.worker.results import ReferenceLost, RunResults
+from noetl_stream.worker.scope import Iteration, RunScope
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+async def resolved(results: RunResults, evaluate: Callable[[], Value]) -> Value:
+    """What ``evaluate`` gives, with the results it reads by reference loaded first.
+
+    Raises:
+        ReferenceLost: one of them cannot be read.
+    """
+    while True:
+        try:
+            return evaluate()
+        except ReferenceNeeded as needed:
+            reference = needed.reference
+        await results.load(reference)
+
+
+class Attempts:
+    """Runs tasks of one step run, one attempt a call."""
+
+    def __init__(self, equipment: Equipment, command: StepCommand, scope: RunScope, results: RunResults) -> None:
+        self._equipment = equipment
+        self._command = command
+        self._scope = scope
+        self._results = results
+
+    async def run(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Outcome:
+        """The outcome of one attempt. Cancelling it cancels the tool, which ends its work."""
+        clock = self._equipment.clock
+        began_ms, began_s = clock.now_ms(), clock.monotonic_s()
+        tool = self._equipment.tools[task.kind]
+        try:
+            call = await self._call(tool, task, progress, iteration)
+            result = await _call_tool(tool, call)
+        except (ExpressionError, ReferenceLost) as error:
+            failure = ToolFailure(ErrorInfo("expression_error", f"the inputs of task {task.name}: {error}"))
+            outcome = await self._failed(failure)
+        except ToolFailure as failure:
+            outcome = await self._failed(failure)
+        else:
+            outcome = await self._done(result)
+        ended_ms = clock.now_ms()
+        began = shown_time(began_ms)
+        meta = Meta(
+            progress.attempt,
+            began,
+            began if ended_ms == began_ms else shown_time(ended_ms),
+            round(clock.monotonic_s() - began_s, 6),
+            self._equipment.worker,
+            self._command.trace_id,
+        )
+        return msgspec.structs.replace(outcome, meta=meta)
+
+    async def _call(self, tool: Tool, task: TaskPlan, progress: Progress, iteration: Iteration) -> ToolCall:
+        command, scope = self._command, self._scope.for_inputs(task, progress, iteration)
+        inputs = await resolved(self._results, lambda: render(task.inputs, scope))
+        seen: dict[str, Any] = {}
+        if tool.spec.reads_scope:
+            seen = {
+                "workload": command.workload,
+                "ctx": self._scope.ctx,
+                "iter": self._scope.iter_of(progress, iteration),
+                "execution_id": command.execution_id,
+            }
+        return ToolCall(
+            inputs={**inputs, **task.verbatim} if task.verbatim else inputs,
+            knobs=task.knobs,
+            timeouts=task.timeouts,
+            idempotency_key=derive(command.step_run_id, *iteration.path, task.name, visit_of(progress)),
+            execution_id=command.execution_id,
+            step=command.step,
+            task=task.name,
+            attempt=progress.attempt,
+            scope=seen,
+            credential=self._equipment.credential,
+        )
+
+    async def _done(self, result: ToolResult) -> Outcome:
+        try:
+            payload = await self._results.keep(result.result)
+        except PayloadRefused as error:
+            return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {error.message}"))
+        return self._bounded(Outcome("ok", payload, None, Meta(), dict(result.helper), result.output))
+
+    async def _failed(self, failure: ToolFailure) -> Outcome:
+        error = failure.error
+        if len(error.message) > MAX_MESSAGE_CHARACTERS:
+            error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
+        payload = Payload()
+        if failure.result is not None:
+            try:
+                payload = await self._results.keep(failure.result)
+            except PayloadRefused as refused:
+                log.warning("the result of a failed task is dropped: %s", refused)
+        return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output))
+
+    def _bounded(self, outcome: Outcome) -> Outcome:
+        """An outcome that fits a report: a tool that gives too much beside its result is at fault."""
+        if len(outcome.output) > MAX_OUTPUT_CHARACTERS:
+            outcome = msgspec.structs.replace(outcome, output=f"{outcome.output[:MAX_OUTPUT_CHARACTERS]}…")
+        if not outcome.helper:
+            return outcome
+        limit = self._command.limits.max_inline_bytes
+        try:
+            size = len(codec.encode(outcome.helper))
+        except PayloadRefused as refused:
+            error = ErrorInfo("internal", f"the tool's helper block is {refused.message}")
+            return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+        if size <= limit:
+            return outcome
+        error = ErrorInfo("output_too_large", f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}")
+        return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+
+
+async def _call_tool(tool: Tool, call: ToolCall) -> ToolResult:
+    """Calls the tool within ``timeouts.total``.
+
+    Raises:
+        ToolFailure: whatever went wrong, a defect of the tool included.
+    """
+    total_s = call.timeouts.total
+    if total_s is None:
+        return await _guarded(tool.run(call), call)
+    try:
+        async with asyncio.timeout(total_s) as limit:
+            return await _guarded(tool.run(call), call)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        message = f"task {call.task} took longer than its timeout of {total_s:g} s"
+        raise ToolFailure(ErrorInfo("timeout", message, retryable=True)) from None
+
+
+async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
+    try:
+        return await running
+    except ToolFailure:
+        raise
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is None or current.cancelling():
+            raise
+        raise _defect(call, "it cancelled itself") from None
+    except (Exception, SystemExit) as error:
+        log.exception("the tool of task %s (step %s) has a defect", call.task, call.step)
+        raise _defect(call, f"{type(error).__name__}: {error}") from error
+
+
+def _defect(call: ToolCall, what: str) -> ToolFailure:
+    return ToolFailure(ErrorInfo("internal", f"the tool of task {call.task} has a defect: {what}"))
+
+
+def shown_time(unix_ms: int) -> str:
+    """A time as people read it: ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,64 @@
+"""The worker's own named limits (LANGUAGE §14); those of an execution are :class:`noetl_stream.model.limits.Limits`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ACK_WAIT_S: Final = 30.0
+"""How long a lease on a command lasts without a sign of life; the queue's consumer is configured with it."""
+
+SIGNS_A_LEASE: Final = 3
+"""How often a lease is renewed within ``ACK_WAIT_S`` (PROTOCOL §3 *Order*)."""
+
+CONTACT_INTERVAL_S: Final = 5.0
+"""How often the worker makes sure it still reaches NATS when nothing else shows it."""
+
+CONTACT_RETRY_S: Final = 1.0
+CONTACT_ANSWER_S: Final = 2.0
+
+CONTACT_LOST_AFTER_S: Final = 20.0
+"""Without contact for so long the worker ends its own work: its leases are about to run out (PROTOCOL §3 *Order*)."""
+
+CLAIM_ANSWER_S: Final = 2.0
+"""How long a claim waits for its answer before it is asked again."""
+
+SERVER_ANSWER_S: Final = 2.0
+PLAN_TRIES: Final = 3
+"""How often a playbook that no server knows is asked for before the command is given back."""
+
+PLANS_KEPT: Final = 256
+
+RETURN_DELAY_S: Final = 5.0
+"""How long a command that this worker cannot run stays away after it was given back."""
+
+FLUSH_INTERVAL_S: Final = 0.05
+"""How long events of a run may wait to be reported (DESIGN §1)."""
+
+MAX_REPORT_BYTES: Final = 384 * 1024
+"""A report is cut before it grows past this, except for a single group of events that is larger."""
+
+MAX_UNREPORTED_BYTES: Final = 1024 * 1024
+"""A run that has more than this to report waits until some of it is taken."""
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+"""Pauses between tries of something that must succeed grow from the first to the longest."""
+
+MAX_STOPPED_REMEMBERED: Final = 16_384
+"""How many ids of stopped commands are remembered, so that a copy fetched later is not run."""
+
+MAX_LOADED_BYTES: Final = 256 * 1024 * 1024
+"""How many bytes of results kept by reference the templates of one run may read."""
+
+PREVIEW_CHARACTERS: Final = 200
+MAX_MESSAGE_CHARACTERS: Final = 4_000
+MAX_OUTPUT_CHARACTERS: Final = 16_000
+
+GRACE_S: Final = 30.0
+"""How long running steps may take to finish once the worker drains."""
+
+FAREWELL_S: Final = 5.0
+"""How long the reports of what was ended at the end of the grace may take."""
+
+TURNS_PER_YIELD: Final = 16
+"""After so many task runs in a row a pipeline lets others run, even if none of its tools ever waits."""

@@ -1,0 +1,58 @@
+"""Fetches as many commands as there are free slots (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noetl_stream.ports.command_queue import CommandSource, Delivery
+from noetl_stream.worker.report import Channel
+
+_REFILLS_A_ROUND = 4
+
+
+class Puller:
+    """Keeps credit with the source and starts what comes.
+
+    Credit is asked for when none is left, or for a quarter of the slots together: one request a step would be one more
+    message a step for NATS.
+
+    Args:
+        start: Begins to run a delivery and says whether it took a slot; :meth:`release` is called when that is free
+            again.
+    """
+
+    def __init__(
+        self, source: CommandSource, slots: int, channel: Channel, start: Callable[[Delivery, int], bool]
+    ) -> None:
+        self._source = source
+        self._slots = slots
+        self._channel = channel
+        self._start = start
+        self._refill = max(1, slots // _REFILLS_A_ROUND)
+        self._running = 0
+        self._credit = 0
+
+    async def run(self) -> None:
+        """Fetches without end."""
+        self.top_up()
+        while True:
+            delivery = await self._source.next()
+            self._credit -= 1
+            if self._start(delivery, self._source.connected_ms):
+                self._running += 1
+            self.top_up()
+
+    def release(self) -> None:
+        self._running -= 1
+        self.top_up()
+
+    def stop(self) -> None:
+        """Asks for nothing more."""
+        self._slots = 0
+
+    def top_up(self) -> None:
+        """Asks for more if slots are free, unless a report is not being taken (PROTOCOL §3 *Order*)."""
+        free = self._slots - self._running - self._credit
+        if free > 0 and (self._credit == 0 or free >= self._refill) and not self._channel.stuck:
+            self._credit += free
+            self._source.request(free)

@@ -1,0 +1,107 @@
+"""Results too large for an event: kept in the object store, read back when a template needs them (LANGUAGE §10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import StepCommand
+from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.worker.limits import MAX_LOADED_BYTES, PREVIEW_CHARACTERS
+from noetl_stream.worker.waiting import ask, persist
+
+_SHOWN_KEYS = 10
+
+
+class ReferenceLost(NoetlError):
+    """A result kept by reference cannot be read back."""
+
+
+class RunResults:
+    """The object store as one run sees it.
+
+    Attributes:
+        loaded: Values read back so far, by the key of their reference. Templates read them from here.
+        keeping: How many results are on their way into the store; such a run is not given up.
+    """
+
+    def __init__(self, blobs: Blobs, bus: Bus, clock: Clock, command: StepCommand, run: RunId) -> None:
+        self.loaded: dict[str, Any] = {}
+        self.keeping = 0
+        self._blobs = blobs
+        self._bus = bus
+        self._clock = clock
+        self._limit_bytes = command.limits.max_inline_bytes
+        self._prefix = f"{command.execution_id}/{command.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
+        self._objects = 0
+        self._loaded_bytes = 0
+
+    async def keep(self, value: Any) -> Payload:
+        """``value`` inline, or by a reference to an object that is stored when this returns.
+
+        Raises:
+            PayloadRefused: it is not JSON.
+        """
+        encoded = codec.encode(value)
+        if len(encoded) <= self._limit_bytes:
+            return Payload(msgspec.Raw(encoded))
+        key, self._objects = f"{self._prefix}/{self._objects}", self._objects + 1
+        self.keeping += 1
+        try:
+            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
+        finally:
+            self.keeping -= 1
+        checksum = f"sha256:{sha256(encoded).hexdigest()}"
+        preview = encoded[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
+        return Payload(reference=Reference("nats", key, len(encoded), checksum, _hint_of(value), preview))
+
+    async def load(self, reference: Reference) -> None:
+        """Reads the value of ``reference`` into :attr:`loaded`.
+
+        Raises:
+            ReferenceLost: it is not there, damaged, or more than a run may read.
+        """
+        self._loaded_bytes += reference.size
+        if self._loaded_bytes > MAX_LOADED_BYTES:
+            raise ReferenceLost(
+                f"the results this step reads are larger than {MAX_LOADED_BYTES} bytes, with {reference.key}",
+                hint="return the part that is needed from a task",
+            )
+        place = reference if reference.store == "nats" else await self._gathered(reference)
+        try:
+            data = await persist(self._clock, f"read result {place.key}", lambda: self._blobs.get(place.key))
+        except BlobMissing as error:
+            raise ReferenceLost(f"the result kept as {place.key} is lost: {error.message}") from error
+        if place.checksum and place.checksum != f"sha256:{sha256(data).hexdigest()}":
+            raise ReferenceLost(f"the result kept as {place.key} is damaged: its checksum differs")
+        self.loaded[reference.key] = codec.decode_json(data)
+
+    async def _gathered(self, reference: Reference) -> Reference:
+        """A server gathers a loop's results into an object and says where it is."""
+        answer = await ask(self._bus, self._clock, f"noetl.ask.result.{reference.key}")
+        try:
+            named = codec.decode_json(answer)
+        except PayloadRefused:
+            named = None
+        if not isinstance(named, Mapping) or not isinstance(named.get("key"), str):
+            raise ReferenceLost(f"no server can gather the loop result {reference.key}")
+        return Reference("nats", named["key"], reference.size, str(named.get("checksum", "")))
+
+
+def _hint_of(value: Any) -> str:
+    if isinstance(value, Mapping):
+        keys = list(value)
+        more = ", …" if len(keys) > _SHOWN_KEYS else ""
+        return f"object of {', '.join(map(str, keys[:_SHOWN_KEYS]))}{more}"
+    if isinstance(value, list | tuple):
+        return f"array of {len(value)}"
+    return "string" if isinstance(value, str) else type(value).__name__

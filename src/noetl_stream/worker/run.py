@@ -1,0 +1,198 @@
+"""One run of one delivered command, from the claim to the acknowledgement (PROTOCOL §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Literal
+
+from noetl_stream.model.events import (
+    Fact,
+    LoopIterationDone,
+    LoopIterationFailed,
+    LoopIterationStarted,
+    StepDone,
+    StepFailed,
+    StepStarted,
+)
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import Drop, Go, Progress, StepCommand
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import Plan, StepPlan
+from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.worker.attempt import Attempts
+from noetl_stream.worker.claim import claim, may_be_a_copy
+from noetl_stream.worker.equipment import Equipment
+from noetl_stream.worker.limits import LONGEST_PAUSE_S, PLAN_TRIES
+from noetl_stream.worker.local_loop import LocalLoop
+from noetl_stream.worker.pipeline_run import PipelineRun
+from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
+from noetl_stream.worker.report import Reporter
+from noetl_stream.worker.results import RunResults
+from noetl_stream.worker.scope import Iteration, RunScope, iteration_of
+from noetl_stream.worker.stops import Interruption, Stops
+
+log = logging.getLogger(__name__)
+
+Disposal = Literal["done", "return_now", "return_later"]
+"""What becomes of the delivery: acknowledged, given back at once, given back for a while."""
+
+_UNASKED = Go(next_number=0)
+_NONCE_BYTES = 6
+
+
+class CommandRun:
+    """A run on its way: it asks (claim, plan), works, and reports; :meth:`interrupt` ends it before its time.
+    """
+
+    def __init__(self, equipment: Equipment, stops: Stops, command: StepCommand, delivery: Delivery) -> None:
+        nonce = equipment.clock.random_bytes(_NONCE_BYTES).hex()
+        self.run = RunId(command.command_id, command.issue, delivery.num_delivered, nonce)
+        self._equipment = equipment
+        self._stops = stops
+        self._command = command
+        self.delivery = delivery
+        self._reporter = Reporter(equipment.channel, command, self.run)
+        self._results = RunResults(equipment.blobs, equipment.bus, equipment.clock, command, self.run)
+        self._phase: Literal["asking", "working", "reporting"] = "asking"
+        self._why: Interruption | None = None
+        self._reason = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def runs_in(self, task: asyncio.Task[None]) -> None:
+        """``task`` is the one that carries this run out; interrupting the run cancels it."""
+        self._task = task
+
+    def interrupt(self, why: Interruption, reason: str = "") -> None:
+        """Ends the work early. What has ended by itself is reported all the same."""
+        if why != "closed":
+            if self._why is not None or self._phase == "reporting":
+                return
+            self._why, self._reason = why, reason
+            # While it asks, the answer settles it: the server that says stop also says drop, or has the plan.
+            if self._phase == "asking" and why != "relinquished":
+                return
+        self._why = why
+        if self._task is not None:
+            self._task.cancel()
+
+    def lose_contact(self) -> None:
+        """NATS is out of reach for long: ends tools, but gives no finished result up."""
+        if self._phase == "working" and not self._results.keeping:
+            self.interrupt("relinquished")
+
+    async def carry_out(self, connected_ms: int) -> Disposal:
+        """Runs the command. Everything that was to be reported is stored when this returns.
+
+        Args:
+            connected_ms: Since when this worker is connected, by the queue's time.
+        """
+        try:
+            disposal = await self._until_interrupted(connected_ms)
+            self._phase = "reporting"
+            return await self._report(disposal)
+        except BaseException:
+            # Closed, or a defect of ours: nothing goes on sending for a run that is no more.
+            self._reporter.discard()
+            raise
+
+    async def _until_interrupted(self, connected_ms: int) -> Disposal:
+        try:
+            return await self._ask_and_work(connected_ms)
+        except asyncio.CancelledError:
+            if self._task is None or self._why is None or self._why == "closed":
+                raise
+            self._task.uncancel()
+            return "done"
+
+    async def _report(self, disposal: Disposal) -> Disposal:
+        if self._why == "stale":
+            self._reporter.discard()
+            return "done"
+        if self._why == "cancelled":
+            self._reporter.add(self._failed("cancelled", f"the run was told to stop: {self._reason}"))
+            disposal = "done"
+        await self._reporter.finish()
+        return "return_now" if self._why == "relinquished" else disposal
+
+    async def _ask_and_work(self, connected_ms: int) -> Disposal:
+        command, go = self._command, _UNASKED
+        if may_be_a_copy(command, self.delivery, connected_ms):
+            answer = await claim(self._equipment.bus, self._equipment.clock, self._reporter)
+            if isinstance(answer, Drop):
+                log.info("command %s is dropped: %s", command.command_id, answer.reason)
+                self._why = "stale"
+                return "done"
+            go = answer
+            self._reporter.next_event = go.next_number
+        stopped = self._stops.reason_of(command.command_id)
+        if stopped is not None and self._why is None:
+            self._why, self._reason = "cancelled", stopped
+        if self._why is not None:
+            return "done"
+        if self.delivery.num_delivered > command.limits.max_deliveries:
+            message = f"delivered {self.delivery.num_delivered} times without an end (limits.max_deliveries)"
+            self._reporter.add(self._failed("lease_exhausted", message))
+            return "done"
+        try:
+            plan = self._equipment.plans.cached(command.digest) or await self._load_plan()
+            step = self._usable_step(plan)
+        except PlanUnknown as error:
+            log.error("command %s is given back for now: %s", command.command_id, error)
+            return "return_later"
+        except PlanUnusable as error:
+            self._reporter.add(self._failed("internal", str(error)))
+            return "done"
+        if self._why is None:
+            self._phase = "working"
+            await self._work(plan, step, go)
+        return "done"
+
+    async def _load_plan(self) -> Plan:
+        for _ in range(PLAN_TRIES - 1):
+            try:
+                return await self._equipment.plans.load(self._command.digest)
+            except PlanUnknown as error:
+                log.warning("%s; asking again", error)
+            await self._equipment.clock.sleep(LONGEST_PAUSE_S)
+        return await self._equipment.plans.load(self._command.digest)
+
+    def _usable_step(self, plan: Plan) -> StepPlan:
+        step = plan.steps.get(self._command.step)
+        if step is None or not step.tasks:
+            raise PlanUnusable(f"playbook {plan.path} has no step {self._command.step} that a worker could run")
+        for task in step.tasks:
+            if task.kind not in self._equipment.tools:
+                raise PlanUnusable(
+                    f"worker {self._equipment.worker} has no tool of kind {task.kind}, which step {step.name} needs",
+                    hint="install the plugin of that kind, or give the step a pool whose workers have it",
+                )
+        return step
+
+    async def _work(self, plan: Plan, step: StepPlan, go: Go) -> None:
+        command, equipment, reporter = self._command, self._equipment, self._reporter
+        scope = RunScope(plan, step, command, equipment.tools, self._results.loaded)
+        if go.ctx:
+            scope.patch_ctx(go.ctx)
+        attempts = Attempts(equipment, command, scope, self._results)
+        pipeline = PipelineRun(step, command, attempts, scope, self._results, reporter, equipment.clock)
+        if command.items is not None:
+            await LocalLoop(step, command, go, pipeline, reporter, equipment.worker).run()
+            return
+        iteration = Iteration()
+        if command.path:
+            iteration = iteration_of(step, command.path[-1], command.item, command.count)
+            reporter.add(LoopIterationStarted(command.path, equipment.worker))
+        else:
+            reporter.add(StepStarted(equipment.worker))
+        key = command.path[0] if command.path else 0
+        await pipeline.run(go.progress.get(key) or Progress(vars=go.vars), iteration, self._ending)
+
+    def _ending(self, error: ErrorInfo | None) -> Fact:
+        command = self._command
+        if command.path:
+            return LoopIterationDone(command.path) if error is None else LoopIterationFailed(command.path, error)
+        return StepDone(command.step_run_id) if error is None else StepFailed(command.step_run_id, error)
+
+    def _failed(self, kind: str, message: str) -> Fact:
+        return self._ending(ErrorInfo(kind, message))

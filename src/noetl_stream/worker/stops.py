@@ -1,0 +1,73 @@
+"""Orders to stop: which runs they end, and which commands are not to be run when a copy comes later."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Literal, Protocol
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.ids import RunId
+from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
+
+log = logging.getLogger(__name__)
+
+STOP_SUBJECT = "noetl.stop"
+
+Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
+"""Why a run ends early: it is no longer wanted; another run has its command; it is given back; the worker closes."""
+
+
+class Interruptible(Protocol):
+    @property
+    def run(self) -> RunId: ...
+
+    def interrupt(self, why: Interruption, reason: str = "") -> None:
+        """Ends the work of this run, if it has not ended."""
+        ...
+
+
+class Stops:
+    """Knows the runs of this worker by command, and the commands that were stopped."""
+
+    def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
+        self._remembered = remembered
+        self._runs: dict[str, list[Interruptible]] = {}
+        self._stopped: OrderedDict[str, str] = OrderedDict()
+
+    def enter(self, running: Interruptible) -> None:
+        self._runs.setdefault(running.run.command_id, []).append(running)
+
+    def leave(self, running: Interruptible) -> None:
+        command_id = running.run.command_id
+        runs = self._runs[command_id]
+        runs.remove(running)
+        if not runs:
+            del self._runs[command_id]
+
+    def reason_of(self, command_id: str) -> str | None:
+        """Why this command was stopped, or ``None``."""
+        return self._stopped.get(command_id)
+
+    async def hear(self, _subject: str, body: bytes, _reply: str) -> None:
+        """Takes a :class:`~noetl_stream.model.messages.Stop`. One with a nonce means a stale run, and no other."""
+        try:
+            stop = codec.decode_stop(body)
+        except PayloadRefused as error:
+            log.warning("an order to stop cannot be read: %s", error)
+            return
+        for command_id in stop.command_ids:
+            for running in tuple(self._runs.get(command_id, ())):
+                if not stop.nonce:
+                    running.interrupt("cancelled", stop.reason)
+                elif running.run.nonce == stop.nonce:
+                    running.interrupt("stale", stop.reason)
+            if not stop.nonce:
+                self._remember(command_id, stop.reason)
+
+    def _remember(self, command_id: str, reason: str) -> None:
+        self._stopped[command_id] = reason
+        self._stopped.move_to_end(command_id)
+        while len(self._stopped) > self._remembered:
+            self._stopped.popitem(last=False)

@@ -1,0 +1,57 @@
+"""Waiting with the clock that was handed in: for an answer in time, or until something succeeds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from noetl_stream.errors import OutcomeUnknown, Unreachable
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.worker.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+async def within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
+    """Whether ``future`` is done before so many seconds are over. It is not cancelled if it is not."""
+    if future.done():
+        return True
+    timer = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((future, timer), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+    return future.done()
+
+
+async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]]) -> Value:
+    """The value of ``action``, which is tried until the other side can be reached and has answered."""
+    try:
+        return await action()
+    except (OutcomeUnknown, Unreachable) as error:
+        log.warning("%s: %s; trying again until it succeeds", what, error)
+    pause_s = FIRST_PAUSE_S
+    while True:
+        await clock.sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        try:
+            value = await action()
+        except (OutcomeUnknown, Unreachable) as error:
+            log.debug("%s: %s", what, error)
+        else:
+            log.info("%s: succeeded", what)
+            return value
+
+
+async def ask(bus: Bus, clock: Clock, subject: str) -> bytes:
+    """What any server answers to the question that ``subject`` is; asked again as long as nobody does."""
+    while True:
+        body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, b"", SERVER_ANSWER_S))
+        if body is not None:
+            return body
+        log.info("no server answers %s, asking again", subject)
+        await clock.sleep(LONGEST_PAUSE_S)

@@ -1,0 +1,206 @@
+"""The worker role: pulls commands of one pool, runs them, reports (DESIGN §4, PROTOCOL §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.messages import FORMAT, StepCommand
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus, Subscription
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.contact import Contact
+from noetl_stream.worker.equipment import Credentials, Equipment
+from noetl_stream.worker.lease import LeaseKeeper
+from noetl_stream.worker.limits import ACK_WAIT_S, FAREWELL_S, GRACE_S, RETURN_DELAY_S, SIGNS_A_LEASE
+from noetl_stream.worker.plans import Plans
+from noetl_stream.worker.pull import Puller
+from noetl_stream.worker.report import Channel, Flusher
+from noetl_stream.worker.run import CommandRun
+from noetl_stream.worker.stops import STOP_SUBJECT, Stops
+from noetl_stream.worker.waiting import persist, within
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+class Worker:
+    """Runs commands of one pool until :meth:`drain`. What it was given is not its own: the caller closes it.
+
+    Args:
+        name: Shown in events.
+        slots: How many commands run at once.
+        credential: Resolves an ``auth`` name for tools.
+        grace_s: How long running commands may take to finish after :meth:`drain`; the rest is given back.
+        ack_wait_s: The queue's: how long a lease lasts. It is renewed three times within it.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        pool: str,
+        slots: int,
+        event_log: EventLog,
+        queue: CommandQueue,
+        bus: Bus,
+        blobs: Blobs,
+        clock: Clock,
+        tools: Mapping[str, Tool],
+        plans: Plans,
+        credential: Credentials,
+        grace_s: float = GRACE_S,
+        ack_wait_s: float = ACK_WAIT_S,
+    ) -> None:
+        self._pool = pool
+        self._slots = slots
+        self._queue = queue
+        self._bus = bus
+        self._clock = clock
+        self._grace_s = grace_s
+        self._contact = Contact(event_log, clock)
+        self._flusher = Flusher(clock)
+        self._channel = Channel(event_log, clock, self._contact, self._flusher)
+        self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, credential)
+        self._stops = Stops()
+        self._leases = LeaseKeeper(ack_wait_s / SIGNS_A_LEASE)
+        self._draining = asyncio.Event()
+        self._runs: dict[asyncio.Task[None], CommandRun] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._source: CommandSource | None = None
+        self._puller: Puller | None = None
+        self._subscription: Subscription | None = None
+        self._closed = False
+
+    async def run(self) -> None:
+        """Works until :meth:`drain` and what follows from it. An error from here is a defect of this project."""
+        draining = self._background("drain", self._draining.wait())
+        opening = self._background("open", self._open())
+        try:
+            await asyncio.wait((draining, opening), return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                source, puller = opening.result()
+                working = (
+                    self._background("pull", puller.run()),
+                    self._background("watch contact", self._contact.watch(self._lose_contact)),
+                    self._background("flush", self._flusher.run()),
+                )
+                ended, _ = await asyncio.wait((draining, *working), return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    task.result()
+                puller.stop()
+                working[0].cancel()
+                await self._finish(source)
+        finally:
+            await self.close()
+
+    def drain(self) -> None:
+        """Fetches nothing new from now on; :meth:`run` ends when what runs has finished or the grace is over."""
+        self._draining.set()
+
+    async def close(self) -> None:
+        """Ends everything at once. What runs is neither acknowledged nor given back: its lease runs out."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._puller is not None:
+            self._puller.stop()
+        for run in self._runs.values():
+            run.interrupt("closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._runs, return_exceptions=True)
+        await asyncio.to_thread(self._leases.close)
+        if self._source is not None:
+            await self._source.close()
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    def _background(self, name: str, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
+        task = asyncio.create_task(work, name=f"worker: {name}")
+        self._tasks.append(task)
+        return task
+
+    async def _open(self) -> tuple[CommandSource, Puller]:
+        clock, pool, hear = self._clock, self._pool, self._stops.hear
+        self._subscription = await persist(clock, "listen for stops", lambda: self._bus.listen(STOP_SUBJECT, hear))
+        self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
+        self._leases.start()
+        self._puller = Puller(self._source, self._slots, self._channel, self._start)
+        self._channel.on_unstuck = self._puller.top_up
+        return self._source, self._puller
+
+    async def _finish(self, source: CommandSource) -> None:
+        """Waits for what runs, then gives the rest back. Closing the source first leaves no credit behind."""
+        await source.close()
+        if not await self._all_ended(self._grace_s):
+            log.warning("%d commands still run after %.0f s and are given back", len(self._runs), self._grace_s)
+            for run in tuple(self._runs.values()):
+                run.interrupt("relinquished")
+            await self._all_ended(FAREWELL_S)
+
+    async def _all_ended(self, seconds: float) -> bool:
+        if not self._runs:
+            return True
+        everything = asyncio.ensure_future(asyncio.wait(tuple(self._runs)))
+        try:
+            return await within(self._clock, seconds, everything)
+        finally:
+            everything.cancel()
+
+    def _lose_contact(self) -> None:
+        for run in tuple(self._runs.values()):
+            run.lose_contact()
+
+    def _start(self, delivery: Delivery, connected_ms: int) -> bool:
+        command = _readable(delivery)
+        if command is None:
+            delivery.nak(RETURN_DELAY_S)
+            return False
+        self._contact.touch()
+        run = CommandRun(self._equipment, self._stops, command, delivery)
+        task = asyncio.create_task(self._carry_out(run, connected_ms))
+        run.runs_in(task)
+        self._runs[task] = run
+        self._leases.hold(delivery)
+        self._stops.enter(run)
+        task.add_done_callback(self._ended)
+        return True
+
+    async def _carry_out(self, run: CommandRun, connected_ms: int) -> None:
+        try:
+            disposal = await run.carry_out(connected_ms)
+        except Exception:
+            log.exception("command %s is given back for now: this worker has a defect", run.run.command_id)
+            disposal = "return_later"
+        if disposal == "done":
+            run.delivery.ack()
+        else:
+            run.delivery.nak(RETURN_DELAY_S if disposal == "return_later" else 0.0)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        run = self._runs.pop(task)
+        self._stops.leave(run)
+        self._leases.release(run.delivery)
+        if self._puller is not None:
+            self._puller.release()
+
+
+def _readable(delivery: Delivery) -> StepCommand | None:
+    """The command, unless it is damaged or of a format that only a newer worker understands (PROTOCOL §5)."""
+    try:
+        command = codec.decode_command(delivery.body)
+    except PayloadRefused as error:
+        log.error("a command cannot be read and is given back: %s", error)
+        return None
+    if command.format > FORMAT:
+        log.error("command %s is of format %d, this worker understands %d", command.command_id, command.format, FORMAT)
+        return None
+    return command

@@ -1,0 +1,138 @@
+"""Real servers under real homes. A home is made once and copied, so that most tests pay for a warm start only."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+import pytest
+
+from noetl_stream.local import EmbeddedStack
+
+USER_PROGRAM = """
+import json, sys
+from pathlib import Path
+from noetl_stream.local import EmbeddedStack
+stack = EmbeddedStack.join(Path(sys.argv[1]))
+print(json.dumps(stack.pids()), flush=True)
+sys.stdin.readline()
+print(json.dumps(stack.leave()), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def made_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose servers were started once and stopped."""
+    home = tmp_path_factory.mktemp("made") / "home"
+    EmbeddedStack.join(home).leave()
+    return home
+
+
+@pytest.fixture
+def home(made_home: Path) -> Iterator[Path]:
+    """The made home, stopped, for tests that leave it whole."""
+    yield made_home
+    end_servers_under(made_home)
+
+
+@pytest.fixture
+def own_home(made_home: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the made home, for tests that damage it."""
+    copied = tmp_path / "home"
+    subprocess.run(["cp", "-a", str(made_home), str(copied)], check=True)
+    (copied / "stack.json").unlink()
+    yield copied
+    end_servers_under(copied)
+
+
+@pytest.fixture
+def fresh_home(tmp_path: Path) -> Iterator[Path]:
+    """A home that nobody has used yet."""
+    yield tmp_path / "fresh"
+    end_servers_under(tmp_path / "fresh")
+
+
+@pytest.fixture
+def new_user() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts another process that joins a home, prints the pids, and leaves at a line on its stdin."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(folder: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", USER_PROGRAM, str(folder)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def servers_under() -> Callable[[Path], list[int]]:
+    return find_servers_under
+
+
+def find_servers_under(folder: Path) -> list[int]:
+    """Every server process that serves ``folder``, zombies left out."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline", "status"]):
+        about = process.info
+        ours = any(part.startswith(f"{folder}/") for part in about["cmdline"] or [])
+        if ours and about["name"] in {"nats-server", "postgres"} and about["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process.pid)
+    return found
+
+
+def end_servers_under(folder: Path) -> None:
+    """For tests that fail half way: nothing they started may stay."""
+    for pid in find_servers_under(folder):
+        os.kill(pid, signal.SIGKILL)
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def as_nobody(made_home: Path) -> Callable[[Callable[[], str]], str]:
+    """Runs a function in a fork of this process that is an ordinary user, and returns what it returned.
+
+    A fork, because that user may not be able to reach this Python, which has all its modules loaded by now:
+    the made home needed them.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    return run_as_nobody
+
+
+def run_as_nobody(function: Callable[[], str]) -> str:
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_drop_and_run, args=(function, sender))
+    child.start()
+    sender.close()
+    outcome = receiver.recv()
+    child.join()
+    assert isinstance(outcome, str)
+    return outcome
+
+
+def _drop_and_run(function: Callable[[], str], sender: Connection) -> None:
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    try:
+        sender.send(function())
+    except BaseException:
+        sender.send(traceback.format_exc())

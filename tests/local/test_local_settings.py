@@ -1,0 +1,123 @@
+"""The environment's settings and their documentation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from noetl_stream.errors import UsageError
+from noetl_stream.settings import Settings
+
+HOME = {"HOME": "/home/ann"}
+OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_an_empty_environment_means_the_embedded_stack_with_all_defaults() -> None:
+    settings = Settings.from_environment(HOME)
+    assert settings == Settings(home_folder=Path("/home/ann/.noetl"))
+    assert settings.nats_url is None and settings.postgres_dsn is None
+    assert settings.home == Path("/home/ann/.noetl")
+
+
+def test_every_variable_is_read() -> None:
+    settings = Settings.from_environment(
+        OWN_SERVERS
+        | {
+            "NOETL_HOME": "/srv/noetl",
+            "NOETL_POOL": "gpu",
+            "NOETL_SLOTS": "8",
+            "NOETL_LOG_LEVEL": "DEBUG",
+            "NOETL_LOG_FORMAT": "json",
+            "NOETL_CREDENTIAL_Sales_DB": "postgresql://sales",
+            "NO_COLOR": "1",
+        }
+    )
+    assert settings == Settings(
+        nats_url="nats://localhost:4222",
+        postgres_dsn="postgresql://ann:hidden@localhost/x",
+        home_folder=Path("/srv/noetl"),
+        pool="gpu",
+        slots=8,
+        log_level="debug",
+        log_format="json",
+        credentials={"sales_db": "postgresql://sales"},
+        no_color=True,
+    )
+
+
+def test_a_variable_set_to_nothing_is_not_set() -> None:
+    names = ["NOETL_NATS_URL", "NOETL_POSTGRES_DSN", "NOETL_HOME", "NOETL_POOL", "NOETL_SLOTS", "NO_COLOR"]
+    assert Settings.from_environment(HOME | dict.fromkeys(names, "")) == Settings.from_environment(HOME)
+
+
+def test_a_home_may_begin_with_a_tilde_or_the_working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert Settings.from_environment(HOME | {"NOETL_HOME": "~/x/y"}).home == Path("/home/ann/x/y")
+    assert Settings.from_environment(HOME | {"NOETL_HOME": "~"}).home == Path("/home/ann")
+    monkeypatch.chdir(tmp_path)
+    assert Settings.from_environment({"NOETL_HOME": "here"}).home == tmp_path / "here"
+
+
+def test_a_missing_home_is_an_error_only_where_it_is_needed() -> None:
+    settings = Settings.from_environment(OWN_SERVERS)
+    assert settings.nats_url == "nats://localhost:4222"
+    with pytest.raises(UsageError, match="neither NOETL_HOME nor HOME is set"):
+        _ = settings.home
+
+
+@pytest.mark.parametrize("given", sorted(OWN_SERVERS))
+def test_one_own_server_without_the_other_is_refused_by_name(given: str) -> None:
+    (absent,) = OWN_SERVERS.keys() - {given}
+    with pytest.raises(UsageError, match=f"{given} is set and {absent} is not"):
+        Settings.from_environment(HOME | {given: OWN_SERVERS[given]})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NOETL_NATS_URL", "localhost:4222"),
+        ("NOETL_NATS_URL", "nats://one:4222,http://two:4222"),
+        ("NOETL_POSTGRES_DSN", "host=localhost password=hidden"),
+        ("NOETL_HOME", "~bob/noetl"),
+        ("NOETL_POOL", "a.b"),
+        ("NOETL_POOL", "x" * 65),
+        ("NOETL_SLOTS", "0"),
+        ("NOETL_SLOTS", "10001"),
+        ("NOETL_SLOTS", "-1"),
+        ("NOETL_SLOTS", "many"),
+        ("NOETL_SLOTS", "²"),
+        ("NOETL_LOG_LEVEL", "loud"),
+        ("NOETL_LOG_FORMAT", "xml"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_variable_without_secrets(variable: str, value: str) -> None:
+    with pytest.raises(UsageError, match=variable) as refused:
+        Settings.from_environment(HOME | OWN_SERVERS | {variable: value})
+    assert "hidden" not in str(refused.value)
+
+
+def test_two_spellings_of_one_credential_are_refused() -> None:
+    with pytest.raises(UsageError, match="'sales' a second time"):
+        Settings.from_environment(HOME | {"NOETL_CREDENTIAL_SALES": "a", "NOETL_CREDENTIAL_sales": "b"})
+
+
+def test_addresses_and_credentials_do_not_show_when_settings_are_printed() -> None:
+    settings = Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_CREDENTIAL_A": "postgresql://hidden"})
+    assert "hidden" not in repr(settings)
+
+
+def test_the_documentation_lists_exactly_the_settings_with_their_defaults() -> None:
+    table = DOCUMENTATION.read_text(encoding="utf-8").split("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| [^|]+ \|$", table, flags=re.MULTILINE)
+    documented = {variable: default.strip().strip("`") for variable, default in rows}
+    assert documented == {field.metadata["variable"]: field.metadata["default"] for field in fields(Settings)}
+
+
+def test_a_default_in_words_is_the_default_in_fact() -> None:
+    settings = Settings.from_environment(HOME)
+    for field in fields(Settings):
+        if isinstance(field.default, str | int) and not isinstance(field.default, bool):
+            assert field.metadata["default"] == str(getattr(settings, field.name))

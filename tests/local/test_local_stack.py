@@ -1,0 +1,332 @@
+"""Who shares the embedded stack, who stops it, and what a kill does to it (issue: *Embedded*)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import asyncpg
+import nats
+import nats.errors
+import psutil
+import pytest
+
+from noetl_stream.errors import LocalStackError, UsageError
+from noetl_stream.local import EmbeddedStack
+from noetl_stream.local.processes import is_alive, wait_until_gone
+
+NewUser = Callable[[Path], "subprocess.Popen[str]"]
+ServersUnder = Callable[[Path], list[int]]
+
+GONE_WITHIN_S = 20.0
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until_gone(pid, GONE_WITHIN_S)
+
+
+def said_by(user: subprocess.Popen[str]) -> object:
+    assert user.stdout is not None
+    line = user.stdout.readline()
+    assert line, user.communicate()[1]
+    return json.loads(line)
+
+
+def leave(user: subprocess.Popen[str]) -> object:
+    assert user.stdin is not None
+    user.stdin.write("\n")
+    user.stdin.flush()
+    return said_by(user)
+
+
+async def write_one_row(stack: EmbeddedStack) -> None:
+    connection = await asyncpg.connect(stack.address.playbooks_dsn)
+    await connection.execute("DROP TABLE IF EXISTS kept; CREATE TABLE kept (value int); INSERT INTO kept VALUES (42)")
+    await connection.close()
+
+
+async def read_one_row(stack: EmbeddedStack) -> int:
+    connection = await asyncpg.connect(stack.address.playbooks_dsn)
+    value = await connection.fetchval("SELECT value FROM kept")
+    await connection.close()
+    assert isinstance(value, int)
+    return value
+
+
+async def test_a_fresh_home_gets_both_servers_and_both_databases(fresh_home: Path) -> None:
+    with EmbeddedStack.join(fresh_home) as stack:
+        for dsn, name in ((stack.address.postgres_dsn, "noetl"), (stack.address.playbooks_dsn, "playbooks")):
+            connection = await asyncpg.connect(dsn)
+            row = await connection.fetchrow(
+                "SELECT current_user AS role, current_database() AS database, usesuper FROM pg_user"
+                " WHERE usename = current_user"
+            )
+            await connection.execute("CREATE TABLE owned (value text)")
+            await connection.close()
+            assert row is not None and tuple(row) == (name, name, False)
+        client = await nats.connect(stack.address.nats_url)
+        await client.jetstream().add_stream(name="kept", subjects=["kept"])
+        assert client.max_payload == 8 * 1024 * 1024
+        await client.close()
+
+
+async def test_nobody_gets_in_without_a_password_or_into_the_engines_database_with_the_playbooks_one(
+    home: Path,
+) -> None:
+    with EmbeddedStack.join(home) as stack:
+        address = stack.address
+        secret = address.playbooks_dsn.split(":")[2].split("@")[0]
+        for dsn in (
+            address.postgres_dsn.replace("noetl:", "noetl:x"),
+            address.playbooks_dsn.replace("/playbooks?", "/noetl?"),
+            address.playbooks_dsn.replace("/playbooks?", "/postgres?"),
+            address.postgres_dsn.replace("//noetl:", "//postgres:"),
+        ):
+            with pytest.raises((asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError)):
+                await asyncpg.connect(dsn)
+        with pytest.raises(nats.errors.Error):
+            await nats.connect(f"nats://{address.nats_url.split('@')[1]}", allow_reconnect=False)
+        assert secret not in repr(address) and secret not in (home / "stack.json").read_text()
+
+
+def test_the_second_user_shares_the_servers_and_the_last_one_stops_them(
+    home: Path, new_user: NewUser, servers_under: ServersUnder
+) -> None:
+    stack = EmbeddedStack.join(home)
+    assert stack.others() is False
+    other = new_user(home)
+    assert said_by(other) == stack.pids()
+    assert stack.others() is True
+
+    assert stack.leave() is False
+    assert sorted(servers_under(home)) == sorted(stack.pids().values())
+    assert leave(other) is True
+    assert servers_under(home) == []
+
+
+def test_two_uses_in_one_process_are_two_users(home: Path) -> None:
+    first, second = EmbeddedStack.join(home), EmbeddedStack.join(home)
+    assert first.pids() == second.pids()
+    assert first.others() is True
+    assert first.leave() is False
+    assert second.others() is False
+    assert second.leave() is True
+
+
+def test_a_use_that_was_left_can_be_left_again_and_nothing_else(home: Path) -> None:
+    stack = EmbeddedStack.join(home)
+    assert stack.leave() is True
+    assert stack.leave() is False
+    with pytest.raises(UsageError, match="was left"):
+        stack.revive()
+    with pytest.raises(UsageError, match="was left"):
+        stack.others()
+
+
+async def test_the_next_start_has_the_same_addresses_and_the_data(home: Path) -> None:
+    with EmbeddedStack.join(home) as before:
+        await write_one_row(before)
+    assert [server["pid"] for server in json.loads((home / "stack.json").read_text())["servers"].values()] == [None] * 2
+    with EmbeddedStack.join(home) as after:
+        assert after.address == before.address
+        assert after.notices == []
+        assert await read_one_row(after) == 42
+
+
+async def test_a_killed_nats_is_revived_on_its_port_with_its_streams(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        client = await nats.connect(stack.address.nats_url)
+        await client.jetstream().add_stream(name="kept", subjects=["kept"])
+        await client.jetstream().publish("kept", b"42")
+        await client.close()
+        before = stack.address
+        kill(stack.pids()["nats"])
+
+        assert stack.revive() == ["nats"]
+        assert stack.address == before
+        client = await nats.connect(stack.address.nats_url)
+        assert (await client.jetstream().get_msg("kept", seq=1)).data == b"42"
+        await client.close()
+        assert stack.revive() == []
+
+
+async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_though_a_session_lives_on(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        await write_one_row(stack)
+        session = await asyncpg.connect(stack.address.postgres_dsn)
+        session_pid = await session.fetchval("SELECT pg_backend_pid()")
+        # Stopped, it cannot notice that its Postgres died: as a session deep in a statement cannot.
+        os.kill(session_pid, signal.SIGSTOP)
+        before = stack.address
+        kill(stack.pids()["postgres"])
+
+        assert stack.revive() == ["postgres"]
+        assert stack.address == before
+        assert await read_one_row(stack) == 42
+        assert not is_alive(session_pid)
+        session.terminate()
+
+
+def test_join_starts_what_died_though_nobody_collected_the_dead(home: Path, new_user: NewUser) -> None:
+    with EmbeddedStack.join(home) as stack:
+        for pid in stack.pids().values():
+            os.kill(pid, signal.SIGKILL)
+            while is_alive(pid):
+                pass
+        assert all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in stack.pids().values())
+        pids = said_by(new_user(home))
+        assert stack.revive() == []
+        assert stack.pids() == pids
+
+
+def test_servers_of_a_killed_user_are_taken_over_not_doubled(
+    home: Path, new_user: NewUser, servers_under: ServersUnder
+) -> None:
+    killed = new_user(home)
+    pids = said_by(killed)
+    killed.kill()
+    killed.wait()
+
+    stack = EmbeddedStack.join(home)
+    assert stack.pids() == pids
+    assert stack.others() is False
+    assert stack.leave() is True
+    assert servers_under(home) == []
+
+
+def test_a_lost_or_damaged_record_costs_nothing_while_the_servers_run(home: Path, new_user: NewUser) -> None:
+    pids = said_by(new_user(home))
+    ports = json.loads((home / "stack.json").read_text())["servers"]
+    for damage in (lambda: (home / "stack.json").write_text('{"servers": [1'), (home / "stack.json").unlink):
+        damage()
+        with EmbeddedStack.join(home) as stack:
+            assert stack.pids() == pids
+        assert json.loads((home / "stack.json").read_text())["servers"] == ports
+
+
+def test_five_processes_that_join_a_fresh_home_at_once_get_the_same_servers(
+    fresh_home: Path, new_user: NewUser, servers_under: ServersUnder
+) -> None:
+    users = [new_user(fresh_home) for _ in range(5)]
+    seen = [said_by(user) for user in users]
+    assert all(pids == seen[0] for pids in seen)
+    assert len(servers_under(fresh_home)) == 2
+    assert [leave(user) for user in users] == [False] * 4 + [True]
+    assert servers_under(fresh_home) == []
+
+
+def test_who_joins_while_the_last_one_stops_the_servers_gets_running_ones(
+    home: Path, servers_under: ServersUnder
+) -> None:
+    def use_repeatedly(_: int) -> int:
+        for _round in range(8):
+            with EmbeddedStack.join(home) as stack:
+                for url in (stack.address.nats_url, stack.address.postgres_dsn):
+                    port = int(url.rsplit(":", 1)[1].split("/")[0])
+                    socket.create_connection(("127.0.0.1", port)).close()
+        return 1
+
+    with ThreadPoolExecutor(3) as threads:
+        assert sum(threads.map(use_repeatedly, range(3))) == 3
+    assert servers_under(home) == []
+
+
+def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
+    fresh_home: Path, new_user: NewUser, servers_under: ServersUnder
+) -> None:
+    killed = new_user(fresh_home)
+    while not (fresh_home / "postgres" / "data.new" / "base").exists():
+        assert killed.poll() is None
+    killed.kill()
+    killed.wait()
+
+    with EmbeddedStack.join(fresh_home) as stack:
+        assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())
+        assert not (fresh_home / "postgres" / "data.new").exists()
+
+
+def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_files_lives_on(
+    own_home: Path, new_user: NewUser, servers_under: ServersUnder
+) -> None:
+    user = new_user(own_home)
+    said_by(user)
+    old = servers_under(own_home)
+    editor = subprocess.Popen(["tail", "-f", str(own_home / "nats" / "nats.conf")], stdout=subprocess.DEVNULL)
+    user.kill()
+    user.wait()
+    shutil.rmtree(own_home)
+
+    with EmbeddedStack.join(own_home) as stack:
+        assert len(servers_under(own_home)) == 2
+        assert set(stack.pids().values()).isdisjoint(old)
+        assert editor.poll() is None
+    editor.kill()
+    editor.wait()
+
+
+def test_a_port_that_another_program_took_is_replaced_and_said(own_home: Path) -> None:
+    EmbeddedStack.join(own_home).leave()
+    before = json.loads((own_home / "stack.json").read_text())["servers"]
+    with socket.create_server(("127.0.0.1", before["postgres"]["port"])), EmbeddedStack.join(own_home) as stack:
+        after = json.loads((own_home / "stack.json").read_text())["servers"]
+        assert after["nats"]["port"] == before["nats"]["port"]
+        assert after["postgres"]["port"] != before["postgres"]["port"]
+        assert f":{after['postgres']['port']}/" in stack.address.postgres_dsn
+        assert stack.notices == [
+            f"port {before['postgres']['port']} of the embedded Postgres is in use by another program:"
+            f" now {after['postgres']['port']}"
+        ]
+
+
+def test_a_pid_file_whose_pid_is_another_process_by_now_does_not_stop_postgres(own_home: Path) -> None:
+    EmbeddedStack.join(own_home).leave()
+    data = own_home / "postgres" / "data"
+    owner = data.stat()
+    as_owner = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+    stranger = subprocess.Popen(["sleep", "60"], **as_owner)
+    stale = data / "postmaster.pid"
+    stale.write_text(f"{stranger.pid}\n{data}\n1\n5432\n\n127.0.0.1\n  1 1\nready   \n")
+    os.chown(stale, owner.st_uid, owner.st_gid)
+    try:
+        with EmbeddedStack.join(own_home) as stack:
+            assert stack.pids()["postgres"] != stranger.pid
+            assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_servers_stand_apart_from_the_terminal_and_the_environment_of_who_started_them(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        for pid in stack.pids().values():
+            assert os.getsid(pid) == pid
+            assert psutil.Process(pid).environ() == {"LC_ALL": "C", "TZ": "UTC"}
+
+
+def test_only_the_owner_can_read_what_a_home_holds(home: Path) -> None:
+    with EmbeddedStack.join(home):
+        files = [path for path in home.rglob("*") if path.is_file()]
+        assert [path for path in files if path.stat().st_mode & 0o077] == []
+        readable = [path for path in (home, *home.rglob("*")) if path.is_dir() and path.stat().st_mode & 0o066]
+        assert readable == []
+
+
+def test_a_home_that_a_server_out_of_sight_uses_is_refused(own_home: Path) -> None:
+    holder = subprocess.Popen(
+        ["flock", str(own_home / "nats" / "server.lock"), "sh", "-c", "echo held; read line"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    with pytest.raises(LocalStackError, match="in use by a NATS of another container or machine"):
+        EmbeddedStack.join(own_home)
+    holder.communicate(b"\n")
+    EmbeddedStack.join(own_home).leave()

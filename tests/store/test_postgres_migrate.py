@@ -1,0 +1,105 @@
+"""Making, upgrading and checking the schema."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.model.ids import PARTITIONS
+
+NAMES = [migration.name for migration in known_migrations()]
+
+
+async def refusal_by_verify(dsn: str) -> NotReady:
+    store = await PostgresStore.open(dsn, name="verify")
+    try:
+        with pytest.raises(NotReady) as caught:
+            await store.verify()
+    finally:
+        await store.close()
+    return caught.value
+
+
+@pytest.fixture
+async def empty_database(empty_dsn: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(empty_dsn)
+    yield connection
+    await connection.close()
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [migration.number for migration in known_migrations()] == list(range(1, len(NAMES) + 1))
+    assert NAMES[0] == "0001_partition"
+
+
+async def test_migrating_applies_everything_once(empty_dsn: str) -> None:
+    assert await migrate(empty_dsn) == NAMES
+    assert await migrate(empty_dsn) == []
+    store = await PostgresStore.open(empty_dsn, name="test")
+    await store.verify()
+    assert len(await store.read_partitions()) == PARTITIONS
+    await store.close()
+
+
+async def test_migrating_twice_at_once_applies_everything_once(empty_dsn: str) -> None:
+    first, second, third = await asyncio.gather(migrate(empty_dsn), migrate(empty_dsn), migrate(empty_dsn))
+    assert sorted(first + second + third) == NAMES
+
+
+async def test_a_database_without_a_schema_is_not_ready_and_names_the_command(empty_dsn: str) -> None:
+    error = await refusal_by_verify(empty_dsn)
+    assert "no schema yet" in error.message
+    assert "noetl-stream database migrate" in (error.hint or "")
+
+
+async def test_an_older_schema_is_not_ready_and_is_upgraded(dsn: str, watcher: Any) -> None:
+    await watcher.execute("drop table noetl.execution; delete from noetl.migration where number = 3")
+    error = await refusal_by_verify(dsn)
+    assert "0003_execution is missing" in error.message
+    assert "noetl-stream database migrate" in (error.hint or "")
+    assert await migrate(dsn) == ["0003_execution"]
+
+
+async def test_a_newer_schema_is_left_alone(dsn: str, watcher: Any) -> None:
+    await watcher.execute("insert into noetl.migration (number, name, checksum) values (9000, '9000_later', 'x')")
+    error = await refusal_by_verify(dsn)
+    assert "newer schema" in error.message
+    assert "9000_later" in error.message
+    assert "migrate" not in str(error)
+    with pytest.raises(NotReady, match="newer schema"):
+        await migrate(dsn)
+
+
+async def test_a_migration_changed_after_it_was_applied_is_noticed(dsn: str, watcher: Any) -> None:
+    await watcher.execute("update noetl.migration set checksum = 'other' where number = 2")
+    assert "another 0002_journal" in (await refusal_by_verify(dsn)).message
+
+
+async def test_another_number_of_partitions_is_refused(dsn: str, watcher: Any) -> None:
+    await watcher.execute("update noetl.meta set partitions = 16")
+    assert "16 partitions" in (await refusal_by_verify(dsn)).message
+
+
+async def test_a_migration_that_fails_leaves_nothing_of_itself(empty_dsn: str, empty_database: Any) -> None:
+    await empty_database.execute("create schema noetl; create table noetl.playbook (); create table noetl.note ()")
+    with pytest.raises(Unreachable, match='"playbook" already exists'):
+        await migrate(empty_dsn)
+    assert await empty_database.fetchval("select to_regclass('noetl.event')") is None
+    await empty_database.execute("drop table noetl.playbook")
+    assert await migrate(empty_dsn) == NAMES[1:]
+
+
+async def test_a_table_missing_at_run_time_names_the_command(empty_dsn: str) -> None:
+    store = await PostgresStore.open(empty_dsn, name="test")
+    try:
+        with pytest.raises(NotReady, match="noetl-stream database migrate"):
+            await store.read_partitions()
+    finally:
+        await store.close()
