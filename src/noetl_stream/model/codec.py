@@ -62,7 +62,7 @@ def decode_record(data: bytes) -> JournalRecord:
 
 def decode_entry(data: bytes | msgspec.Raw) -> Fact | InputByReport:
     """An entry of a journal record: inputs by report are arrays, facts are objects."""
-    return _decode(_input if bytes(data[:1]) == b"[" else _fact, data)
+    return _decode(_input if bytes(data).startswith(b"[") else _fact, data)
 
 
 def decode_command(data: bytes) -> StepCommand:

@@ -26,12 +26,13 @@ RESULT: Final = _SERVER
 @dataclass(frozen=True, slots=True)
 class Visible:
     """The names of one place: namespaces, what bare names are bound to, every reading of those that are declared more
-    than once, and the bindings of those that are not."""
+    than once, the bindings of those that are not, and names that mean something only in other places."""
 
     namespaces: frozenset[str]
     bindings: Mapping[str, Path]
     shadowed: Mapping[str, tuple[Path, ...]]
     unambiguous: Mapping[str, Path]
+    elsewhere: Mapping[str, Path]
 
 
 class Declared:
@@ -49,16 +50,21 @@ class Declared:
     def visible(self, namespaces: frozenset[str], step: StepDraft | None) -> Visible:
         """The names of a place in ``step``, or outside of all steps."""
         candidates: dict[str, list[Path]] = {}
+        elsewhere: dict[str, Path] = {}
         for namespace, names in self._in_order(step):
-            if namespace in namespaces:
-                for name in names:
-                    if name not in NAMESPACES:
-                        candidates.setdefault(name, []).append((namespace, name))
+            for name in names:
+                if name in NAMESPACES:
+                    continue
+                if namespace in namespaces:
+                    candidates.setdefault(name, []).append((namespace, name))
+                else:
+                    elsewhere.setdefault(name, (namespace, name))
         return Visible(
             namespaces=namespaces,
             bindings={name: paths[0] for name, paths in candidates.items()},
             shadowed={name: tuple(paths) for name, paths in candidates.items() if len(paths) > 1},
             unambiguous={name: paths[0] for name, paths in candidates.items() if len(paths) == 1},
+            elsewhere=elsewhere,
         )
 
     def _in_order(self, step: StepDraft | None) -> Iterable[tuple[str, Iterable[str]]]:

@@ -33,7 +33,8 @@ def check_workflow(document: Document, steps: list[StepDraft], problems: Problem
         _check_writes(step, problems)
         _check_policies(step, problems)
         _check_failure_mode(step, problems)
-    _warn_unreachable(document, steps, problems)
+    if not problems.has_errors:
+        _warn_unreachable(document, steps, problems)
     _warn_competing_writes(steps, problems)
     if document.workload_node is not None:
         _warn_templates(document.workload_node, problems)

@@ -139,7 +139,10 @@ class _Reader:
         problem = str(error.problem or error.context or "this is not YAML")
         if "'\\t'" in problem:
             self._stop("yaml_tab", "a tab cannot indent YAML", spot, "indent with spaces")
-        context = f" ({error.context})" if error.context and error.problem else ""
+        context = ""
+        if error.context and error.problem:
+            opened = f" that starts in line {error.context_mark.line + 1}" if error.context_mark else ""
+            context = f" ({error.context}{opened})"
         is_colon = "mapping values" in problem
         self._stop(
             "yaml_syntax", f"{problem}{context}", spot, "put text that holds `: ` in quotes" if is_colon else None

@@ -128,7 +128,7 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
         later(f"`kind: {kind}`", value, problems)
         return None
     near = did_you_mean(kind, [*kinds, *LATER_KINDS])
-    hint = near or f"installed kinds: {listed(sorted(kinds))}; `check --kinds {kind}` accepts it unseen"
+    hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add others"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None
 

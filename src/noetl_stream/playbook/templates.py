@@ -96,7 +96,7 @@ class Templates:
         for problem in failure.problems:
             hint = problem.hint
             if isinstance(problem, BareName):
-                hint = did_you_mean(problem.name, [*visible.bindings, *visible.namespaces]) or hint
+                hint = _hint_for(problem.name, visible) or hint
             at = self._place(node, problem.pointer, problem.line, problem.column)
             self._problems.error(problem.code, problem.message, at, hint)
 
@@ -124,6 +124,17 @@ NO_ARGS: Final = compile_template({}, namespaces=_NO_NAMES, bindings={})
 def constant(value: float | int) -> Template:
     """The template of a number."""
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
+
+
+def _hint_for(name: str, visible: Visible) -> str | None:
+    """What the author of an unbound name may have meant."""
+    match visible.elsewhere.get(name):
+        case ("results", task):
+            return f"`{task}` is a task: after the step its result is `steps.<step>.results.{task}`, or `event.result`"
+        case (namespace, key):
+            return f"that is `{namespace}.{key}`, which cannot be read here"
+        case _:
+            return did_you_mean(name, [*visible.bindings, *visible.namespaces])
 
 
 def _texts(node: Node) -> Iterator[Scalar]:

@@ -11,7 +11,7 @@ from jinja2 import StrictUndefined, Undefined
 from noetl_stream.model.reference import Payload
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.limits import Meter
-from noetl_stream.template.scope import ABSENT, JSON, Absent, LazyResult, References, ResultView
+from noetl_stream.template.scope import ABSENT, JSON, Absent, Envelope, LazyResult, References, ResultView
 
 NOT_THERE: Final = object()
 """What :func:`reach` gives for a key that is not there."""
@@ -52,7 +52,7 @@ def what_is_missing(value: Undefined) -> str:
 
 
 def settle(value: Any, references: References) -> Any:
-    """The value behind a view or payload; anything else as it is.
+    """The value behind a view or payload; an envelope with its members settled; anything else as it is.
 
     Raises:
         ReferenceNeeded: if it stands in the object store and is not in ``references``.
@@ -61,7 +61,18 @@ def settle(value: Any, references: References) -> Any:
         return value.value(references)
     if isinstance(value, Payload):
         return LazyResult(value).value(references)
+    if type(value) is Envelope:
+        return settle_members(value, references)
     return value
+
+
+def settle_members(value: Mapping[str, Any], references: References) -> dict[str, Any]:
+    """A mapping with every member settled.
+
+    Raises:
+        ReferenceNeeded: if one stands in the object store and is not in ``references``.
+    """
+    return {name: settle(member, references) for name, member in value.items()}
 
 
 def reach(value: Any, key: Any, references: References) -> Any:
@@ -71,7 +82,8 @@ def reach(value: Any, key: Any, references: References) -> Any:
     """
     if isinstance(value, ResultView):
         return _reach_result(value, key, references)
-    value = settle(value, references)
+    if not isinstance(value, Mapping):
+        value = settle(value, references)
     if isinstance(value, Mapping):
         if type(key) is not str:
             return NOT_THERE

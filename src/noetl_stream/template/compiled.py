@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 
 from jinja2 import nodes
 
-from noetl_stream.template.access import plain
 from noetl_stream.template.binding import (
     EXPRESSION_FUNCTIONS,
     Bindings,
@@ -24,7 +23,7 @@ from noetl_stream.template.failures import Problem, TemplateProblem
 from noetl_stream.template.limits import TEMPLATE_LIMITS, Meter
 from noetl_stream.template.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse, single_expression
 from noetl_stream.template.sandboxed import ENVIRONMENT, Evaluate, sandboxed_expression, sandboxed_text
-from noetl_stream.template.scope import JSON, NO_REFERENCES, Scope
+from noetl_stream.template.scope import JSON, Scope
 from noetl_stream.template.statements import StatementBinder
 
 __all__ = ["Bindings", "Guard", "Template", "compile_guard", "compile_template"]
@@ -202,4 +201,10 @@ def _evaluate(tree: nodes.Template, binder: ExpressionBinder, *, native: bool) -
 
 
 def _constant(source: JSON) -> Build:
-    return lambda scope, meter: plain(source, NO_REFERENCES, meter)
+    return lambda scope, meter: _copy(source)
+
+
+def _copy(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {key: _copy(element) for key, element in value.items()}
+    return [_copy(element) for element in value] if isinstance(value, list) else value

@@ -164,6 +164,9 @@ def _add(left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def _list(items: Sequence[nodes.Expr], reads: Sequence[Read]) -> Evaluate:
+    if all(isinstance(item, nodes.Const) for item in items):
+        constants = [item.value for item in items if isinstance(item, nodes.Const)]
+        return lambda scope, meter: constants
     elements = [_closure(item, reads) for item in items]
     return lambda scope, meter: [element(scope, meter) for element in elements]
 

@@ -9,9 +9,9 @@ from noetl_stream.model.reference import Payload
 from noetl_stream.template.access import (
     NOT_THERE,
     missing,
-    plain,
     reach,
     settle,
+    settle_members,
     why_not_there,
     written_path,
 )
@@ -20,7 +20,10 @@ from noetl_stream.template.limits import Meter
 from noetl_stream.template.scope import Envelope, LazyResult, ResultView, Scope
 
 Read: TypeAlias = Callable[..., Any]
-"""``read(scope, meter, *keys)``: the value, with ``keys`` for the places of the path that are computed."""
+"""``read(scope, meter, *keys)``: the value, with ``keys`` for the places of the path that are computed.
+
+It takes a meter to have the form of every other evaluation; a read costs nothing that must be counted.
+"""
 
 COMPUTED: Final = object()
 """Stands in a path for a key that is computed when the template is evaluated."""
@@ -70,9 +73,7 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
                 return _first_missing(namespace, parts, scope, tolerant=tolerant)
             value = found
         kind = type(value)
-        if kind in _UNSETTLED:
-            return settle(value, scope.references)
-        return plain(value, scope.references, meter) if kind is Envelope else value
+        return settle(value, scope.references) if kind in _UNSETTLED or kind is Envelope else value
 
     return read
 
@@ -83,8 +84,8 @@ def _read_whole(namespace: str, *, tolerant: bool) -> Read:
             value = scope.namespaces[namespace]
         except KeyError:
             return _no_namespace(namespace, tolerant=tolerant)
-        if type(value) is Envelope or namespace in _WHOLE_VIEWS:
-            return plain(value, scope.references, meter)
+        if namespace in _WHOLE_VIEWS:
+            return settle_members(value, scope.references)
         return settle(value, scope.references)
 
     return read
@@ -97,7 +98,8 @@ def _no_namespace(namespace: str, *, tolerant: bool) -> Any:
 
 
 def _first_missing(namespace: str, parts: tuple[Any, ...], scope: Scope, *, tolerant: bool) -> Any:
-    value = settle(scope.namespaces[namespace], scope.references)
+    value = scope.namespaces[namespace]
+    value = settle(value, scope.references) if type(value) in _UNSETTLED else value
     for position, part in enumerate(parts):
         found = reach(value, part, scope.references)
         if found is NOT_THERE:

@@ -23,7 +23,7 @@ from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.worker.equipment import Equipment
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.results import ReferenceLost, RunResults
-from noetl_stream.worker.scope import Iteration, RunScope
+from noetl_stream.worker.scope import NOTHING_SEEN, Iteration, RunScope
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -80,8 +80,12 @@ class Attempts:
         return msgspec.structs.replace(outcome, meta=meta)
 
     async def _call(self, tool: Tool, task: TaskPlan, progress: Progress, iteration: Iteration) -> ToolCall:
-        command, scope = self._command, self._scope.for_inputs(task, progress, iteration)
-        inputs = await resolved(self._results, lambda: render(task.inputs, scope))
+        command = self._command
+        if task.inputs.is_constant:
+            inputs = render(task.inputs, NOTHING_SEEN)
+        else:
+            scope = self._scope.for_inputs(task, progress, iteration)
+            inputs = await resolved(self._results, lambda: render(task.inputs, scope))
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:
             seen = {

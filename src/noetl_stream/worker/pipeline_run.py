@@ -12,14 +12,11 @@ from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.plan import StepPlan, TaskPlan
 from noetl_stream.ports.clock import Clock
-from noetl_stream.template import Scope
 from noetl_stream.worker.attempt import Attempts, resolved
 from noetl_stream.worker.limits import TURNS_PER_YIELD
 from noetl_stream.worker.report import Reporter
 from noetl_stream.worker.results import ReferenceLost, RunResults
-from noetl_stream.worker.scope import Iteration, RunScope
-
-_NOTHING = Scope({})
+from noetl_stream.worker.scope import NOTHING_SEEN, Iteration, RunScope
 
 Ending = Callable[[ErrorInfo | None], Fact]
 """The fact that ends a pass: that it went well, or its error."""
@@ -74,7 +71,7 @@ class PipelineRun:
     ) -> TaskProcessed:
         path, limits = iteration.path, self._command.limits
         if task.policy is None:
-            return decide_task(self._step, progress, outcome, _NOTHING, seed="", limits=limits, path=path)
+            return decide_task(self._step, progress, outcome, NOTHING_SEEN, seed="", limits=limits, path=path)
         scope = self._scope.for_policy(task, progress, iteration, outcome)
         seed = f"{self._command.command_id}{path}"
         try:

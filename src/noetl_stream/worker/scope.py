@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from noetl_stream.model.events import Path
 from noetl_stream.model.messages import Progress, StepCommand
@@ -12,6 +12,9 @@ from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.scope import outcome_view, result_of
 from noetl_stream.tools.contract import Tool
+
+NOTHING_SEEN: Final = Scope({})
+"""The scope of what reads nothing: constant inputs, the default policy."""
 
 
 class Iteration:

@@ -133,7 +133,7 @@ async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) ->
             await connection.copy_records_to_table(
                 "event", schema_name="noetl", columns=_EVENT_COLUMNS, records=tick.events
             )
-        except ZeroDivisionError as error:
+        except (ValueError, TypeError, OverflowError) as error:  # asyncpg wraps these for statements, but not for COPY
             raise asyncpg.DataError(str(error)) from error
         await connection.execute("commit")
 
