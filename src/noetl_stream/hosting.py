@@ -140,10 +140,11 @@ async def host_in_background(place: Place, worker: tuple[str, int]) -> None:
     async with connected_to(place, "noetl-background") as connected:
         roles = Roles(connected, place.endpoint)
         watch = asyncio.create_task(_end_when_idle(roles, connected, place.embedded))
-        try:
-            await roles.run(server=True, worker=worker)
-        finally:
-            watch.cancel()
+        watch.add_done_callback(lambda _: roles.end())
+        await roles.run(server=True, worker=worker)
+        if watch.done():
+            watch.result()
+        watch.cancel()
 
 
 async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedStack | None) -> None:
@@ -162,5 +163,4 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         if await connected.store.live_executions(range(PARTITIONS)):
             linger_s = STALLED_LINGER_S
         if now_s - moved_s >= linger_s:
-            roles.end()
             return

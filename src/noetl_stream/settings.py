@@ -164,8 +164,8 @@ def _credentials(given: Mapping[str, str]) -> dict[str, str]:
         name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
         if not variable.startswith(CREDENTIAL_PREFIX) or not name:
             continue
-        if name in found:
-            raise UsageError(f"{variable} names the credential {name!r} a second time", hint="names ignore case")
+        if found.get(name, value) != value:
+            raise UsageError(f"{variable} gives the credential {name!r} a second value", hint="names ignore case")
         found[name] = value
     return found
 

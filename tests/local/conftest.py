@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,12 +31,31 @@ print(json.dumps(stack.leave()), flush=True)
 """
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder for homes.
+
+    Not ``tmp_path``: each pytest session of root closes the folder above that to all other users, and with it the way
+    of Postgres' system user to its data, even that of another session.
+    """
+    with removed_at_the_end() as folder:
+        yield folder
+
+
+@contextmanager
+def removed_at_the_end() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="noetl-local-")).resolve()
+    yield folder
+    end_servers_under(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
-def made_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_home() -> Iterator[Path]:
     """A home whose servers were started once and stopped."""
-    home = tmp_path_factory.mktemp("made") / "home"
-    EmbeddedStack.join(home).leave()
-    return home
+    with removed_at_the_end() as folder:
+        EmbeddedStack.join(folder / "home").leave()
+        yield folder / "home"
 
 
 @pytest.fixture
@@ -44,20 +66,18 @@ def home(made_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def own_home(made_home: Path, tmp_path: Path) -> Iterator[Path]:
+def own_home(made_home: Path, place: Path) -> Path:
     """A copy of the made home, for tests that damage it."""
-    copied = tmp_path / "home"
+    copied = place / "home"
     subprocess.run(["cp", "-a", str(made_home), str(copied)], check=True)
     (copied / "stack.json").unlink()
-    yield copied
-    end_servers_under(copied)
+    return copied
 
 
 @pytest.fixture
-def fresh_home(tmp_path: Path) -> Iterator[Path]:
+def fresh_home(place: Path) -> Path:
     """A home that nobody has used yet."""
-    yield tmp_path / "fresh"
-    end_servers_under(tmp_path / "fresh")
+    return place / "fresh"
 
 
 @pytest.fixture

@@ -37,43 +37,43 @@ def open_for_nobody(folder: Path) -> None:
             each.chmod(each.stat().st_mode | 0o001)
 
 
-def test_a_home_that_is_a_file_is_a_usage_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    refused = refusal_of(tmp_path / "file")
+def test_a_home_that_is_a_file_is_a_usage_error(place: Path) -> None:
+    (place / "file").write_text("")
+    refused = refusal_of(place / "file")
     assert isinstance(refused, UsageError)
-    assert str(tmp_path / "file") in refused.message and "--home" in str(refused)
+    assert str(place / "file") in refused.message and "--home" in str(refused)
 
 
-def test_a_home_under_a_file_is_a_usage_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    refused = refusal_of(tmp_path / "file" / "home")
+def test_a_home_under_a_file_is_a_usage_error(place: Path) -> None:
+    (place / "file").write_text("")
+    refused = refusal_of(place / "file" / "home")
     assert isinstance(refused, UsageError)
-    assert f"{tmp_path / 'file' / 'home'} is a file or lies under one" in refused.message
+    assert f"{place / 'file' / 'home'} is a file or lies under one" in refused.message
 
 
-def test_a_home_that_may_not_be_made_is_said_with_its_path(tmp_path: Path, as_nobody: AsNobody) -> None:
-    open_for_nobody(tmp_path)
-    said = as_nobody(lambda: str(refusal_of(tmp_path / "home")))
-    assert said == f"no rights to write {tmp_path / 'home'} (choose another folder with --home or NOETL_HOME)"
+def test_a_home_that_may_not_be_made_is_said_with_its_path(place: Path, as_nobody: AsNobody) -> None:
+    open_for_nobody(place)
+    said = as_nobody(lambda: str(refusal_of(place / "home")))
+    assert said == f"no rights to write {place / 'home'} (choose another folder with --home or NOETL_HOME)"
 
 
-def test_a_home_of_another_user_is_refused_before_anything_is_written(tmp_path: Path, as_nobody: AsNobody) -> None:
-    open_for_nobody(tmp_path)
-    (tmp_path / "home").mkdir(mode=0o777)
-    said = as_nobody(lambda: str(refusal_of(tmp_path / "home")))
-    assert f"{tmp_path / 'home'} belongs to user 0 and this runs as user 65534" in said
-    assert list((tmp_path / "home").iterdir()) == []
+def test_a_home_of_another_user_is_refused_before_anything_is_written(place: Path, as_nobody: AsNobody) -> None:
+    open_for_nobody(place)
+    (place / "home").mkdir(mode=0o777)
+    said = as_nobody(lambda: str(refusal_of(place / "home")))
+    assert f"{place / 'home'} belongs to user 0 and this runs as user 65534" in said
+    assert list((place / "home").iterdir()) == []
 
 
-def test_an_ordinary_user_has_the_whole_stack(tmp_path: Path, as_nobody: AsNobody) -> None:
-    open_for_nobody(tmp_path)
-    (tmp_path / "own").mkdir()
-    os.chown(tmp_path / "own", 65534, 65534)
+def test_an_ordinary_user_has_the_whole_stack(place: Path, as_nobody: AsNobody) -> None:
+    open_for_nobody(place)
+    (place / "own").mkdir()
+    os.chown(place / "own", 65534, 65534)
 
     def use() -> str:
-        with EmbeddedStack.join(tmp_path / "own" / "home") as stack:
+        with EmbeddedStack.join(place / "own" / "home") as stack:
             owners = {psutil.Process(pid).uids().effective for pid in stack.pids().values()}
-            closed = (tmp_path / "own" / "home").stat().st_mode & 0o077 == 0
+            closed = (place / "own" / "home").stat().st_mode & 0o077 == 0
             return f"{owners} {closed} {stack.leave()}"
 
     assert as_nobody(use) == "{65534} True True"
@@ -87,8 +87,8 @@ def test_under_root_postgres_runs_as_its_system_user_and_nats_as_root(home: Path
 
 
 @needs_root
-def test_the_way_to_the_data_is_opened_for_passing_through_and_for_nothing_else(tmp_path: Path) -> None:
-    closed, passable = tmp_path / "closed", tmp_path / "closed" / "passable"
+def test_the_way_to_the_data_is_opened_for_passing_through_and_for_nothing_else(place: Path) -> None:
+    closed, passable = place / "closed", place / "closed" / "passable"
     for folder, mode in ((closed, 0o700), (passable, 0o755), (passable / "data", 0o700)):
         folder.mkdir()
         folder.chmod(mode)
@@ -102,31 +102,31 @@ def test_the_way_to_the_data_is_opened_for_passing_through_and_for_nothing_else(
 
 
 @needs_root
-def test_programs_installed_for_root_alone_are_made_readable(tmp_path: Path) -> None:
-    programs = tmp_path / "install" / "bin"
+def test_programs_installed_for_root_alone_are_made_readable(place: Path) -> None:
+    programs = place / "install" / "bin"
     programs.mkdir(parents=True)
     (programs / "postgres").write_text("")
-    (tmp_path / "install" / "share").write_text("")
-    for path, mode in ((programs / "postgres", 0o700), (tmp_path / "install" / "share", 0o600), (programs, 0o700)):
+    (place / "install" / "share").write_text("")
+    for path, mode in ((programs / "postgres", 0o700), (place / "install" / "share", 0o600), (programs, 0o700)):
         path.chmod(mode)
 
     open_programs(programs, STRANGER)
 
     assert (programs / "postgres").stat().st_mode & 0o007 == 0o005
     assert programs.stat().st_mode & 0o007 == 0o005
-    assert (tmp_path / "install" / "share").stat().st_mode & 0o007 == 0o004
+    assert (place / "install" / "share").stat().st_mode & 0o007 == 0o004
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(place: Path) -> Iterator[Path]:
     """A file system of 30 MB: enough for NATS, too little for a new Postgres."""
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(place)], capture_output=True, text=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_full_disk_is_said_in_one_line_and_nothing_stays_running(
@@ -192,12 +192,12 @@ def test_lost_passwords_are_said_and_not_replaced(own_home: Path, damage: str) -
     ],
 )
 def test_a_missing_program_is_said_with_the_wheel_that_has_it(
-    tmp_path: Path, finder: str, program: str, wheel: str
+    place: Path, finder: str, program: str, wheel: str
 ) -> None:
-    environment = tmp_path / "bare"
+    environment = place / "bare"
     venv.create(environment, symlinks=True)
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "psutil").symlink_to(Path(psutil.__file__).parent)
+    (place / "modules").mkdir()
+    (place / "modules" / "psutil").symlink_to(Path(psutil.__file__).parent)
     source = Path(__file__).parents[2] / "src"
     ran = subprocess.run(
         [
@@ -205,7 +205,7 @@ def test_a_missing_program_is_said_with_the_wheel_that_has_it(
             "-c",
             f"import noetl_stream.local.binaries as b; b.{finder}()",
         ],
-        env={"PYTHONPATH": f"{source}{os.pathsep}{tmp_path / 'modules'}"},
+        env={"PYTHONPATH": f"{source}{os.pathsep}{place / 'modules'}"},
         capture_output=True,
         text=True,
         check=False,

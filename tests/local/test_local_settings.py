@@ -99,9 +99,11 @@ def test_a_value_that_cannot_be_is_refused_by_its_variable_without_secrets(varia
     assert "hidden" not in str(refused.value)
 
 
-def test_two_spellings_of_one_credential_are_refused() -> None:
-    with pytest.raises(UsageError, match="'sales' a second time"):
-        Settings.from_environment(HOME | {"NOETL_CREDENTIAL_SALES": "a", "NOETL_CREDENTIAL_sales": "b"})
+def test_two_spellings_of_one_credential_are_refused_unless_they_say_the_same() -> None:
+    both = {"NOETL_CREDENTIAL_SALES": "a", "NOETL_CREDENTIAL_sales": "a"}
+    assert Settings.from_environment(HOME | both).credentials == {"sales": "a"}
+    with pytest.raises(UsageError, match="'sales' a second value"):
+        Settings.from_environment(HOME | both | {"NOETL_CREDENTIAL_sales": "b"})
 
 
 def test_addresses_and_credentials_do_not_show_when_settings_are_printed() -> None:

@@ -33,6 +33,10 @@ def kill(pid: int) -> None:
     assert wait_until_gone(pid, GONE_WITHIN_S)
 
 
+def is_making(process: psutil.Process, home: Path) -> bool:
+    return process.info["name"] == "initdb" and str(home / "postgres" / "data.new") in (process.info["cmdline"] or [])
+
+
 def said_by(user: subprocess.Popen[str]) -> object:
     assert user.stdout is not None
     line = user.stdout.readline()
@@ -92,6 +96,8 @@ async def test_nobody_gets_in_without_a_password_or_into_the_engines_database_wi
         ):
             with pytest.raises((asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError)):
                 await asyncpg.connect(dsn)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await asyncpg.connect(address.postgres_dsn.replace("/noetl?", "/playbooks?"))
         with pytest.raises(nats.errors.Error):
             await nats.connect(f"nats://{address.nats_url.split('@')[1]}", allow_reconnect=False)
         assert secret not in repr(address) and secret not in (home / "stack.json").read_text()
@@ -247,6 +253,10 @@ def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
         assert killed.poll() is None
     killed.kill()
     killed.wait()
+    making = [process.pid for process in psutil.process_iter(["name", "cmdline"]) if is_making(process, fresh_home)]
+    for pid in making:
+        # So that it cannot end by itself in time.
+        os.kill(pid, signal.SIGSTOP)
 
     with EmbeddedStack.join(fresh_home) as stack:
         assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())

@@ -68,7 +68,7 @@ def decide_task(
     try:
         verdict = _judge(task, progress.attempt, outcome, scope, seed)
     except ExpressionError as error:
-        verdict = _failing("expression_error", f"the policy of task {task.name}: {error}", task)
+        verdict = _failing("expression_error", f"the policy of task {task.name}: {error}{_aside(outcome)}", task)
     refusal = None if verdict.rule == DEFAULT_RULE else _refusal(task, verdict, limits)
     if refusal is not None:
         verdict = refusal
@@ -181,6 +181,11 @@ def _refusal(task: TaskPlan, verdict: _Verdict, limits: Limits) -> _Verdict | No
         return None
     limit = f"more than limits.max_ctx_bytes ({limits.max_ctx_bytes})"
     return _failing("limit_exceeded", f"the patches of task {task.name} are {size} bytes, {limit}", task)
+
+
+def _aside(outcome: Outcome) -> str:
+    """The task's own error, so that a policy that cannot handle it does not hide it."""
+    return f" (the task itself ended with {outcome.error.kind}: {outcome.error.message})" if outcome.error else ""
 
 
 def _failing(kind: str, message: str, task: TaskPlan) -> _Verdict:

@@ -81,8 +81,11 @@ def pending(server: LocalServer, running: Running) -> Pending:
     return Pending(server, running, server.log.stat().st_size if server.log.exists() else 0)
 
 
-def start(server: LocalServer, port: int, passwords: Passwords) -> Pending:
+def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) -> Pending:
     """Starts ``server``, which :meth:`LocalServer.find` did not find. Does not wait until it is ready.
+
+    Args:
+        wanted_port: The port to have if it is free; otherwise it gets any.
 
     Raises:
         LocalStackError: the data is in use out of our sight, or the server cannot be started.
@@ -100,6 +103,8 @@ def start(server: LocalServer, port: int, passwords: Passwords) -> Pending:
             )
         server.prepare(passwords, guard.descriptor)
         log_from_byte = _put_aside_if_large(server.log)
+        # Asked last: the port of a server that was killed becomes free with its lock, which is later than its death.
+        port = wanted_port if wanted_port is not None and ports.is_free(wanted_port) else ports.choose_port()
         return Pending(server, server.launch(port, guard.descriptor), log_from_byte)
     finally:
         guard.close()
@@ -118,7 +123,7 @@ def wait_until_ready(pending: Pending, passwords: Passwords) -> Running:
         said = read_tail(server.log, pending.log_from_byte)
         if not says_address_taken(said):
             break
-        pending = start(server, ports.choose_port(), passwords)
+        pending = start(server, None, passwords)
     raise explain_output(f"{server.title} stopped while starting", said, server.home, server.log)
 
 

@@ -150,24 +150,22 @@ class EmbeddedStack:
                 continue
             if each.name in self._running:
                 reap(self._running[each.name].pid)
-            launched = server.start(each, self._port_for(each, old_ports.get(each.name)), secret)
+            launched = server.start(each, old_ports.get(each.name), secret)
             pending.append(launched)
             self._running[each.name] = launched.running
             started.append(each.name)
         for one in pending:
             self._running[one.server.name] = server.wait_until_ready(one, secret)
+            self._notice_other_port(one.server, old_ports.get(one.server.name))
         self.address = self._address(secret)
         if started or old_ports != {name: running.port for name, running in self._running.items()}:
             self._write_record()
         return started
 
-    def _port_for(self, each: LocalServer, old: int | None) -> int:
-        if old is not None and ports.is_free(old):
-            return old
-        port = ports.choose_port()
-        if old is not None:
+    def _notice_other_port(self, each: LocalServer, old: int | None) -> None:
+        port = self._running[each.name].port
+        if old is not None and old != port:
             self.notices.append(f"port {old} of the embedded {each.title} is in use by another program: now {port}")
-        return port
 
     def _address(self, secret: Passwords) -> StackAddress:
         nats_port = self._running[self._nats.name].port

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,58 +24,74 @@ LOOP: Final = _SERVER | {"args"}
 RESULT: Final = _SERVER
 
 
+_ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
+"""In which order namespaces win a bare name (LANGUAGE §2)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Visible:
     """The names of one place: namespaces, what bare names are bound to, every reading of those that are declared more
-    than once, the bindings of those that are not, and names that mean something only in other places."""
+    than once, and what names of this step mean that cannot be read here."""
 
     namespaces: frozenset[str]
     bindings: Mapping[str, Path]
     shadowed: Mapping[str, tuple[Path, ...]]
-    unambiguous: Mapping[str, Path]
     elsewhere: Mapping[str, Path]
+
+    @property
+    def unambiguous(self) -> Mapping[str, Path]:
+        """The bindings of names that are declared once."""
+        return {name: path for name, path in self.bindings.items() if name not in self.shadowed}
 
 
 class Declared:
-    """Every name a playbook declares."""
+    """Every name a playbook declares.
+
+    ``ctx``, ``workload`` and ``steps`` can be read everywhere, so their bindings are made once; a place adds those of
+    its own step.
+    """
 
     def __init__(self, document: Document, steps: list[StepDraft]) -> None:
         self.steps: Final = {step.name: step for step in steps if step.name}
-        self._workload = tuple(document.workload)
-        self._ctx = tuple(dict.fromkeys(name for step in steps for name in written(step, "ctx")))
+        ctx = dict.fromkeys(name for step in steps for name in written(step, "ctx"))
+        self._shared: dict[str, Collection[str]] = {"ctx": ctx, "workload": document.workload, "steps": self.steps}
         self._args: dict[str, dict[str, None]] = {}
         for step in steps:
             for arc in step.arcs:
                 self._args.setdefault(arc.step, {}).update(dict.fromkeys(arc.args.keys if arc.args else ()))
+        names = [name for shared in self._shared.values() for name in shared]
+        self._bindings, self._shadowed = _bound(names, self._shared)
 
     def visible(self, namespaces: frozenset[str], step: StepDraft | None) -> Visible:
         """The names of a place in ``step``, or outside of all steps."""
-        candidates: dict[str, list[Path]] = {}
-        elsewhere: dict[str, Path] = {}
-        for namespace, names in self._in_order(step):
-            for name in names:
-                if name in NAMESPACES:
-                    continue
-                if namespace in namespaces:
-                    candidates.setdefault(name, []).append((namespace, name))
-                else:
-                    elsewhere.setdefault(name, (namespace, name))
+        own = self._own(step) if step else {}
+        here = {name: names for name, names in own.items() if name in namespaces}
+        bindings, shadowed = _bound((name for names in here.values() for name in names), self._shared | here)
         return Visible(
             namespaces=namespaces,
-            bindings={name: paths[0] for name, paths in candidates.items()},
-            shadowed={name: tuple(paths) for name, paths in candidates.items() if len(paths) > 1},
-            unambiguous={name: paths[0] for name, paths in candidates.items() if len(paths) == 1},
-            elsewhere=elsewhere,
+            bindings=ChainMap(bindings, self._bindings),
+            shadowed=ChainMap(shadowed, self._shadowed),
+            elsewhere={name: (space, name) for space in own if space not in here for name in own[space]},
         )
 
-    def _in_order(self, step: StepDraft | None) -> Iterable[tuple[str, Iterable[str]]]:
-        """Namespaces in the order in which they win (LANGUAGE §2 *Bare names*)."""
-        yield "args", self._args.get(step.name, ()) if step else ()
-        yield "ctx", self._ctx
-        yield "iter", iter_names(step) if step else ()
-        yield "workload", self._workload
-        yield "results", [task.name for task in step.tasks] if step else ()
-        yield "steps", self.steps
+    def _own(self, step: StepDraft) -> dict[str, Collection[str]]:
+        tasks = [task.name for task in step.tasks]
+        return {"args": self._args.get(step.name, {}), "iter": iter_names(step), "results": tasks}
+
+
+def _bound(
+    names: Iterable[str], declared: Mapping[str, Collection[str]]
+) -> tuple[dict[str, Path], dict[str, tuple[Path, ...]]]:
+    """What ``names`` mean: the reading that wins, and all readings of those that have several."""
+    bindings: dict[str, Path] = {}
+    shadowed: dict[str, tuple[Path, ...]] = {}
+    for name in names:
+        paths = tuple((space, name) for space in _ORDER if name in declared.get(space, ()))
+        if name not in NAMESPACES:
+            bindings[name] = paths[0]
+            if len(paths) > 1:
+                shadowed[name] = paths
+    return bindings, shadowed
 
 
 def written(step: StepDraft, namespace: str) -> list[str]:

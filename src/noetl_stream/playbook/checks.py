@@ -33,6 +33,7 @@ def check_workflow(document: Document, steps: list[StepDraft], problems: Problem
         _check_writes(step, problems)
         _check_policies(step, problems)
         _check_failure_mode(step, problems)
+        _check_in_flight(step, document, problems)
     if not problems.has_errors:
         _warn_unreachable(document, steps, problems)
     _warn_competing_writes(steps, problems)
@@ -103,6 +104,13 @@ def _check_failure_mode(step: StepDraft, problems: Problems) -> None:
         message = "`failure.mode` of a step without a loop has no effect"
         hint = "route the failure with an arc, or set executor.spec.policy.failure.mode"
         problems.warn("no_effect", message, step.failure_at, hint)
+
+
+def _check_in_flight(step: StepDraft, document: Document, problems: Problems) -> None:
+    node, most = step.loop.max_in_flight if step.loop else None, document.limits.max_in_flight
+    if isinstance(node, Scalar) and isinstance(node.value, int) and node.value > most:
+        message = f"`max_in_flight` is {node.value}, limits.max_in_flight is {most}"
+        problems.error("limit_exceeded", message, node, f"write {most} or less")
 
 
 def _targets(steps: list[StepDraft]) -> dict[str, list[str]]:

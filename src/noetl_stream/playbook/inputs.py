@@ -6,14 +6,13 @@ Only constants are type-checked: a value that holds a template is known when it 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean
-from noetl_stream.playbook.nodes import Mapping, descend, holds_template
-from noetl_stream.playbook.sections import explain
+from noetl_stream.playbook.explain import explain, sentence
+from noetl_stream.playbook.nodes import Mapping, holds_template
 
 
 def spellings(model: type[BaseModel]) -> dict[str, str]:
@@ -50,7 +49,7 @@ def check_against(
     """
     known = spellings(model)
     is_free = model.model_config.get("extra") == "allow"
-    constants: dict[str, Any] = {}
+    constants: list[str] = []
     filled: dict[str, str] = {}
     for name, key in node.keys.items():
         field = known.get(name)
@@ -67,7 +66,7 @@ def check_against(
         if field is not None:
             filled[field] = name
         if name in verbatim or not holds_template(value):
-            constants[name] = value.plain()
+            constants.append(name)
         elif name not in rendered:
             message = f"`{name}` is never rendered: {title} hold constants"
             problems.error("template_not_rendered", message, value, "move the value into an input")
@@ -75,34 +74,22 @@ def check_against(
         if info.is_required() and name not in filled:
             words = [spelling for spelling, field in known.items() if field == name]
             problems.error("missing_key", f"{title} need {' or '.join(f'`{word}`' for word in words)}", at)
-    _check_constants(node, model, constants, filled, problems, at)
+    _check_constants(node, model, constants, problems, at)
 
 
 def _check_constants(
-    node: Mapping,
-    model: type[BaseModel],
-    constants: dict[str, Any],
-    filled: dict[str, str],
-    problems: Problems,
-    at: Place,
+    node: Mapping, model: type[BaseModel], constants: Collection[str], problems: Problems, at: Place
 ) -> None:
-    known = spellings(model)
+    values = {name: node.values[name] for name in constants}
     try:
-        model.model_validate(constants)
+        model.model_validate({name: value.plain() for name, value in values.items()})
     except ValidationError as failure:
+        for wrong in explain(failure, values):
+            problems.error("invalid_value", wrong.message, wrong.at)
         for error in failure.errors(include_url=False):
-            path = error["loc"]
-            field = known.get(str(path[0])) or str(path[0]) if path else None
-            name = filled.get(field or "", field)
-            if error["type"] in ("missing", "extra_forbidden") and len(path) == 1:
-                continue
-            if name is None:
-                # A rule over several keys can be judged only when all of them are known.
-                if len(constants) == len(node.keys):
-                    problems.error("invalid_value", explain(error, constants), at)
-            elif name in constants:
-                place = descend(node.values[name], tuple(path[1:]))
-                problems.error("invalid_value", f"`{name}` {explain(error, place.plain())}", place)
+            # A rule over several keys can be judged only when all of them are known.
+            if not error["loc"] and len(values) == len(node.keys):
+                problems.error("invalid_value", sentence(error), at)
 
 
 def _spellings_of(name: str, field: FieldInfo, by_name: bool) -> list[str]:

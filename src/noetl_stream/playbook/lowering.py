@@ -35,6 +35,8 @@ DEFAULT_DELAY_S: Final = 1.0
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 
 _SCOPE_NAMES: Final = ("workload", "ctx")
+_REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
+"""Ways of code to its names without naming them."""
 
 ReadKeys = set[tuple[str, str | None]]
 
@@ -194,6 +196,6 @@ def _opaque(step: StepDraft) -> Iterator[str]:
     for task in step.tasks:
         if task.kind and task.kind.reads_scope:
             texts = [node.value for node in task.verbatim.values() if isinstance(node, Scalar)]
-            for name in _SCOPE_NAMES:
-                if any(isinstance(text, str) and re.search(rf"\b{name}\b", text) for text in texts):
-                    yield name
+            code = "\n".join(text for text in texts if isinstance(text, str))
+            looks_around = _REFLECTION.search(code) is not None
+            yield from (name for name in _SCOPE_NAMES if looks_around or re.search(rf"\b{name}\b", code))

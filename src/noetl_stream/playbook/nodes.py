@@ -78,24 +78,15 @@ def kind_of(node: Node) -> str:
         return "a mapping"
     if isinstance(node, Sequence):
         return "a list"
-    return kind_of_plain(node.value)
-
-
-def kind_of_plain(value: object) -> str:
-    """What people call the type of a plain value."""
-    match value:
+    match node.value:
         case None:
             return "null"
         case bool():
             return "a boolean"
-        case int() | float():
-            return "a number"
         case str():
             return "text"
-        case list():
-            return "a list"
         case _:
-            return "a mapping"
+            return "a number"
 
 
 def holds_template(node: Node) -> bool:

@@ -224,6 +224,9 @@ def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
             problems.error("no_effect", message, node.keys[name], f"remove it, or write do: {owner}")
     if then.attempts is not None and then.attempts < 1:
         problems.error("invalid_value", "`attempts` must be 1 or more", node.values["attempts"])
+    if then.do == "retry" and then.attempts == 1:
+        hint = "`attempts` counts all runs, the first included"
+        problems.warn("no_effect", "`attempts: 1` never runs the task again", node.values["attempts"], hint)
     if then.max_delay is not None and then.max_delay < 0:
         problems.error("invalid_value", "`max_delay` must be 0 or more seconds", node.values["max_delay"])
     check_number(then.delay, "`delay`", 0, problems)

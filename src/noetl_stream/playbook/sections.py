@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
-from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, descend, kind_of, kind_of_plain
+from noetl_stream.playbook.explain import explain
+from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,22 +178,6 @@ def text_of(node: Node | None, what: str, problems: Problems) -> str | None:
     return None
 
 
-def explain(error: Any, value: object) -> str:
-    """A pydantic error in the words of this project."""
-    kind, context = error["type"], error.get("ctx", {})
-    got = kind_of_plain(value)
-    words = {"string_type": "text", "bool_type": "a boolean", "int_type": "a whole number", "float_type": "a number"}
-    words |= {"list_type": "a list", "dict_type": "a mapping", "model_type": "a mapping", "tuple_type": "a list"}
-    words |= {"int_from_float": "a whole number", "bool_parsing": "a boolean", "int_parsing": "a whole number"}
-    words |= {"float_parsing": "a number", "is_instance_of": "a different type"}
-    if kind in words:
-        return f"must be {words[kind]}, this is {got}"
-    if kind == "literal_error":
-        return f"must be {context['expected']}"
-    message = str(error["msg"])
-    return message.removeprefix("Value error, ").removeprefix("Input ").replace("should be", "must be")
-
-
 def is_null(node: Node | None) -> bool:
     """Whether a key is absent or has the value null."""
     return node is None or (isinstance(node, Scalar) and node.value is None)
@@ -227,20 +212,13 @@ def _valid(node: Mapping, model: type[Section], values: dict[str, Any], problems
     try:
         model(**values)
     except ValidationError as failure:
-        bad: set[str] = set()
-        for error in failure.errors(include_url=False):
-            path = tuple(step for step in error["loc"] if not isinstance(step, str) or "[" not in step)
-            bad.add(str(path[0]))
-            at = descend(node, path)
-            value = at.plain()
-            message = f"`{path[0]}` {explain(error, value)}"
-            problems.error(_code_of(error), message, at, _spelling(model, str(path[0]), value))
+        wrongs = explain(failure, {name: node.values[name] for name in values})
+        for wrong in wrongs:
+            hint = _spelling(model, wrong.key, wrong.at.plain())
+            problems.error("wrong_type" if wrong.is_type else "invalid_value", wrong.message, wrong.at, hint)
+        bad = {wrong.key for wrong in wrongs}
         return {name: value for name, value in values.items() if name not in bad}
     return values
-
-
-def _code_of(error: Any) -> str:
-    return "wrong_type" if str(error["type"]).endswith(("_type", "_parsing")) else "invalid_value"
 
 
 def _spelling(model: type[Section], name: str, value: object) -> str | None:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from noetl_stream.playbook.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Place, Problems, Spot, did_you_mean, listed
-from noetl_stream.playbook.nodes import Node, Scalar, Sequence, descend, kind_of
+from noetl_stream.playbook.nodes import Key, Node, Scalar, Sequence, descend, kind_of
 from noetl_stream.playbook.positions import locate
 from noetl_stream.template import BareName, Guard, Template, TemplateProblem, compile_guard, compile_template
 
@@ -41,6 +41,9 @@ class Templates:
             on_server: Whether the server evaluates it: expressions only (LANGUAGE §2).
         """
         source, namespaces = node.plain(), visible.namespaces
+        for key in _template_keys(node):
+            message = f"keys are never rendered, `{key.name}` stays as it is"
+            self._problems.warn("template_not_rendered", message, key, "only values may hold templates")
 
         def compiled(bindings: Mapping[str, Path]) -> Template:
             return compile_template(source, namespaces=namespaces, bindings=bindings, expressions_only=on_server)
@@ -135,6 +138,16 @@ def _hint_for(name: str, visible: Visible) -> str | None:
             return f"that is `{namespace}.{key}`, which cannot be read here"
         case _:
             return did_you_mean(name, [*visible.bindings, *visible.namespaces])
+
+
+def _template_keys(node: Node) -> Iterator[Key]:
+    """Keys at any depth that look like templates."""
+    if isinstance(node, Scalar):
+        return
+    if not isinstance(node, Sequence):
+        yield from (key for key in node.keys.values() if "{{" in key.name)
+    for part in node.items if isinstance(node, Sequence) else node.values.values():
+        yield from _template_keys(part)
 
 
 def _texts(node: Node) -> Iterator[Scalar]:

@@ -64,16 +64,21 @@ class Findings:
     def __init__(self, text: str, pointer: tuple[str | int, ...]) -> None:
         self._text: Final = text
         self._pointer: Final = pointer
-        self.problems: Final[list[Problem]] = []
+        self._problems: Final[list[Problem]] = []
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What was found, in the order of the text."""
+        return sorted(self._problems, key=lambda problem: (problem.line, problem.column))
 
     def add(self, code: str, message: str, offset: int, hint: str | None = None) -> None:
         """Notes a problem at ``offset`` of the text."""
-        self.problems.append(Problem(code, message, hint, self._pointer, *place_of(self._text, offset)))
+        self._problems.append(Problem(code, message, hint, self._pointer, *place_of(self._text, offset)))
 
     def add_bare_name(self, name: str, message: str, offset: int, hint: str) -> None:
         """Notes a name that is bound nowhere."""
         place = place_of(self._text, offset)
-        self.problems.append(BareName("unbound_name", message, hint, self._pointer, *place, name))
+        self._problems.append(BareName("unbound_name", message, hint, self._pointer, *place, name))
 
 
 class ExpressionBinder:
@@ -138,8 +143,15 @@ class ExpressionBinder:
             case nodes.Tuple():
                 self._children(node)
                 return nodes.List(node.items, lineno=node.lineno)
+            case nodes.Neg():
+                return self._negative(node)
         self._children(node)
         return node
+
+    def _negative(self, node: nodes.Neg) -> nodes.Expr:
+        node.node = self.expression(node.node)
+        value: Any = node.node.value if isinstance(node.node, nodes.Const) else None
+        return nodes.Const(-value, lineno=node.lineno) if type(value) in (int, float) else node
 
     def _children(self, node: nodes.Node) -> None:
         for field, value in list(node.iter_fields()):
@@ -189,11 +201,13 @@ class ExpressionBinder:
         for link in links:
             if isinstance(link, nodes.Getattr):
                 parts.append(link.attr)
-            elif isinstance(link.arg, nodes.Const):
-                parts.append(link.arg.value)
+                continue
+            key = self.expression(link.arg)
+            if isinstance(key, nodes.Const):
+                parts.append(key.value)
             else:
                 parts.append(COMPUTED)
-                keys.append(self.expression(link.arg))
+                keys.append(key)
         meant = self._meaning(root)
         if meant is None:
             return nodes.Const(None, lineno=root.lineno)
@@ -257,7 +271,9 @@ class ExpressionBinder:
             close = get_close_matches(callee.attr, sorted(METHODS), n=1)
             hint = f"did you mean `{close[0]}`?" if close else "a dot reads a key, and a key is no function"
             self._findings.add("template_syntax", f"there is no method `{callee.attr}`", callee.lineno, hint)
-        called = self._operation(METHOD, callee.node, callee, nodes.Const(callee.attr), *node.args)
+        called = self._operation(
+            METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
+        )
         # Jinja's own parser fills both with keywords, whatever their annotations say.
         called.kwargs = node.kwargs  # type: ignore[assignment]
         called.dyn_args, called.dyn_kwargs = node.dyn_args, node.dyn_kwargs
@@ -293,7 +309,7 @@ class ExpressionBinder:
     def _test(self, node: nodes.Test) -> nodes.Expr:
         if node.name not in TESTS:
             self._unknown("test", node.name, TESTS, node)
-        subject, node.node = node.node, nodes.Const(None)
+        subject, node.node = node.node, nodes.Const(None, lineno=node.lineno)
         self._children(node)
         node.node = self.expression(subject, tolerant=node.name in TOLERANT_TESTS)
         return node

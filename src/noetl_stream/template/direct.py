@@ -15,7 +15,7 @@ from jinja2 import nodes
 from noetl_stream.template import operators
 from noetl_stream.template.access import require, text_of
 from noetl_stream.template.environment import MISSING, NO_ELSE, READ, REQUIRE
-from noetl_stream.template.filters import TOLERANT_FILTERS, default_value, is_defined, is_none
+from noetl_stream.template.filters import TOLERANT_FILTERS, is_defined, is_none, or_default
 from noetl_stream.template.limits import Meter
 from noetl_stream.template.reading import Read
 from noetl_stream.template.sandboxed import Evaluate
@@ -119,7 +119,7 @@ def _filter(node: nodes.Filter, reads: Sequence[Read]) -> Evaluate:
     if node.name in TOLERANT_FILTERS and len(node.args) <= 2:
         value = _closure(node.node, reads)
         given = [_closure(arg, reads) for arg in node.args]
-        return lambda scope, meter: default_value(value(scope, meter), *[arg(scope, meter) for arg in given])
+        return lambda scope, meter: or_default(value(scope, meter), *[arg(scope, meter) for arg in given])
     raise NotSimple
 
 

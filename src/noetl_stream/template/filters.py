@@ -68,10 +68,10 @@ def scope_of(context: Context) -> Scope:
     return scope
 
 
-def default_value(value: Any, default: Any = "", boolean: bool = False) -> Any:
-    """``value``, or ``default`` if it is undefined or absent, or with ``boolean`` if it is false."""
+def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
+    """``value``, or ``default_value`` if it is undefined or absent, or with ``boolean`` if it is false."""
     if isinstance(value, Undefined) or value is ABSENT or (boolean and not value):
-        return default
+        return default_value
     return value
 
 
@@ -245,8 +245,8 @@ _OWN_FILTERS: Final[Mapping[str, Filter]] = {
 FILTERS: Final[Mapping[str, Filter]] = {
     **{name: _counted(name, JINJA_FILTERS[name]) for name in _TAKEN_FILTERS},
     **{name: _counted(name, function) for name, function in _OWN_FILTERS.items()},
-    "default": default_value,
-    "d": default_value,
+    "default": or_default,
+    "d": or_default,
     "string": _string,
     "tojson": _tojson,
 }

@@ -20,7 +20,6 @@ _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
     nodes.Import: "import",
     nodes.FromImport: "from",
     nodes.ScopedEvalContextModifier: "autoescape",
-    nodes.Scope: "autoescape",
 }
 
 
@@ -50,6 +49,8 @@ class StatementBinder:
         self._depth -= 1
 
     def _statement(self, node: Any) -> None:
+        if isinstance(node, nodes.Scope):
+            (node,) = node.body  # `autoescape`, the only statement Jinja wraps
         bind: Callable[[Any], Any] = self._expressions.expression
         if isinstance(node, nodes.Output):
             node.nodes = [child if isinstance(child, nodes.TemplateData) else bind(child) for child in node.nodes]

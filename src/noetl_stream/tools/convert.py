@@ -44,7 +44,7 @@ def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> A
 
     Args:
         name: What the path of a refused value starts with.
-        also: Further types and how to convert them (the databases' intervals and bytes).
+        also: Further types and what to convert instead of them (the databases' intervals and bytes).
 
     Raises:
         NotJson: at the first value that has no JSON form: NaN, infinity, a key that is not text, text with NUL or half a
@@ -76,7 +76,7 @@ def _plain(value: Any, also: Conversions, depth: int) -> Any:
 def _other(value: Any, also: Conversions, depth: int) -> Any:
     for kind, convert in also.items():
         if isinstance(value, kind):
-            return convert(value)
+            return _plain(convert(value), also, depth + 1)
     match value:
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()

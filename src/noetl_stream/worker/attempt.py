@@ -164,18 +164,28 @@ async def _call_tool(tool: Tool, call: ToolCall) -> ToolResult:
 
 
 async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
+    current = asyncio.current_task()
+    assert current is not None
     try:
-        return await running
+        result = await running
     except ToolFailure:
+        _heed_cancellation(current)
         raise
     except asyncio.CancelledError:
-        current = asyncio.current_task()
-        if current is None or current.cancelling():
-            raise
+        _heed_cancellation(current)
         raise _defect(call, "it cancelled itself") from None
     except (Exception, SystemExit) as error:
+        _heed_cancellation(current)
         log.exception("the tool of task %s (step %s) has a defect", call.task, call.step)
         raise _defect(call, f"{type(error).__name__}: {error}") from error
+    _heed_cancellation(current)
+    return result
+
+
+def _heed_cancellation(current: asyncio.Task[Any]) -> None:
+    """A tool that was told to stop has no outcome, whatever it made of that."""
+    if current.cancelling():
+        raise asyncio.CancelledError
 
 
 def _defect(call: ToolCall, what: str) -> ToolFailure:

@@ -36,12 +36,16 @@ class Contact:
 
         A try always comes before the verdict, so an event loop that stood still for long loses nothing.
         """
+        is_lost = False
         while True:
             if self.age_s < limits.CONTACT_INTERVAL_S or await self._reach():
+                is_lost = False
                 await self._clock.sleep(limits.CONTACT_INTERVAL_S)
                 continue
             if self.age_s >= limits.CONTACT_LOST_AFTER_S:
-                log.error("no contact with NATS for %.0f s: ending what runs, its leases run out", self.age_s)
+                if not is_lost:
+                    log.error("no contact with NATS for %.0f s: ending what runs, its leases run out", self.age_s)
+                is_lost = True
                 lost()
             await self._clock.sleep(limits.CONTACT_RETRY_S)
 

@@ -90,11 +90,12 @@ class CommandRun:
         try:
             disposal = await self._until_interrupted(connected_ms)
             self._phase = "reporting"
-            return await self._report(disposal)
+            await self._reporter.finish()
         except BaseException:
             # Closed, or a defect of ours: nothing goes on sending for a run that is no more.
             self._reporter.discard()
             raise
+        return disposal
 
     async def _until_interrupted(self, connected_ms: int) -> Disposal:
         try:
@@ -103,17 +104,17 @@ class CommandRun:
             if self._task is None or self._why is None or self._why == "closed":
                 raise
             self._task.uncancel()
-            return "done"
+            return self._interrupted()
 
-    async def _report(self, disposal: Disposal) -> Disposal:
-        if self._why == "stale":
-            self._reporter.discard()
-            return "done"
+    def _interrupted(self) -> Disposal:
+        """What an interruption leaves behind, after the work has ended."""
+        if self._why == "relinquished":
+            return "return_now"
         if self._why == "cancelled":
             self._reporter.add(self._failed("cancelled", f"the run was told to stop: {self._reason}"))
-            disposal = "done"
-        await self._reporter.finish()
-        return "return_now" if self._why == "relinquished" else disposal
+        else:
+            self._reporter.discard()
+        return "done"
 
     async def _ask_and_work(self, connected_ms: int) -> Disposal:
         command, go = self._command, _UNASKED
@@ -121,7 +122,6 @@ class CommandRun:
             answer = await claim(self._equipment.bus, self._equipment.clock, self._reporter)
             if isinstance(answer, Drop):
                 log.info("command %s is dropped: %s", command.command_id, answer.reason)
-                self._why = "stale"
                 return "done"
             go = answer
             self._reporter.next_event = go.next_number
@@ -129,7 +129,7 @@ class CommandRun:
         if stopped is not None and self._why is None:
             self._why, self._reason = "cancelled", stopped
         if self._why is not None:
-            return "done"
+            return self._interrupted()
         if self.delivery.num_delivered > command.limits.max_deliveries:
             message = f"delivered {self.delivery.num_delivered} times without an end (limits.max_deliveries)"
             self._reporter.add(self._failed("lease_exhausted", message))
@@ -139,13 +139,14 @@ class CommandRun:
             step = self._usable_step(plan)
         except PlanUnknown as error:
             log.error("command %s is given back for now: %s", command.command_id, error)
-            return "return_later"
+            return self._interrupted() if self._why else "return_later"
         except PlanUnusable as error:
             self._reporter.add(self._failed("internal", str(error)))
             return "done"
-        if self._why is None:
-            self._phase = "working"
-            await self._work(plan, step, go)
+        if self._why is not None:
+            return self._interrupted()
+        self._phase = "working"
+        await self._work(plan, step, go)
         return "done"
 
     async def _load_plan(self) -> Plan:

@@ -105,6 +105,11 @@ class Worker:
         """Fetches nothing new from now on; :meth:`run` ends when what runs has finished or the grace is over."""
         self._draining.set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether any command runs here now."""
+        return bool(self._runs)
+
     async def close(self) -> None:
         """Ends everything at once. What runs is neither acknowledged nor given back: its lease runs out."""
         if self._closed:

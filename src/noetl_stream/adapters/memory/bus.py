@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from itertools import count
+from typing import Any
 
 from noetl_stream.adapters.memory.line import Line
 from noetl_stream.ports.bus import Handler
@@ -64,8 +64,8 @@ class MemoryBus:
         try:
             if not self.deliver(subject, body, reply):
                 return None
-            waits: list[Awaitable[object]] = [answer, too_late]
-            await asyncio.wait([asyncio.ensure_future(one) for one in waits], return_when=asyncio.FIRST_COMPLETED)
+            waits: set[asyncio.Future[Any]] = {answer, too_late}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None
         finally:
             del self._asked[reply]

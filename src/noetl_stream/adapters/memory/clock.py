@@ -12,9 +12,7 @@ START_MS = 1_750_000_000_000
 
 
 class ManualClock:
-    """:class:`~noetl_stream.ports.clock.Clock` whose time moves only by :meth:`advance` and whose dice are a function of
-    ``seed``.
-    """
+    """:class:`~noetl_stream.ports.clock.Clock` whose time moves only by :meth:`advance`, whose dice follow ``seed``."""
 
     def __init__(self, now_ms: int = START_MS, seed: int = 0) -> None:
         self._start_ms = now_ms

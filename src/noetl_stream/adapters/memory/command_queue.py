@@ -15,7 +15,7 @@ ACK_WAIT_S = 30.0
 
 
 class _Standing:
-    """A command in the queue. It may be delivered from ``free_at_s`` on; ``None`` means a lease without end."""
+    """A command in the queue. It may be delivered from ``free_at_s`` on."""
 
     __slots__ = ("command", "free_at_s", "num_delivered", "sequence", "stored_ms")
 

@@ -73,12 +73,13 @@ class MemoryEventReader:
         while len(batch) < limit and (found := self._found_at(self.high_water)) is not None:
             batch.append(found)
             self.high_water = found.sequence
-        if len(batch) < limit:
+        if self._found_at(self.high_water) is None:
             self.high_water = max(self.high_water, self._log.end)
         return batch
 
     def _found_at(self, after: int) -> ReportedMessage | None:
-        for stored in self._log.messages_after(after):
+        for sequence in range(after + 1, self._log.end + 1):
+            stored = self._log.stored[sequence - 1]
             if stored.is_reported and stored.message.partition in self._partitions:
                 return stored.message
         return None
@@ -153,9 +154,6 @@ class MemoryEventLog:
     def stored(self) -> Sequence[StoredMessage]:
         """All messages in order, for a test to look at."""
         return self._stored
-
-    def messages_after(self, sequence: int) -> Sequence[StoredMessage]:
-        return self._stored[sequence:]
 
     def break_readers(self, reason: str = "the test broke it") -> None:
         """Breaks all open readers, as a reconnect does."""

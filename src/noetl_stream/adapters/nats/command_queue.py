@@ -134,7 +134,7 @@ class _Issue(HeldBatch):
         self._lookups: set[asyncio.Task[None]] = set()
 
     def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
-        if ack.duplicate and self.issues.get(sent.headers[MESSAGE_ID], 1) > 1:
+        if ack.duplicate and self.issues[sent.headers[MESSAGE_ID]] > 1:
             lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
             self._lookups.add(lookup)
             lookup.add_done_callback(self._lookups.discard)
@@ -153,7 +153,9 @@ class _Issue(HeldBatch):
                 await self._connection.api(f"STREAM.MSG.GET.{COMMANDS}", {"last_by_subj": sent.subject})
             except NoetlError as error:
                 if isinstance(error, ApiRefused) and error.err_code == MESSAGE_NOT_FOUND:
-                    again = f"{sent.headers[MESSAGE_ID]}.after-{ack.seq}"
+                    first_id = sent.headers[MESSAGE_ID].partition(".after-")[0]
+                    again = f"{first_id}.after-{ack.seq}"
+                    self.issues[again] = self.issues[first_id]
                     self._outbox.put(sent.subject, sent.body, {MESSAGE_ID: again}, self)
                     return
                 await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)

@@ -69,8 +69,8 @@ class NatsCommandSource:
     """A :class:`~noetl_stream.ports.command_queue.CommandSource` on the pool's durable consumer.
 
     After anything but an expired request it starts anew: consumer (made if missing), server time, a new inbox, and a
-    pull for the credit still owed. The new inbox matters: a pull that the server still holds for the old one must not bring
-    deliveries beyond the credit.
+    pull for the credit still owed. The new inbox matters: a pull that the server still holds for the old one must not
+    bring deliveries beyond the credit.
     """
 
     def __init__(self, connection: NatsConnection, pool: str, ack_wait_s: float) -> None:

@@ -221,9 +221,9 @@ class NatsConnection:
         if not ended or not self.client.is_connected:
             self._closing = True
             failure = attempt.exception() if ended else None
-            await self.client.close()
             if failure is not None:
                 raise UsageError(f"{self.shown_url!r} is no NATS url: {failure}", hint="nats://host:port") from failure
+            await self.client.close()
             raise self.unreachable(self._why()) from self._error
         self._connected.set()
 

@@ -93,7 +93,7 @@ class PlainWire:
 def _header_block(headers: Mapping[str, str] | None) -> bytes:
     if not headers:
         return b""
-    fields = {str(name): value for name, value in headers.items()}
+    fields = dict(headers)
     status = fields.pop("Status", "")
     text = fields.pop("Description", "").strip()
     first = f"NATS/1.0 {status} {text}".rstrip()

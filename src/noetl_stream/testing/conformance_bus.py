@@ -1,0 +1,107 @@
+"""What every :class:`~noetl_stream.ports.bus.Bus` must do, as tests to inherit.
+
+A test class inherits :class:`BusConformance`; the module or its ``conftest.py`` has one fixture:
+
+``bus``
+    A bus nobody else uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from noetl_stream.ports.bus import Bus
+
+TIMEOUT_S = 20.0
+SHORT_S = 0.05
+
+
+class Ear:
+    """Hears messages and keeps them."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+
+    async def __call__(self, subject: str, body: bytes, reply: str) -> None:
+        self.heard.put_nowait((subject, body))
+
+    async def next(self) -> tuple[str, bytes]:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self.heard.get()
+
+
+class BusConformance:
+    async def test_what_is_sent_is_heard_in_order(self, bus: Bus) -> None:
+        ear = Ear()
+        subscription = await bus.listen("noetl.nudge.worker-1", ear)
+        for number in range(100):
+            bus.send("noetl.nudge.worker-1", b"%d" % number)
+        assert [await ear.next() for _ in range(100)] == [("noetl.nudge.worker-1", b"%d" % n) for n in range(100)]
+        await subscription.close()
+
+    async def test_wildcards_take_one_token_or_the_rest(self, bus: Bus) -> None:
+        one, rest = Ear(), Ear()
+        subscriptions = [await bus.listen("noetl.a.*", one), await bus.listen("noetl.a.>", rest)]
+        bus.send("noetl.a.b.c", b"deep")
+        bus.send("noetl.b", b"elsewhere")
+        bus.send("noetl.a.b", b"flat")
+        assert await one.next() == ("noetl.a.b", b"flat")
+        assert [await rest.next(), await rest.next()] == [("noetl.a.b.c", b"deep"), ("noetl.a.b", b"flat")]
+        for subscription in subscriptions:
+            await subscription.close()
+
+    async def test_a_group_shares_its_messages(self, bus: Bus) -> None:
+        heard = Ear()
+        subscriptions = [await bus.listen("noetl.ask.x", heard, group="servers") for _ in range(3)]
+        for number in range(30):
+            bus.send("noetl.ask.x", b"%d" % number)
+        bodies = [(await heard.next())[1] for _ in range(30)]
+        assert sorted(map(int, bodies)) == list(range(30))
+        assert heard.heard.empty()
+        for subscription in subscriptions:
+            await subscription.close()
+
+    async def test_a_question_gets_its_answer(self, bus: Bus) -> None:
+        async def answer(subject: str, body: bytes, reply: str) -> None:
+            bus.send(reply, subject.encode() + b" " + body)
+
+        subscription = await bus.listen("noetl.ask.>", answer)
+        answers = await asyncio.gather(*(bus.ask(f"noetl.ask.{n}", b"?", TIMEOUT_S) for n in range(20)))
+        assert answers == [b"noetl.ask.%d ?" % n for n in range(20)]
+        await subscription.close()
+
+    async def test_a_question_nobody_hears_has_no_answer(self, bus: Bus) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await bus.ask("noetl.ask.nobody", b"?", 2 * TIMEOUT_S) is None
+
+    async def test_a_question_nobody_answers_has_no_answer_in_time(self, bus: Bus) -> None:
+        ear = Ear()
+        subscription = await bus.listen("noetl.ask.silent", ear)
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await bus.ask("noetl.ask.silent", b"?", SHORT_S) is None
+        assert (await ear.next())[1] == b"?"
+        await subscription.close()
+
+    async def test_a_closed_subscription_hears_no_more(self, bus: Bus) -> None:
+        closed, open_ear = Ear(), Ear()
+        subscription = await bus.listen("noetl.x", closed)
+        other = await bus.listen("noetl.x", open_ear)
+        await subscription.close()
+        bus.send("noetl.x", b"late")
+        assert (await open_ear.next())[1] == b"late"
+        assert closed.heard.empty()
+        await other.close()
+
+    async def test_a_failing_handler_does_not_end_the_subscription(self, bus: Bus) -> None:
+        ear = Ear()
+
+        async def fail_once(subject: str, body: bytes, reply: str) -> None:
+            if body == b"bad":
+                raise ValueError("a defect in a handler")
+            await ear(subject, body, reply)
+
+        subscription = await bus.listen("noetl.x", fail_once)
+        bus.send("noetl.x", b"bad")
+        bus.send("noetl.x", b"good")
+        assert (await ear.next())[1] == b"good"
+        await subscription.close()

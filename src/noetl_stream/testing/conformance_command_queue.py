@@ -1,0 +1,203 @@
+"""What every :class:`~noetl_stream.ports.command_queue.CommandQueue` must do, as tests to inherit.
+
+A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` has one fixture:
+
+``command_queue``
+    An empty, verified queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from noetl_stream.errors import UsageError
+from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand
+
+TIMEOUT_S = 20.0
+
+
+def command(command_id: str, *, issue: int = 1, pool: str = "default", body: bytes = b"{}") -> QueuedCommand:
+    return QueuedCommand(pool, "run-1", command_id, issue, body)
+
+
+async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        await queue.issue(commands)
+
+
+async def take(source: CommandSource, count: int) -> list[Delivery]:
+    """The next ``count`` deliveries; asks for them."""
+    source.request(count)
+    async with asyncio.timeout(TIMEOUT_S):
+        return [await source.next() for _ in range(count)]
+
+
+async def wait_until_present(queue: CommandQueue, expected: Collection[str]) -> None:
+    """Returns once exactly these commands stand in the queue."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while await queue.present() != set(expected):
+            await asyncio.sleep(0)
+
+
+class CommandQueueConformance:
+    async def test_a_command_is_delivered_as_it_was_issued(self, command_queue: CommandQueue) -> None:
+        source = await command_queue.open_source("default")
+        await issue(command_queue, command("c1", body=b'{"step":"fetch"}'))
+        (delivery,) = await take(source, 1)
+        assert delivery.body == b'{"step":"fetch"}'
+        assert delivery.num_delivered == 1
+        assert delivery.stored_ms > 0
+        await source.close()
+
+    async def test_commands_are_delivered_in_the_order_of_issue(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, *(command(f"c{n}", body=b"%d" % n) for n in range(20)))
+        source = await command_queue.open_source("default")
+        assert [delivery.body for delivery in await take(source, 20)] == [b"%d" % n for n in range(20)]
+        await source.close()
+
+    async def test_no_more_is_delivered_than_was_asked_for(self, command_queue: CommandQueue) -> None:
+        source = await command_queue.open_source("default")
+        await issue(command_queue, *(command(f"c{n}") for n in range(3)))
+        await take(source, 2)
+        third = asyncio.create_task(source.next())
+        await command_queue.present()
+        assert not third.done()
+        source.request(1)
+        async with asyncio.timeout(TIMEOUT_S):
+            await third
+        await source.close()
+
+    async def test_an_acknowledged_command_leaves_the_queue(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1"), command("c2"))
+        source = await command_queue.open_source("default")
+        first, _second = await take(source, 2)
+        assert await command_queue.present() == {"c1", "c2"}
+        first.ack()
+        await wait_until_present(command_queue, {"c2"})
+        await source.close()
+
+    async def test_a_command_given_back_is_delivered_again(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1"))
+        source = await command_queue.open_source("default")
+        (delivery,) = await take(source, 1)
+        delivery.nak()
+        (again,) = await take(source, 1)
+        assert (again.num_delivered, again.stored_ms, again.body) == (2, delivery.stored_ms, delivery.body)
+        await source.close()
+
+    async def test_a_lease_can_be_renewed(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1"))
+        source = await command_queue.open_source("default")
+        (delivery,) = await take(source, 1)
+        delivery.in_progress()
+        await asyncio.to_thread(delivery.in_progress)
+        delivery.ack()
+        await wait_until_present(command_queue, set())
+        await source.close()
+
+    async def test_a_pool_gets_only_its_own(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1", pool="small"), command("c2", pool="big", body=b"big"))
+        source = await command_queue.open_source("big")
+        (delivery,) = await take(source, 1)
+        assert delivery.body == b"big"
+        assert await command_queue.present() == {"c1", "c2"}
+        await source.close()
+
+    async def test_sources_of_a_pool_share_its_commands(self, command_queue: CommandQueue) -> None:
+        one, other = await command_queue.open_source("default"), await command_queue.open_source("default")
+        one.request(5)
+        other.request(5)
+        await issue(command_queue, *(command(f"c{n}", body=b"%d" % n) for n in range(10)))
+        async with asyncio.timeout(TIMEOUT_S):
+            deliveries = [await source.next() for source in (one, other) for _ in range(5)]
+        assert sorted(int(delivery.body) for delivery in deliveries) == list(range(10))
+        assert {delivery.num_delivered for delivery in deliveries} == {1}
+        await one.close()
+        await other.close()
+
+    async def test_a_command_issued_twice_stands_once(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1"), command("c1"))
+        await issue(command_queue, command("c1"))
+        source = await command_queue.open_source("default")
+        (delivery,) = await take(source, 1)
+        delivery.ack()
+        await wait_until_present(command_queue, set())
+        await source.close()
+
+    async def test_a_copy_that_stands_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1", body=b"first"))
+        await issue(command_queue, command("c1", issue=2, body=b"second"))
+        source = await command_queue.open_source("default")
+        (delivery,) = await take(source, 1)
+        assert delivery.body == b"first"
+        await source.close()
+
+    async def test_a_later_issue_of_a_command_that_is_gone_is_delivered(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1"))
+        source = await command_queue.open_source("default")
+        (delivery,) = await take(source, 1)
+        delivery.ack()
+        await wait_until_present(command_queue, set())
+        await issue(command_queue, command("c1", issue=2, body=b"second"))
+        (again,) = await take(source, 1)
+        assert (again.body, again.num_delivered) == (b"second", 1)
+        await source.close()
+
+    async def test_a_repeated_later_issue_stands_although_its_id_was_seen(self, command_queue: CommandQueue) -> None:
+        source = await command_queue.open_source("default")
+        for _ in range(3):
+            await issue(command_queue, command("c1", issue=2))
+            assert await command_queue.present() == {"c1"}
+            (delivery,) = await take(source, 1)
+            delivery.ack()
+            await wait_until_present(command_queue, set())
+        await source.close()
+
+    async def test_a_repeated_first_issue_does_not_stand_again(self, command_queue: CommandQueue) -> None:
+        source = await command_queue.open_source("default")
+        await issue(command_queue, command("c1"))
+        (delivery,) = await take(source, 1)
+        delivery.ack()
+        await wait_until_present(command_queue, set())
+        await issue(command_queue, command("c1"))
+        assert await command_queue.present() == set()
+        await source.close()
+
+    async def test_withdrawn_commands_are_gone(self, command_queue: CommandQueue) -> None:
+        commands = [command(f"c{n}") for n in range(5)]
+        await issue(command_queue, *commands)
+        await command_queue.withdraw(commands[1:4])
+        assert await command_queue.present() == {"c0", "c4"}
+        await command_queue.withdraw([command("never-issued")])
+        assert await command_queue.present() == {"c0", "c4"}
+
+    async def test_present_lists_all_pools_leased_commands_included(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("c1", pool="small"), command("c2", pool="big"), command("c3", pool="big"))
+        source = await command_queue.open_source("big")
+        await take(source, 1)
+        assert await command_queue.present() == {"c1", "c2", "c3"}
+        await source.close()
+
+    async def test_what_was_stored_before_the_source_connected_can_be_told(self, command_queue: CommandQueue) -> None:
+        await issue(command_queue, command("before"))
+        source = await command_queue.open_source("default")
+        (before,) = await take(source, 1)
+        assert before.stored_ms < source.connected_ms
+        for number in range(100_000):
+            await issue(command_queue, command(f"after-{number}"))
+            (after,) = await take(source, 1)
+            if after.stored_ms >= source.connected_ms:
+                break
+        else:
+            raise AssertionError("no command is ever younger than the connection")
+        await source.close()
+
+    async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
+        for bad in (command("a b"), command("c1", pool="x.y"), command("c1")._replace(execution_id="*")):
+            try:
+                await command_queue.issue([bad])
+            except UsageError:
+                continue
+            raise AssertionError(f"{bad!r} was taken")
+        assert await command_queue.present() == set()

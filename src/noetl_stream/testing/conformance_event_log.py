@@ -1,0 +1,217 @@
+"""What every :class:`~noetl_stream.ports.event_log.EventLog` must do, as tests to inherit.
+
+A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` has two fixtures:
+
+``event_log``
+    An empty, verified log.
+``bus``
+    The bus of the same broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from noetl_stream.errors import ReaderBroken, UsageError
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
+
+ALL = range(PARTITIONS)
+TIMEOUT_S = 20.0
+
+
+def execution_in(partition: int, number: int = 0) -> str:
+    """The ``number``-th made-up execution id that belongs to this partition."""
+    candidates = (f"run-{n}" for n in range(1_000_000))
+    return [next(one for one in candidates if partition_of(one) == partition) for _ in range(number + 1)][-1]
+
+
+def decided(execution_id: str, message_id: str, body: bytes = b"{}") -> DecidedMessage:
+    return DecidedMessage(partition_of(execution_id), execution_id, message_id, body)
+
+
+async def read(reader: EventReader, count: int, limit: int = 512) -> list[ReportedMessage]:
+    """The next ``count`` messages."""
+    messages: list[ReportedMessage] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(messages) < count:
+            messages += await reader.next_batch(min(limit, count - len(messages)))
+    return messages
+
+
+async def wait_for_high_water(log: EventLog, reader: EventReader) -> int:
+    """Returns the log's last sequence once the reader vouches for everything up to it."""
+    async with asyncio.timeout(TIMEOUT_S):
+        last = await log.last_sequence()
+        while reader.high_water < last:
+            await asyncio.sleep(0)
+    return last
+
+
+class EventLogConformance:
+    async def test_a_report_is_read_back_as_it_was_stored(self, event_log: EventLog) -> None:
+        sequence = await event_log.publish_reported("run-1", "request-1", b'{"n":1}')
+        reader = await event_log.open_reader(ALL, 0)
+        (message,) = await read(reader, 1)
+        assert message.sequence == sequence
+        assert message.execution_id == "run-1"
+        assert message.partition == partition_of("run-1")
+        assert message.body == b'{"n":1}'
+        assert message.at_ms == await event_log.stored_at(sequence)
+        await reader.close()
+
+    async def test_messages_are_read_in_the_order_of_the_log(self, event_log: EventLog) -> None:
+        sequences = [await event_log.publish_reported(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(50)]
+        reader = await event_log.open_reader(ALL, 0)
+        messages = await read(reader, 50)
+        assert [message.sequence for message in messages] == sequences == sorted(sequences)
+        assert [message.body for message in messages] == [b"%d" % n for n in range(50)]
+        await reader.close()
+
+    async def test_a_reader_starts_above_the_sequence_it_is_given(self, event_log: EventLog) -> None:
+        sequences = [await event_log.publish_reported("run-1", f"request-{n}", b"{}") for n in range(5)]
+        reader = await event_log.open_reader(ALL, sequences[2])
+        assert [message.sequence for message in await read(reader, 2)] == sequences[3:]
+        await reader.close()
+
+    async def test_a_reader_sees_only_its_partitions(self, event_log: EventLog) -> None:
+        for partition in (1, 2, 3):
+            await event_log.publish_reported(execution_in(partition), f"request-{partition}", b"{}")
+        last = await event_log.publish_reported(execution_in(3, 1), "request-last", b"{}")
+        reader = await event_log.open_reader([1, 3], 0)
+        messages = await read(reader, 3)
+        assert [message.partition for message in messages] == [1, 3, 3]
+        assert messages[-1].sequence == last
+        await reader.close()
+
+    async def test_decided_records_are_stored_but_not_read(self, event_log: EventLog) -> None:
+        await event_log.publish_decided([decided("run-1", "0.1.1.a.0"), decided("run-2", "0.1.1.a.1")])
+        sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
+        reader = await event_log.open_reader(ALL, 0)
+        assert [message.sequence for message in await read(reader, 1)] == [sequence]
+        assert sequence == 3
+        await reader.close()
+
+    async def test_publishing_no_records_ends_at_once(self, event_log: EventLog) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await event_log.publish_decided([])
+        assert await event_log.last_sequence() == 0
+
+    async def test_a_decided_record_is_heard_live(self, event_log: EventLog, bus: Bus) -> None:
+        heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+
+        async def hear(subject: str, body: bytes, reply: str) -> None:
+            heard.put_nowait((subject, body))
+
+        subscription = await bus.listen("noetl.events.*.run-1.decided", hear)
+        await event_log.publish_decided([decided("run-2", "0.1.1.a.0"), decided("run-1", "0.1.1.a.1", b"[1]")])
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await heard.get() == (f"noetl.events.{partition_of('run-1')}.run-1.decided", b"[1]")
+        await subscription.close()
+
+    async def test_the_same_message_id_is_stored_once(self, event_log: EventLog) -> None:
+        first = await event_log.publish_reported("run-1", "request-1", b"{}")
+        assert await event_log.publish_reported("run-1", "request-1", b"{}") == first
+        await event_log.publish_decided([decided("run-1", "0.1.1.a.0")])
+        await event_log.publish_decided([decided("run-1", "0.1.1.a.0")])
+        assert await event_log.last_sequence() == 2
+
+    async def test_a_batch_holds_at_most_the_limit(self, event_log: EventLog) -> None:
+        for n in range(7):
+            await event_log.publish_reported("run-1", f"request-{n}", b"{}")
+        reader = await event_log.open_reader(ALL, 0)
+        sizes: list[int] = []
+        async with asyncio.timeout(TIMEOUT_S):
+            while sum(sizes) < 7:
+                sizes.append(len(await reader.next_batch(3)))
+        assert max(sizes) <= 3
+        assert min(sizes) >= 1
+        await reader.close()
+
+    async def test_next_batch_waits_for_a_message(self, event_log: EventLog) -> None:
+        reader = await event_log.open_reader(ALL, 0)
+        waiting = asyncio.create_task(read(reader, 1))
+        await event_log.last_sequence()
+        assert not waiting.done()
+        sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
+        assert [message.sequence for message in await waiting] == [sequence]
+        await reader.close()
+
+    async def test_two_readers_read_the_same(self, event_log: EventLog) -> None:
+        one, other = await event_log.open_reader(ALL, 0), await event_log.open_reader(ALL, 0)
+        for n in range(3):
+            await event_log.publish_reported("run-1", f"request-{n}", b"{}")
+        assert await read(one, 3) == await read(other, 3)
+        await one.close()
+        await other.close()
+
+    async def test_many_messages_pass_a_reader_without_a_gap(self, event_log: EventLog) -> None:
+        reader = await event_log.open_reader(ALL, 0)
+        for start in range(0, 5000, 500):
+            await asyncio.gather(
+                *(event_log.publish_reported(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(start, start + 500))
+            )
+        messages = await read(reader, 5000)
+        assert [message.sequence for message in messages] == list(range(1, 5001))
+        assert sorted(int(message.body) for message in messages) == list(range(5000))
+        await reader.close()
+
+    async def test_high_water_follows_what_was_handed_out(self, event_log: EventLog) -> None:
+        sequences = [await event_log.publish_reported("run-1", f"request-{n}", b"{}") for n in range(3)]
+        reader = await event_log.open_reader(ALL, 0)
+        await read(reader, 2, limit=2)
+        assert reader.high_water == sequences[1]
+        await read(reader, 1)
+        assert reader.high_water == sequences[2]
+        await reader.close()
+
+    async def test_high_water_passes_messages_that_are_not_the_readers(self, event_log: EventLog) -> None:
+        reader = await event_log.open_reader([1], 0)
+        mine = await event_log.publish_reported(execution_in(1), "request-1", b"{}")
+        await read(reader, 1)
+        await event_log.publish_reported(execution_in(2), "request-2", b"{}")
+        await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
+        assert await wait_for_high_water(event_log, reader) == mine + 2
+        await reader.close()
+
+    async def test_high_water_stays_below_what_waits_to_be_read(self, event_log: EventLog) -> None:
+        reader = await event_log.open_reader([1], 0)
+        first = await event_log.publish_reported(execution_in(1), "request-1", b"{}")
+        second = await event_log.publish_reported(execution_in(1), "request-2", b"{}")
+        await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
+        await read(reader, 1)
+        assert await event_log.last_sequence() == second + 1
+        assert reader.high_water == first
+        await read(reader, 1)
+        assert await wait_for_high_water(event_log, reader) == second + 1
+        await reader.close()
+
+    async def test_the_log_tells_its_ends_and_times(self, event_log: EventLog) -> None:
+        assert await event_log.last_sequence() == 0
+        assert await event_log.stored_at(0) is None
+        assert await event_log.stored_at(1) is None
+        sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
+        assert await event_log.first_sequence() == await event_log.last_sequence() == sequence
+        assert await event_log.stored_at(sequence) is not None
+        assert await event_log.stored_at(sequence + 1) is None
+
+    async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, event_log: EventLog) -> None:
+        for bad in ("", "a b", "a.b", "*", "a\r\nPUB x 0\r\n", "x" * 65):
+            try:
+                await event_log.publish_reported(bad, "request-1", b"{}")
+            except UsageError:
+                continue
+            raise AssertionError(f"{bad!r} was taken")
+        assert await event_log.last_sequence() == 0
+
+    async def test_a_closed_reader_reads_no_more(self, event_log: EventLog) -> None:
+        reader = await event_log.open_reader(ALL, 0)
+        waiting = asyncio.create_task(reader.next_batch(1))
+        await asyncio.sleep(0)
+        await reader.close()
+        try:
+            await waiting
+        except ReaderBroken:
+            return
+        raise AssertionError("the reader went on")

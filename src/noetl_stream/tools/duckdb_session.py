@@ -1,0 +1,193 @@
+"""One DuckDB task at work in a thread: tables, statements, rows. Can be interrupted from another thread."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb_tables import quoted, table_statement
+from noetl_stream.tools.inputs import invalid_input
+from noetl_stream.tools.sql_inputs import Params, check_params, value_of
+from noetl_stream.tools.sql_result import Returned, StatementRun, check_columns, result_of, too_many_rows
+
+if TYPE_CHECKING:
+    import duckdb
+
+ZONED: Final = "TIMESTAMP WITH TIME ZONE"
+_COUNTED: Final = ["Count"]
+_MESSAGE_CHARACTERS: Final = 1_000
+
+Tables = Mapping[str, tuple[Sequence[str], list[dict[str, Any]]]]
+
+
+class DuckdbSession:
+    """One task's connection. All methods but :meth:`interrupt` belong to one thread."""
+
+    def __init__(self, database: str | None, config: Mapping[str, str], max_rows: int) -> None:
+        self._database = database
+        self._config = dict(config)
+        self._max_rows = max_rows
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """Ends the statement that runs, and keeps later ones from starting."""
+        self._interrupted.set()
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
+    def run(self, texts: Iterable[str], params: Params, tables: Tables, idempotency_key: str) -> dict[str, Any]:
+        """Makes the tables, runs the statements of ``texts`` as one transaction, and gives the result.
+
+        Raises:
+            ToolFailure: ``sql``, ``syntax``, ``connection`` (the file), ``result_too_large``, ``result_not_json``,
+                ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
+        """
+        import duckdb
+
+        try:
+            with self._connected() as connection:
+                statements = _statements(connection, texts)
+                check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
+                connection.execute("begin")
+                connection.execute(f"set variable idempotency_key = '{idempotency_key.replace(chr(39), chr(39) * 2)}'")
+                for name, (columns, rows) in tables.items():
+                    statement, text = table_statement(name, columns, rows)
+                    self._execute(statement, {"1": text}, "tables." + name)
+                result = self._results(statements, params)
+                self._execute("commit", {}, "at the end of the transaction")
+                return result
+        except duckdb.Error as error:
+            raise _failure(error, "duckdb") from None
+        finally:
+            self._connection = None
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        try:
+            connection = duckdb.connect(self._database or ":memory:", config=self._config)
+        except (duckdb.IOException, duckdb.ConnectionException) as error:
+            # Another process, or another task with other knobs, holds the file.
+            message = f"database {self._database!r} cannot be opened: {_said(error)}"
+            raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+        except duckdb.Error as error:
+            raise invalid_input(f"the knobs or the database are none DuckDB takes: {_said(error)}") from None
+        self._connection = connection
+        return connection
+
+    def _results(self, statements: Sequence[Any], params: Params) -> dict[str, Any]:
+        runs: list[StatementRun] = []
+        returned: Returned | None = None
+        for number, statement in enumerate(statements, start=1):
+            values = {name: value_of(params, str(name)) for name in statement.named_parameters}
+            run, rows = self._statement(number, statement, values)
+            runs.append(run)
+            returned = rows or returned
+        return result_of(returned, runs)
+
+    def _statement(self, number: int, statement: Any, values: dict[str, Any]) -> tuple[StatementRun, Returned | None]:
+        place = f"statement {number}"
+        command = str(statement.type.name).replace("_", " ")
+        connection = self._execute(statement, values, place)
+        columns = [str(column[0]) for column in connection.description or ()]
+        types = [str(column[1]) for column in connection.description or ()]
+        if not _returns_rows(command, columns, str(statement.query)):
+            counted = self._fetched(connection, place)
+            return StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
+        check_columns(columns, number)
+        zoned = [place for place, name in enumerate(types) if name == ZONED]
+        if zoned and command == "SELECT":
+            connection = self._execute(_without_zones(statement.query, [columns[it] for it in zoned]), values, place)
+        rows = self._fetched(connection, place)
+        if len(rows) > self._max_rows:
+            raise too_many_rows(number, self._max_rows)
+        return StatementRun(command, len(rows)), Returned(columns, _with_zones(rows, zoned))
+
+    def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        assert self._connection is not None
+        if self._interrupted.is_set():
+            raise _cancelled()
+        try:
+            return self._connection.execute(statement, values) if values else self._connection.execute(statement)
+        except duckdb.Error as error:
+            raise _failure(error, place) from None
+
+    def _fetched(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        try:
+            rows: list[tuple[Any, ...]] = connection.fetchmany(self._max_rows + 1)
+        except duckdb.InvalidInputException as error:
+            if "pytz" not in str(error):
+                raise _failure(error, place) from None
+            message = f"{place}: a time with a zone cannot be read in this place; cast it to text"
+            raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+        except duckdb.Error as error:
+            raise _failure(error, place) from None
+        return rows
+
+
+def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> list[Any]:
+    import duckdb
+
+    try:
+        statements = [statement for text in texts for statement in connection.extract_statements(text)]
+    except duckdb.Error as error:
+        raise _failure(error, "command") from None
+    if not statements:
+        raise invalid_input("command: holds no statement")
+    return statements
+
+
+def _returns_rows(command: str, columns: list[str], text: str) -> bool:
+    """Whether the rows are the statement's answer, and not DuckDB's own note of a count or of success."""
+    if command in ("INSERT", "UPDATE", "DELETE", "MERGE INTO", "COPY", "CREATE"):
+        return columns != _COUNTED or "RETURNING" in text.upper()
+    return bool(columns) and columns != ["Success"]
+
+
+def _without_zones(query: str, columns: list[str]) -> str:
+    """``query`` with zoned times in UTC and without their zone: DuckDB's own reader of zones needs one more package."""
+    replaced = ", ".join(f"{quoted(name)} at time zone 'UTC' as {quoted(name)}" for name in columns)
+    return f"select * replace ({replaced}) from (\n{query.rstrip().rstrip(';')}\n)"
+
+
+def _with_zones(rows: list[tuple[Any, ...]], zoned: list[int]) -> list[Any]:
+    if not zoned:
+        return rows
+    complete = [list(row) for row in rows]
+    for row in complete:
+        for place in zoned:
+            if isinstance(row[place], datetime.datetime):
+                row[place] = row[place].replace(tzinfo=datetime.UTC)
+    return complete
+
+
+def _failure(error: Exception, place: str) -> ToolFailure:
+    import duckdb
+
+    if isinstance(error, duckdb.InterruptException):
+        return _cancelled()
+    code = type(error).__name__.removesuffix("Exception")
+    kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
+    return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_said(error)}", code=code))
+
+
+def _cancelled() -> ToolFailure:
+    return ToolFailure(ErrorInfo(kind="cancelled", message="the statement was interrupted"))
+
+
+def _said(error: Exception) -> str:
+    """DuckDB's message on one line, without its drawing of the place."""
+    message, _, drawing = str(error).partition("\n\nLINE ")
+    line = drawing.partition(":")[0]
+    text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
+    return f"{text} (line {line})" if line.isdecimal() else text

@@ -1,0 +1,82 @@
+"""Rows of earlier results as tables of a DuckDB task: the input ``tables`` (see ``docs/tools.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.tools.inputs import invalid_input
+
+_BIGINT: Final = range(-(2**63), 2**63)
+_HUGEINT: Final = range(-(2**127), 2**127)
+
+Table = list[dict[str, Any]] | dict[str, Any]
+
+
+def rows_of(name: str, table: Table) -> tuple[list[str], list[dict[str, Any]]]:
+    """Columns and rows of a table given as a list of rows, or as the whole result of a SQL task.
+
+    Raises:
+        ToolFailure: ``invalid_input``, also for a list without rows: nothing says which columns it has.
+    """
+    if isinstance(table, dict):
+        rows, columns = table.get("rows"), table.get("columns")
+        if not isinstance(rows, list) or not isinstance(columns, list) or not columns:
+            raise invalid_input(f"tables.{name}: give a list of rows, or the result of a SQL task that returned rows")
+    else:
+        rows, columns = table, []
+    seen = dict.fromkeys(str(column) for column in columns)
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise invalid_input(f"tables.{name}[{number}]: a row is a mapping of columns to values")
+        seen.update(dict.fromkeys(row))
+    if not seen:
+        raise invalid_input(f"tables.{name}: has no rows to tell its columns by; give the whole result of the SQL task")
+    return list(seen), rows
+
+
+def table_statement(name: str, columns: Iterable[str], rows: list[dict[str, Any]]) -> tuple[str, str]:
+    """The statement that makes the table, with ``$1`` for the rows, and the rows as JSON text.
+
+    One statement and one text, since a parameter a row would take DuckDB a hundred times as long. Types follow the
+    values: whole numbers BIGINT (HUGEINT when larger), other numbers DOUBLE, BOOLEAN, text VARCHAR, everything else,
+    mixtures too, JSON. Text is never taken for a date or a number.
+    """
+    types = {column: _type_of(row.get(column) for row in rows) for column in columns}
+    structure = msgspec.json.encode([types]).decode().replace("'", "''")
+    source = f"select unnest(from_json($1::json, '{structure}'), max_depth := 2)"
+    return f"create temp table {quoted(name)} as {source}", msgspec.json.encode(rows).decode()
+
+
+def quoted(name: str) -> str:
+    """``name`` as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _type_of(values: Iterable[Any]) -> str:
+    kinds = {_kind(value) for value in values if value is not None}
+    if not kinds:
+        return "VARCHAR"
+    for name, members in _TYPES.items():
+        if kinds <= members:
+            return name
+    return "JSON"
+
+
+_TYPES: Final[Mapping[str, frozenset[str]]] = {
+    "BOOLEAN": frozenset({"bool"}),
+    "BIGINT": frozenset({"int"}),
+    "HUGEINT": frozenset({"int", "hugeint"}),
+    "DOUBLE": frozenset({"int", "float"}),
+    "VARCHAR": frozenset({"str"}),
+}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if value in _BIGINT else "hugeint" if value in _HUGEINT else "other"
+    return "float" if isinstance(value, float) else "str" if isinstance(value, str) else "other"

@@ -1,0 +1,173 @@
+"""JSON values as parameters of Postgres statements, by the type Postgres expects (LANGUAGE §12 *postgres*)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+Moment = TypeVar("Moment", datetime.date, datetime.time, datetime.datetime)
+Clock = TypeVar("Clock", datetime.time, datetime.datetime)
+
+
+def bind_value(value: Any, type_name: str) -> Any:
+    """What the driver takes for ``value`` where Postgres expects ``type_name`` (``int4``, ``timestamptz[]``).
+
+    Raises:
+        ValueError: with the reason, if the value does not fit.
+    """
+    if value is None:
+        return None
+    if type_name.endswith("[]"):
+        if not isinstance(value, list):
+            raise ValueError(f"{type_name} needs a list, not {_kind(value)}")
+        element = type_name.removesuffix("[]")
+        return [bind_value(item, type_name if isinstance(item, list) else element) for item in value]
+    convert = _CONVERSIONS.get(type_name)
+    if convert is not None:
+        return convert(value)
+    if not isinstance(value, str):
+        raise ValueError(_mismatch(type_name, value))
+    return value
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"a whole number is needed, not {_kind(value)}")
+    return value
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"a number is needed, not {_kind(value)}")
+    return value
+
+
+def _numeric(value: Any) -> Decimal:
+    # Text is let in here alone: it is the one way to hand over more digits than a JSON number carries.
+    if isinstance(value, str):
+        try:
+            return Decimal(value)
+        except ArithmeticError:
+            raise ValueError("the text is no number") from None
+    return Decimal(repr(_number(value)))
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"true or false is needed, not {_kind(value)}")
+    return value
+
+
+def _interval(value: Any) -> datetime.timedelta:
+    if isinstance(value, str):
+        raise ValueError("an interval is a number of seconds; for text, write $name::text::interval")
+    return datetime.timedelta(seconds=_number(value))
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(f"bytea needs base64 text, not {_kind(value)}")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise ValueError("bytea needs base64 text") from None
+
+
+def _date(value: Any) -> datetime.date:
+    return _iso(datetime.date.fromisoformat, "date", value)
+
+
+def _time(value: Any) -> datetime.time:
+    return _without_zone(_iso(datetime.time.fromisoformat, "time", value), "time")
+
+
+def _zoned_time(value: Any) -> datetime.time:
+    time = _iso(datetime.time.fromisoformat, "timetz", value)
+    return time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+
+
+def _timestamp(value: Any) -> datetime.datetime:
+    return _without_zone(_iso(datetime.datetime.fromisoformat, "timestamp", value), "timestamp")
+
+
+def _zoned_timestamp(value: Any) -> datetime.datetime:
+    # Without a zone of its own the text would get the worker's, and differ from machine to machine.
+    moment = _iso(datetime.datetime.fromisoformat, "timestamptz", value)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+
+
+def _iso(parse: Callable[[str], Moment], type_name: str, value: Any) -> Moment:
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{type_name} needs ISO text (2026-01-31T10:00:00Z); for other forms, write $name::text::{type_name}")
+
+
+def _without_zone(moment: Clock, type_name: str) -> Clock:
+    if moment.tzinfo is not None:
+        raise ValueError(f"a {type_name} has no time zone, and the text has one; write $name::{type_name}tz")
+    return moment
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(_mismatch("text", value))
+    return value
+
+
+def _mismatch(type_name: str, value: Any) -> str:
+    if isinstance(value, dict | list):
+        return f"Postgres expects {type_name}; write $name::jsonb for {_kind(value)}"
+    cast = "boolean" if isinstance(value, bool) else "bigint" if isinstance(value, int) else "numeric"
+    return f"Postgres expects {type_name}, not {_kind(value)}; write $name::{cast}, or give text"
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+    return "null"
+
+
+_CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "json": _json,
+    "jsonb": _json,
+    "int2": _whole,
+    "int4": _whole,
+    "int8": _whole,
+    "oid": _whole,
+    "float4": _number,
+    "float8": _number,
+    "numeric": _numeric,
+    "bool": _truth,
+    "interval": _interval,
+    "bytea": _bytes,
+    "date": _date,
+    "time": _time,
+    "timetz": _zoned_time,
+    "timestamp": _timestamp,
+    "timestamptz": _zoned_timestamp,
+    "text": _text,
+}

@@ -1,0 +1,157 @@
+"""SQL text of Postgres, cut into statements, with the parameters each one names (LANGUAGE §12 *postgres*).
+
+A small tokenizer knows what is not SQL: strings, quoted names, dollar quotes, nested comments. It splits at ``;`` outside
+of them, of parentheses and of ``BEGIN ATOMIC … END`` bodies, and finds ``$name`` and ``$1``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""
+      (?P<line_comment>--[^\n]*)
+    | (?P<block_comment>/\*)
+    | (?P<escape_string>[eE]'[^'\\]*(?:(?:\\.|'')[^'\\]*)*')
+    | (?P<string>'[^']*(?:''[^']*)*')
+    | (?P<quoted_name>"[^"]*(?:""[^"]*)*")
+    | (?P<dollar_quote>\$(?:[^\W\d]\w*)?\$)
+    | (?P<parameter>\$(?:\d+|[^\W\d]\w*))
+    | (?P<unfinished>['"])
+    | (?P<word>[^\W\d][\w$]*)
+    | (?P<sign>[;()])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_MARK: Final = re.compile(r"/\*|\*/")
+_COMMENTS: Final = frozenset({"line_comment", "block_comment"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A use of a parameter: ``name`` without its ``$``, and where it stands in the statement's text."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStatement:
+    """One statement.
+
+    Attributes:
+        text: Without the ``;`` and the white space around it.
+        line: Its first line in the input, from 1.
+        words: Its first words, upper case, at most :data:`WORDS_KEPT`.
+        parameters: In the order they stand there; one may come several times.
+    """
+
+    text: str
+    line: int
+    words: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+
+
+WORDS_KEPT: Final = 64
+
+
+def split_statements(text: str) -> list[SqlStatement]:
+    """The statements of ``text``, in order; comments alone are none. Never fails: what is unfinished, Postgres will say."""
+    statements = []
+    draft = _Draft(start=0)
+    for kind, start, end in _tokens(text):
+        if kind == "sign" and text[start] == ";" and not draft.is_open:
+            statements.append(draft.finished(text, start))
+            draft = _Draft(start=end)
+        else:
+            draft.take(kind, text[start:end], start, end)
+    statements.append(draft.finished(text, len(text)))
+    return [statement for statement in statements if statement is not None]
+
+
+@dataclass(slots=True)
+class _Draft:
+    start: int
+    depth: int = 0
+    blocks: int = 0
+    has_content: bool = False
+    words: list[str] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        return self.depth > 0 or self.blocks > 0
+
+    def take(self, kind: str, token: str, start: int, end: int) -> None:
+        if kind in _COMMENTS:
+            return
+        self.has_content = True
+        if kind == "sign":
+            self.depth = max(0, self.depth + (1 if token == "(" else -1 if token == ")" else 0))
+        elif kind == "parameter":
+            self.parameters.append(Parameter(token[1:], start, end))
+        elif kind == "word":
+            self._take_word(token.upper())
+
+    def _take_word(self, word: str) -> None:
+        # The body of a function in standard SQL is the only place where statements stand in a statement.
+        if word == "ATOMIC" and self.words[:1] == ["CREATE"] and self.words[-1:] == ["BEGIN"]:
+            self.blocks = 1
+        elif self.blocks and word in ("CASE", "BEGIN"):
+            self.blocks += 1
+        elif self.blocks and word == "END":
+            self.blocks -= 1
+        if len(self.words) >= WORDS_KEPT:
+            self.words.pop()
+        self.words.append(word)
+
+    def finished(self, text: str, end: int) -> SqlStatement | None:
+        raw = text[self.start : end]
+        body = raw.strip()
+        if not body or not (self.has_content or _has_sql(body)):
+            return None
+        offset = self.start + len(raw) - len(raw.lstrip())
+        return SqlStatement(
+            text=body,
+            line=text.count("\n", 0, offset) + 1,
+            words=tuple(self.words),
+            parameters=tuple(Parameter(it.name, it.start - offset, it.end - offset) for it in self.parameters),
+        )
+
+
+def _has_sql(body: str) -> bool:
+    """Whether something other than comments stands there: signs that are no token of ours, such as ``1``."""
+    position = 0
+    for kind, start, end in _tokens(body):
+        if kind not in _COMMENTS or body[position:start].strip():
+            return True
+        position = end
+    return bool(body[position:].strip())
+
+
+def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
+    """Kind, start and end of every token; what lies between two tokens is numbers, operators and white space."""
+    position = 0
+    while (found := _TOKEN.search(text, position)) is not None:
+        kind, start, end = str(found.lastgroup), found.start(), found.end()
+        if kind == "block_comment":
+            end = _comment_end(text, end)
+        elif kind == "dollar_quote":
+            close = text.find(found.group(), end)
+            end = len(text) if close < 0 else close + len(found.group())
+        elif kind == "unfinished":
+            end = len(text)
+        yield kind, start, end
+        position = end
+
+
+def _comment_end(text: str, position: int) -> int:
+    depth = 1
+    while depth and (found := _COMMENT_MARK.search(text, position)) is not None:
+        depth += 1 if found.group() == "/*" else -1
+        position = found.end()
+    return position if depth == 0 else len(text)

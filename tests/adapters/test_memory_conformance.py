@@ -1,0 +1,57 @@
+"""The port suites over the broker in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.adapters.memory.blobs import MemoryBlobs
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.bus import MemoryBus
+from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
+from noetl_stream.adapters.memory.event_log import MemoryEventLog
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.testing.conformance_blobs import BlobsConformance
+from noetl_stream.testing.conformance_bus import BusConformance
+from noetl_stream.testing.conformance_command_queue import CommandQueueConformance
+from noetl_stream.testing.conformance_event_log import EventLogConformance
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker(SystemClock())
+
+
+@pytest.fixture
+def event_log(broker: MemoryBroker) -> MemoryEventLog:
+    return broker.event_log
+
+
+@pytest.fixture
+def command_queue(broker: MemoryBroker) -> MemoryCommandQueue:
+    return broker.command_queue
+
+
+@pytest.fixture
+def bus(broker: MemoryBroker) -> MemoryBus:
+    return broker.bus
+
+
+@pytest.fixture
+def blobs(broker: MemoryBroker) -> MemoryBlobs:
+    return broker.blobs
+
+
+class TestMemoryEventLog(EventLogConformance):
+    pass
+
+
+class TestMemoryCommandQueue(CommandQueueConformance):
+    pass
+
+
+class TestMemoryBus(BusConformance):
+    pass
+
+
+class TestMemoryBlobs(BlobsConformance):
+    pass

@@ -1,0 +1,139 @@
+"""The object store when it is damaged, slow, full or asked by others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from conftest import NatsServer
+from nats_proxy import LossyProxy
+
+from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.errors import BlobMissing, NotReady, Unreachable
+from noetl_stream.testing.conformance_event_log import TIMEOUT_S
+
+THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)
+
+
+async def message_count(connection: NatsConnection) -> int:
+    count: int = msgspec.json.decode(await connection.api(f"STREAM.INFO.{RESULTS}"))["state"]["messages"]
+    return count
+
+
+async def test_other_tools_read_what_we_write(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await blobs.put("run-1/c1/1.1.abc/0", THREE_CHUNKS)
+    store = await connection.jetstream.object_store(RESULTS_BUCKET)
+    async with asyncio.timeout(TIMEOUT_S):
+        assert (await store.get("run-1/c1/1.1.abc/0")).data == THREE_CHUNKS
+
+
+async def test_we_read_what_other_tools_write_and_delete(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    store = await connection.jetstream.object_store(RESULTS_BUCKET)
+    await store.put("by-hand", THREE_CHUNKS)
+    assert await blobs.get("by-hand") == THREE_CHUNKS
+    await store.delete("by-hand")
+    with pytest.raises(BlobMissing):
+        await blobs.get("by-hand")
+
+
+async def test_chunks_are_small_and_losers_leave_none(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await asyncio.gather(*(blobs.put("key", THREE_CHUNKS) for _ in range(3)))
+    assert await message_count(connection) == 4
+
+
+async def test_a_lost_chunk_is_damage(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await blobs.put("key", THREE_CHUNKS)
+    await connection.api(f"STREAM.MSG.DELETE.{RESULTS}", {"seq": 2})
+    with pytest.raises(BlobMissing, match="the object key is damaged: 2 of its 3 chunks are there"):
+        await blobs.get("key")
+
+
+async def test_an_altered_chunk_is_damage(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await blobs.put("key", b"good")
+    answer = msgspec.json.decode(await connection.api(f"STREAM.MSG.GET.{RESULTS}", {"seq": 1}))
+    subject = answer["message"]["subject"]
+    await connection.api(f"STREAM.MSG.DELETE.{RESULTS}", {"seq": 1})
+    await connection.jetstream.publish(subject, b"evil")
+    with pytest.raises(BlobMissing, match="its checksum differs"):
+        await blobs.get("key")
+
+
+async def test_a_hung_server_does_not_hold_a_reader_for_ever(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    blobs = await NatsBlobs.open(own_connection, SystemClock(), timeout_s=0.3)
+    await blobs.put("key", THREE_CHUNKS)
+    own_nats.pause()
+    with pytest.raises(Unreachable, match=r"key.* 0\.3 s"):
+        await blobs.get("key")
+    own_nats.resume()
+
+
+async def test_an_answer_lost_in_the_middle_does_not_hold_a_reader_for_ever(
+    shared_nats: NatsServer, connection: NatsConnection
+) -> None:
+    proxy = LossyProxy(shared_nats.port)
+    await proxy.open()
+    through_proxy = await NatsConnection.open(proxy.url, name="test")
+    blobs = await NatsBlobs.open(through_proxy, SystemClock(), timeout_s=0.5)
+    await blobs.put("key", THREE_CHUNKS)
+    proxy.loses = lambda frame: b'"seq":2,' in frame
+    with pytest.raises(Unreachable):
+        await blobs.get("key")
+    proxy.loses = lambda frame: False
+    assert await blobs.get("key") == THREE_CHUNKS
+    await through_proxy.close()
+    await proxy.close()
+
+
+async def test_a_put_that_is_not_answered_fails_and_can_be_repeated(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    blobs = await NatsBlobs.open(own_connection, SystemClock(), timeout_s=0.5)
+    own_nats.pause()
+    with pytest.raises(Unreachable, match="storing key took longer"):
+        await blobs.put("key", THREE_CHUNKS)
+    own_nats.resume()
+    await blobs.put("key", THREE_CHUNKS)
+    assert await blobs.get("key") == THREE_CHUNKS
+
+
+async def test_a_put_whose_last_acknowledgement_is_lost_is_found_to_have_happened(
+    shared_nats: NatsServer, connection: NatsConnection
+) -> None:
+    proxy = LossyProxy(shared_nats.port)
+    await proxy.open()
+    through_proxy = await NatsConnection.open(proxy.url, name="test")
+    blobs = await NatsBlobs.open(through_proxy, SystemClock(), acknowledge_within_s=0.2)
+    proxy.loses = lambda frame: b'"stream":"OBJ_noetl-results", "seq":2' in frame or b'results","seq":2' in frame
+    await blobs.put("key", b"value")
+    assert proxy.lost.is_set()
+    assert await blobs.get("key") == b"value"
+    await through_proxy.close()
+    await proxy.close()
+
+
+async def test_a_full_store_refuses_and_says_so(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    config = msgspec.json.decode(await connection.api(f"STREAM.INFO.{RESULTS}"))["config"]
+    await connection.api(f"STREAM.UPDATE.{RESULTS}", {**config, "max_bytes": CHUNK_BYTES})
+    with pytest.raises(Unreachable, match=r"maximum bytes exceeded .*the stream is full"):
+        await blobs.put("key", THREE_CHUNKS)
+    assert await message_count(connection) == 0
+
+
+async def test_without_the_bucket_it_is_not_ready(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await connection.api(f"STREAM.DELETE.{RESULTS}")
+    for attempt in (blobs.verify(), blobs.get("key"), blobs.put("key", b"")):
+        with pytest.raises(NotReady, match="OBJ_noetl-results does not exist"):
+            await attempt

@@ -1,0 +1,63 @@
+"""The port suites over NATS, on the fast and on the plain path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from noetl_stream.adapters.nats.blobs import NatsBlobs
+from noetl_stream.adapters.nats.bus import NatsBus
+from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.testing.conformance_blobs import BlobsConformance
+from noetl_stream.testing.conformance_bus import BusConformance
+from noetl_stream.testing.conformance_command_queue import CommandQueueConformance
+from noetl_stream.testing.conformance_event_log import EventLogConformance
+
+
+@pytest.fixture
+async def event_log(connection: NatsConnection) -> AsyncIterator[NatsEventLog]:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await log.verify()
+    yield log
+    await log.close()
+
+
+@pytest.fixture
+async def command_queue(connection: NatsConnection) -> AsyncIterator[NatsCommandQueue]:
+    queue = await NatsCommandQueue.open(connection)
+    await queue.verify()
+    yield queue
+    await queue.close()
+
+
+@pytest.fixture
+def bus(connection: NatsConnection) -> NatsBus:
+    return NatsBus(connection)
+
+
+@pytest.fixture
+async def blobs(connection: NatsConnection) -> AsyncIterator[NatsBlobs]:
+    store = await NatsBlobs.open(connection, SystemClock())
+    await store.verify()
+    yield store
+    await store.close()
+
+
+class TestNatsEventLog(EventLogConformance):
+    pass
+
+
+class TestNatsCommandQueue(CommandQueueConformance):
+    pass
+
+
+class TestNatsBus(BusConformance):
+    pass
+
+
+class TestNatsBlobs(BlobsConformance):
+    pass

@@ -1,0 +1,167 @@
+"""Opening, losing and ending a connection, and the errors people see."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import NatsServer
+
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection, redacted
+from noetl_stream.adapters.nats.fast_path import FastWire
+from noetl_stream.adapters.nats.wire import PlainWire
+from noetl_stream.errors import NotReady, Unreachable, UsageError
+
+TIMEOUT_S = 20.0
+
+
+async def test_nobody_there_is_one_clear_line() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"nats://127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(Unreachable) as raised:
+            await NatsConnection.open(url, name="test", connect_timeout_s=0.3)
+    assert str(raised.value) == f"cannot reach NATS at {url}: connection refused"
+
+
+async def test_a_peer_that_says_nothing_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Unreachable, match="no answer"):
+            await NatsConnection.open(url, name="test", connect_timeout_s=0.3)
+
+
+async def test_a_url_that_is_none_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="is no NATS url"):
+        await NatsConnection.open("nats://host:port", name="test", connect_timeout_s=5)
+
+
+async def test_a_refused_login_is_said_at_once_and_without_the_password(own_nats: NatsServer, tmp_path: Path) -> None:
+    own_nats.kill()
+    own_nats.start("--user", "noetl", "--pass", "right")
+    right = await NatsConnection.open(f"nats://noetl:right@127.0.0.1:{own_nats.port}", name="test")
+    await right.close()
+    with pytest.raises(Unreachable) as raised:
+        async with asyncio.timeout(TIMEOUT_S):
+            await NatsConnection.open(
+                f"nats://noetl:wrong@127.0.0.1:{own_nats.port}", name="test", connect_timeout_s=10 * TIMEOUT_S
+            )
+    assert "uthorization" in str(raised.value)
+    assert "noetl:***@" in str(raised.value)
+    assert "wrong" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
+        ("nats://user:secret@host:1", "nats://user:***@host:1"),
+        ("nats://token@host:1", "nats://***@host:1"),
+        ("nats://a:b@x:1,nats://c:d@y:2", "nats://a:***@x:1,nats://c:***@y:2"),
+    ],
+)
+def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+
+
+async def test_the_fast_path_is_used_where_it_fits(shared_nats: NatsServer) -> None:
+    fast = await NatsConnection.open(shared_nats.url, name="test")
+    plain = await NatsConnection.open(shared_nats.url, name="test", fast=False)
+    assert type(fast.wire) is FastWire
+    assert type(plain.wire) is PlainWire
+    await fast.close()
+    await plain.close()
+
+
+async def test_a_server_without_jetstream_is_not_ready(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.conf = tmp_path / "empty.conf"
+    server.conf.write_text("")
+    server.start()
+    try:
+        opened = await NatsConnection.open(server.url, name="test")
+        with pytest.raises(NotReady, match="has no JetStream"):
+            await opened.api("STREAM.INFO.EVENTS")
+        await opened.close()
+    finally:
+        server.end()
+
+
+async def test_a_refused_request_says_why(shared_nats: NatsServer) -> None:
+    opened = await NatsConnection.open(shared_nats.url, name="test")
+    with pytest.raises(ApiRefused, match="stream not found"):
+        await opened.api("STREAM.INFO.NO-SUCH-STREAM")
+    await opened.close()
+
+
+async def test_a_request_to_a_hung_server_ends_in_time(own_nats: NatsServer) -> None:
+    opened = await NatsConnection.open(own_nats.url, name="test")
+    own_nats.pause()
+    with pytest.raises(Unreachable, match="within 0.3 s"):
+        await opened.api("STREAM.INFO.EVENTS", timeout_s=0.3)
+    own_nats.resume()
+    await opened.close()
+
+
+async def test_losing_and_restoring_the_line_is_told(own_nats: NatsServer) -> None:
+    opened = await NatsConnection.open(own_nats.url, name="test")
+    lost, restored = asyncio.Event(), asyncio.Event()
+    opened.on_lost(lost.set)
+    opened.on_restored(restored.set)
+    own_nats.kill()
+    async with asyncio.timeout(TIMEOUT_S):
+        await lost.wait()
+    assert not opened.is_connected
+    with pytest.raises(Unreachable, match="no connection for"):
+        await opened.api("STREAM.INFO.EVENTS", timeout_s=0.1)
+    own_nats.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        await restored.wait()
+    assert opened.is_connected
+    assert opened.line == 2
+    await opened.close()
+
+
+async def test_a_connection_that_ends_for_good_is_told(own_nats: NatsServer) -> None:
+    opened = await NatsConnection.open(own_nats.url, name="test")
+    ended = asyncio.Event()
+    opened.on_ended(ended.set)
+    # The server cuts off a client that sends more than it takes, and nats-py then closes for good.
+    opened.wire.send("too.large", b"x" * (opened.max_payload + 1))
+    async with asyncio.timeout(TIMEOUT_S):
+        await ended.wait()
+    await opened.close()
+
+
+async def test_closing_is_not_reported_as_an_end(shared_nats: NatsServer) -> None:
+    opened = await NatsConnection.open(shared_nats.url, name="test")
+    told: list[str] = []
+    opened.on_lost(lambda: told.append("lost"))
+    opened.on_ended(lambda: told.append("ended"))
+    await opened.close()
+    await opened.close()
+    assert told == []
+
+
+def test_a_program_that_cannot_connect_leaves_no_traceback_behind() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        program = (
+            "import asyncio\n"
+            "from noetl_stream.adapters.nats.connection import NatsConnection\n"
+            "from noetl_stream.errors import Unreachable\n"
+            "try:\n"
+            f"    asyncio.run(NatsConnection.open('nats://127.0.0.1:{bound.getsockname()[1]}', name='t',"
+            " connect_timeout_s=0.2))\n"
+            "except Unreachable as error:\n"
+            "    print(error)\n"
+        )
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.startswith("cannot reach NATS")
+    assert ran.stderr == ""

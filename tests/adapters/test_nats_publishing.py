@@ -1,0 +1,183 @@
+"""Publishing when the server is away, hung, full or without streams."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+from conftest import NatsServer
+from nats_proxy import LossyProxy
+
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.streams import EVENTS, ensure_streams
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable
+from noetl_stream.testing.conformance_event_log import ALL, TIMEOUT_S, decided, read
+
+SOON_S = 0.3
+
+
+async def limit_events(connection: NatsConnection, messages: int) -> None:
+    config = msgspec.json.decode(await connection.api(f"STREAM.INFO.{EVENTS}"))["config"]
+    await connection.api(f"STREAM.UPDATE.{EVENTS}", {**config, "max_msgs": messages})
+
+
+async def stored_subjects(connection: NatsConnection) -> dict[str, int]:
+    answer = msgspec.json.decode(await connection.api(f"STREAM.INFO.{EVENTS}", {"subjects_filter": ">"}))
+    return answer["state"].get("subjects") or {}
+
+
+async def test_a_report_without_an_answer_has_an_unknown_outcome(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=SOON_S)
+    own_nats.pause()
+    with pytest.raises(OutcomeUnknown, match="no acknowledgement within 0.3 s"):
+        await log.publish_reported("run-1", "request-1", b"{}")
+    own_nats.resume()
+    # It may have been stored, and was: the same id says so.
+    await log.publish_reported("run-1", "request-1", b"{}")
+    assert await log.last_sequence() == 1
+
+
+async def test_a_report_under_way_when_the_line_is_lost_has_an_unknown_outcome(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=10 * TIMEOUT_S)
+    own_nats.pause()
+    publishing = asyncio.create_task(log.publish_reported("run-1", "request-1", b"{}"))
+    await asyncio.sleep(0)
+    own_nats.kill()
+    with pytest.raises(OutcomeUnknown, match="the connection was lost"):
+        async with asyncio.timeout(TIMEOUT_S):
+            await publishing
+
+
+async def test_a_report_without_a_connection_is_refused_at_once(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(own_connection, SystemClock())
+    lost = asyncio.Event()
+    own_connection.on_lost(lost.set)
+    own_nats.kill()
+    await lost.wait()
+    with pytest.raises(Unreachable, match="not connected"):
+        await log.publish_reported("run-1", "request-1", b"{}")
+
+
+async def test_a_full_stream_refuses_a_report_and_says_so(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await limit_events(connection, 1)
+    await log.publish_reported("run-1", "request-1", b"{}")
+    with pytest.raises(Unreachable, match=r"maximum messages exceeded .*the stream is full"):
+        await log.publish_reported("run-1", "request-2", b"{}")
+    assert await log.last_sequence() == 1
+
+
+async def test_a_missing_stream_refuses_a_report_and_says_what_mends_it(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await connection.api(f"STREAM.DELETE.{EVENTS}")
+    with pytest.raises(Unreachable, match=r"no stream takes this subject .*stream ensure"):
+        await log.publish_reported("run-1", "request-1", b"{}")
+
+
+async def test_decided_records_wait_for_room_in_a_full_stream(
+    connection: NatsConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await limit_events(connection, 1)
+    with caplog.at_level(logging.WARNING):
+        published = asyncio.ensure_future(log.publish_decided([decided("run-1", f"0.1.1.a.{n}") for n in range(3)]))
+        async with asyncio.timeout(TIMEOUT_S):
+            while "the stream is full" not in caplog.text:
+                await asyncio.sleep(0)
+    assert not published.done()
+    await limit_events(connection, -1)
+    async with asyncio.timeout(TIMEOUT_S):
+        await published
+    assert await log.last_sequence() == 3
+    assert caplog.text.count("the stream is full") == 1
+
+
+async def test_decided_records_wait_for_a_missing_stream(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await connection.api(f"STREAM.DELETE.{EVENTS}")
+    published = asyncio.ensure_future(log.publish_decided([decided("run-1", "0.1.1.a.0")]))
+    await connection.flush()
+    assert not published.done()
+    await ensure_streams(connection)
+    async with asyncio.timeout(TIMEOUT_S):
+        await published
+    assert await log.last_sequence() == 1
+
+
+async def test_decided_records_are_sent_again_until_acknowledged_and_stored_once(
+    shared_nats: NatsServer, connection: NatsConnection
+) -> None:
+    proxy = LossyProxy(shared_nats.port)
+    await proxy.open()
+    through_proxy = await NatsConnection.open(proxy.url, name="test")
+    log = await NatsEventLog.open(through_proxy, SystemClock(), acknowledge_within_s=SOON_S)
+    proxy.loses = lambda frame: b'"stream":"EVENTS"' in frame and b'"seq":2' in frame and b"duplicate" not in frame
+    async with asyncio.timeout(TIMEOUT_S):
+        await log.publish_decided([decided("run-1", f"0.1.1.a.{n}") for n in range(3)])
+    assert proxy.lost.is_set()
+    assert await log.last_sequence() == 3
+    await through_proxy.close()
+    await proxy.close()
+
+
+async def test_decided_records_published_while_the_server_is_away_are_stored_in_order(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    log = await NatsEventLog.open(own_connection, SystemClock())
+    heard: list[bytes] = []
+    lost = asyncio.Event()
+    own_connection.on_lost(lost.set)
+    own_nats.kill()
+    await lost.wait()
+    published = [
+        asyncio.ensure_future(log.publish_decided([decided("run-1", f"0.{n}.1.a.0", b"%d" % n)])) for n in range(50)
+    ]
+    own_nats.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.gather(*published)
+    for sequence in range(1, 51):
+        answer = msgspec.json.decode(await own_connection.api(f"STREAM.MSG.GET.{EVENTS}", {"seq": sequence}))
+        heard.append(msgspec.convert(answer["message"]["data"], bytes))
+    assert heard == [b"%d" % n for n in range(50)]
+
+
+async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    large = b"x" * connection.max_payload
+    with pytest.raises(PayloadRefused, match=r"larger than the NATS server takes .*max_payload"):
+        await log.publish_reported("run-1", "request-1", large)
+    with pytest.raises(PayloadRefused):
+        log.publish_decided([decided("run-1", "0.1.1.a.0", large)])
+    # The connection has not suffered.
+    await log.publish_reported("run-1", "request-2", b"x" * (7 * 1024 * 1024))
+    reader = await log.open_reader(ALL, 0)
+    (message,) = await read(reader, 1)
+    assert len(message.body) == 7 * 1024 * 1024
+
+
+async def test_what_is_awaited_ends_when_the_log_is_closed(own_nats: NatsServer, own_connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(own_connection, SystemClock())
+    own_nats.pause()
+    published = log.publish_decided([decided("run-1", "0.1.1.a.0")])
+    own_nats.resume()
+    own_nats.kill()
+    await log.close()
+    with pytest.raises(Unreachable, match="the connection has ended"):
+        await published
+
+
+async def test_subjects_hold_partition_and_execution(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_decided([decided("run-1", "0.1.1.a.0")._replace(partition=31)])
+    assert sorted(await stored_subjects(connection)) == ["noetl.events.30.run-1.reported", "noetl.events.31.run-1.decided"]

@@ -1,0 +1,62 @@
+"""Making, mending and checking the streams."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams, verify_stream
+from noetl_stream.errors import NotReady
+
+
+async def config_of(connection: NatsConnection, stream: str) -> dict[str, object]:
+    config: dict[str, object] = msgspec.json.decode(await connection.api(f"STREAM.INFO.{stream}"))["config"]
+    return config
+
+
+async def test_missing_streams_are_made_and_named(own_nats_connection: NatsConnection) -> None:
+    assert await ensure_streams(own_nats_connection) == [
+        "made stream EVENTS",
+        "made stream COMMANDS",
+        "made stream OBJ_noetl-results",
+    ]
+    for stream in (EVENTS, COMMANDS, RESULTS):
+        await verify_stream(own_nats_connection, stream)
+
+
+async def test_what_is_right_is_left_alone(connection: NatsConnection) -> None:
+    assert await ensure_streams(connection) == []
+
+
+async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connection: NatsConnection) -> None:
+    config = await config_of(connection, EVENTS)
+    changed = {**config, "discard": "old", "max_bytes": 1 << 30, "description": "ours"}
+    await connection.api(f"STREAM.UPDATE.{EVENTS}", changed)
+    with pytest.raises(NotReady, match="EVENTS has other settings than this version needs: discard"):
+        await verify_stream(connection, EVENTS)
+    assert await ensure_streams(connection) == ["changed stream EVENTS: discard"]
+    mended = await config_of(connection, EVENTS)
+    assert (mended["discard"], mended["max_bytes"], mended["description"]) == ("new", 1 << 30, "ours")
+    await verify_stream(connection, EVENTS)
+
+
+async def test_a_missing_stream_is_not_ready_and_says_what_mends_it(connection: NatsConnection) -> None:
+    await connection.api(f"STREAM.DELETE.{COMMANDS}")
+    with pytest.raises(NotReady, match="COMMANDS does not exist .*stream ensure"):
+        await verify_stream(connection, COMMANDS)
+
+
+async def test_a_stream_of_another_partition_count_is_refused_and_not_changed(connection: NatsConnection) -> None:
+    for attempt in (ensure_streams(connection, partitions=64), verify_stream(connection, EVENTS, 64)):
+        with pytest.raises(NotReady, match="made for 32 partitions, this version uses 64"):
+            await attempt
+    assert (await config_of(connection, EVENTS))["metadata"]["noetl_partitions"] == "32"  # type: ignore[index]
+
+
+async def test_a_stream_that_cannot_be_made_to_fit_is_refused(connection: NatsConnection) -> None:
+    await connection.api(f"STREAM.DELETE.{COMMANDS}")
+    foreign = {"name": COMMANDS, "subjects": ["noetl.commands.>"], "retention": "limits", "storage": "file"}
+    await connection.api(f"STREAM.CREATE.{COMMANDS}", {**foreign, "sealed": False, "deny_purge": True})
+    with pytest.raises(NotReady, match="COMMANDS exists with settings that cannot be changed"):
+        await ensure_streams(connection)

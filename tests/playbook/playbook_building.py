@@ -1,0 +1,53 @@
+"""Short ways to a playbook for tests."""
+
+from __future__ import annotations
+
+from textwrap import dedent, indent
+
+from playbook_kinds import KINDS
+
+from noetl_stream.playbook.compile import Checked, check, compile_playbook
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: test, path: tests/test }\n"
+
+
+def playbook(body: str) -> str:
+    """A playbook with these root keys beside the obligatory ones."""
+    return HEAD + dedent(body).lstrip("\n")
+
+
+def workflow(steps: str, root: str = "") -> str:
+    """A playbook of these steps."""
+    return HEAD + dedent(root) + "workflow:\n" + indent(dedent(steps).strip("\n"), "  ") + "\n"
+
+
+def pipeline(tool: str, root: str = "") -> str:
+    """A playbook of one step with these tasks."""
+    return workflow("- step: start\n  tool:\n" + indent(dedent(tool).strip("\n"), "    "), root)
+
+
+def checked(text: str) -> Checked:
+    return check(text, KINDS)
+
+
+def plan_of(text: str) -> Plan:
+    return compile_playbook(text, KINDS)
+
+
+def start_of(text: str) -> StepPlan:
+    return plan_of(text).steps["start"]
+
+
+def task_of(text: str, index: int = 0) -> TaskPlan:
+    return start_of(text).tasks[index]
+
+
+def found(text: str, code: str) -> list[Diagnostic]:
+    """The diagnostics of one code."""
+    return [item for item in checked(text).diagnostics if item.code == code]
+
+
+def codes(text: str) -> list[str]:
+    return [item.code for item in checked(text).diagnostics]

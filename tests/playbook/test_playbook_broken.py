@@ -1,0 +1,90 @@
+"""Every broken playbook gets exactly the diagnostics that its header says: code, line and column (LANGUAGE §1 to §7).
+
+A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. Add a case by adding a file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playbook_kinds import KINDS
+
+from noetl_stream.playbook.compile import check
+
+FOLDER = Path(__file__).with_name("broken")
+FILES = sorted(FOLDER.glob("*.yaml"))
+EXPECTATION = re.compile(r"^# (expect|warn): (\w+) (\d+):(\d+)$", re.MULTILINE)
+
+
+def expected_of(text: str) -> list[tuple[int, int, str, str]]:
+    severities = {"expect": "error", "warn": "warning"}
+    found = EXPECTATION.findall(text)
+    return sorted((int(line), int(column), severities[word], code) for word, code, line, column in found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_broken_playbook_gets_each_of_its_diagnostics_and_no_other(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    checked = check(text, KINDS, file=path.name)
+    found = sorted((item.line, item.column, item.severity, item.code) for item in checked.diagnostics)
+    assert found == expected_of(text)
+    assert not checked.ok
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_error_about_an_older_form_shows_the_form_to_write(path: Path) -> None:
+    pointed = {"legacy_syntax", "step_when", "root_vars", "next_shape", "policy_shape", "label_keyed_task"}
+    pointed |= {"control_outside_policy", "else_without_then", "set_ctx_in_parallel_loop", "unbound_name"}
+    for item in check(path.read_text(encoding="utf-8"), KINDS).diagnostics:
+        assert item.hint or item.code not in pointed, item.render()
+
+
+def test_there_are_enough_broken_playbooks() -> None:
+    assert len(FILES) >= 45
+
+
+def test_diagnostics_stand_in_the_order_of_the_file() -> None:
+    diagnostics = check((FOLDER / "executor_problems.yaml").read_text(encoding="utf-8"), KINDS).diagnostics
+    places = [(item.line, item.column) for item in diagnostics]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "hint"),
+    [
+        ("root_unknown_key", "unknown_key", "did you mean `workload`?"),
+        ("metadata_problems", "unknown_key", "did you mean `labels`?"),
+        ("executor_problems", "unknown_key", "did you mean `max_task_runs`?"),
+        ("executor_problems", "unknown_step", "did you mean `start`?"),
+        ("step_unknown_key", "unknown_key", "did you mean `tool`?"),
+        ("task_inputs", "unknown_key", "did you mean `params`?"),
+        ("task_kinds", "unknown_kind", "did you mean `http`?"),
+        ("rules_directives", "unknown_task", "did you mean `second`?"),
+        ("rules_directives", "invalid_value", "did you mean `continue`?"),
+        ("next_problems", "unknown_step", "did you mean `start`?"),
+        ("template_reads_unknown", "unknown_task", "did you mean `first`?"),
+        ("next_is_text", "next_shape", "write next: { arcs: [ { step: start } ] }"),
+        ("next_is_a_list", "next_shape", "write next: { arcs: [ { step: start, … } ] }"),
+        ("loop_problems", "wrong_type", 'write in: "{{ workload.items }}"'),
+        ("yaml_unquoted_template", "yaml_key", 'put the template in quotes: "{{ … }}"'),
+        ("yaml_key_not_text", "yaml_key", 'write "1" in quotes'),
+    ],
+)
+def test_the_hint_says_what_was_probably_meant(file: str, code: str, hint: str) -> None:
+    text = (FOLDER / f"{file}.yaml").read_text(encoding="utf-8")
+    hints = [item.hint for item in check(text, KINDS).diagnostics if item.code == code]
+    assert hint in hints
+
+
+def test_set_ctx_in_a_parallel_loop_names_set_shared() -> None:
+    text = (FOLDER / "writes_in_parallel_loop.yaml").read_text(encoding="utf-8")
+    [problem] = [item for item in check(text, KINDS).diagnostics if item.code == "set_ctx_in_parallel_loop"]
+    assert problem.hint and 'set_shared: { total: { op: add, value: "{{ … }}" } }' in problem.hint
+
+
+def test_a_task_name_in_an_arc_is_explained() -> None:
+    text = (FOLDER / "template_wrong_namespace_in_arc.yaml").read_text(encoding="utf-8")
+    [problem] = [item for item in check(text, KINDS).diagnostics if item.code == "unbound_name"]
+    assert problem.hint and "steps.<step>.results.fetch" in problem.hint

@@ -1,0 +1,104 @@
+"""Warnings: what can run, and probably does not do what its author meant (LANGUAGE §2, §5)."""
+
+from __future__ import annotations
+
+import pytest
+from playbook_building import checked, codes, found, pipeline, playbook, workflow
+
+
+def with_rules(rules: str, extra: str = "") -> str:
+    return pipeline(f"- {{ kind: noop, spec: {{ policy: {{ {extra} rules: [ {rules} ] }} }} }}")
+
+
+def rule(when: str, do: str = "fail") -> str:
+    return f'{{ when: "{when}", then: {{ do: {do} }} }}'
+
+
+@pytest.mark.parametrize(
+    ("rules", "warns"),
+    [
+        (rule("{{ outcome.result.empty }}", "break"), True),
+        (rule("{{ outcome.status == 'error' and _attempt > 1 }}"), True),
+        (rule("{{ outcome.status == 'error' }}"), False),
+        (rule("{{ outcome.status != 'ok' }}"), False),
+        (rule("{{ outcome.error }}"), False),
+        ("{ when: true, then: { do: continue } }", False),
+        (rule("{{ outcome.result.empty }}", "break") + ", { else: { then: { do: continue } } }", False),
+    ],
+)
+def test_an_error_that_no_rule_needs_to_match_is_warned_about(rules: str, warns: bool) -> None:
+    assert ("unmatched_error" in codes(with_rules(rules))) is warns
+
+
+def test_an_unmatched_error_that_fails_the_task_is_fine() -> None:
+    assert codes(with_rules(rule("{{ outcome.result.empty }}", "break"), "on_unmatched: fail,")) == []
+
+
+def test_warnings_do_not_keep_a_playbook_from_running() -> None:
+    result = checked(with_rules(rule("{{ outcome.result.empty }}", "break")))
+    assert result.ok and result.diagnostics[0].severity == "warning"
+
+
+FORK = """
+- step: start
+  next: { spec: { mode: %s }, arcs: [ { step: left, when: true }, { step: right } ] }
+- step: left
+  tool: { kind: noop, spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { %s: 1 } } } } ] } } }
+- step: right
+  tool: { kind: noop, spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { %s: 2 } } } } ] } } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "left", "right", "warns"),
+    [
+        ("inclusive", "total", "total", True),
+        ("inclusive", "total", "count", False),
+        ("exclusive", "total", "total", False),
+    ],
+)
+def test_two_branches_that_set_one_key_are_warned_about(mode: str, left: str, right: str, warns: bool) -> None:
+    assert bool(found(workflow(FORK % (mode, left, right)), "competing_writes")) is warns
+
+
+def test_a_step_that_no_arc_reaches_is_warned_about() -> None:
+    text = workflow("- step: start\n  tool: { kind: noop }\n- step: lost\n  tool: { kind: noop }")
+    [warning] = found(text, "unreachable_step")
+    assert "`lost`" in warning.message and warning.line == 7
+
+
+def test_a_template_in_the_workload_is_warned_about() -> None:
+    text = playbook('workload: { a: [ "{{ workload.b }}" ] }\nworkflow: [ { step: start, tool: { kind: noop } } ]')
+    [warning] = found(text, "template_not_rendered")
+    assert warning.pointer == "/workload/a/0"
+
+
+def test_a_failure_mode_of_a_step_without_loop_has_no_effect() -> None:
+    text = "- step: start\n  spec: { policy: { failure: { mode: best_effort } } }\n  tool: { kind: noop }"
+    assert codes(workflow(text)) == ["no_effect"]
+
+
+def test_a_name_that_nothing_sets_is_warned_about() -> None:
+    text = pipeline('- { kind: noop, args: { a: "{{ iter.pgae | default(1) }}", b: "{{ vars.seen }}" } }')
+    assert codes(text) == ["never_set", "never_set"]
+
+
+def test_the_keys_a_loop_sets_can_be_read() -> None:
+    text = """
+    - step: start
+      loop: { in: [1], iterator: item }
+      tool: { kind: noop, args: { a: "{{ iter.index }}/{{ iter.count }}", b: "{{ iter.item }}" } }
+    """
+    assert codes(workflow(text)) == []
+
+
+def test_a_template_in_a_key_is_warned_about() -> None:
+    text = pipeline('- { kind: http, url: a, params: { "{{ workload.a }}": 1 } }')
+    [warning] = found(text, "template_not_rendered")
+    assert "keys are never rendered" in warning.message
+
+
+def test_a_retry_of_one_attempt_has_no_effect() -> None:
+    then = "{ do: retry, attempts: 1 }"
+    text = with_rules(f"{{ when: \"{{{{ outcome.status == 'error' }}}}\", then: {then} }}")
+    assert codes(text) == ["no_effect"]

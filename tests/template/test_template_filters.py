@@ -1,0 +1,118 @@
+"""Filters and tests (LANGUAGE §2: deterministic, plain JSON values only)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from template_rendering import failure, rendered
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("ctx.name | upper | lower | title | capitalize", "Ada"),
+        ("' a ' | trim", "a"),
+        ("ctx.rows | length", 3),
+        ("ctx.rows | count", 3),
+        ("ctx.rows | sort", [1, 2, 3]),
+        ("ctx.rows | sort(reverse=true) | first", 3),
+        ("ctx.rows | last", 2),
+        ("ctx.rows | min", 1),
+        ("ctx.rows | max", 3),
+        ("ctx.rows | sum", 6),
+        ("items | sum(attribute='n', start=10)", 13),
+        ("[[1], [2]] | sum(start=[])", [1, 2]),
+        ("ctx.rows | reverse", [2, 1, 3]),
+        ("'abc' | reverse", "cba"),
+        ("ctx.rows | map('string') | join('-')", "3-1-2"),
+        ("ctx.rows | join(', ')", "3, 1, 2"),
+        ("items | join(',', attribute='n')", "1,2"),
+        ("items | map(attribute='n')", [1, 2]),
+        ("items | map(attribute='x', default=0)", [0, 0]),
+        ("items | selectattr('n', 'eq', 2)", [{"n": 2}]),
+        ("items | rejectattr('x', 'defined') | list | length", 2),
+        ("ctx.rows | select('odd')", [3, 1]),
+        ("ctx.rows | reject('odd')", [2]),
+        ("[1, 1, 2] | unique", [1, 2]),
+        ("[1, 2, 3] | batch(2)", [[1, 2], [3]]),
+        ("[1, 2, 3] | batch(2, 0)", [[1, 2], [3, 0]]),
+        ("[1, 2, 3] | slice(2)", [[1, 2], [3]]),
+        ("[1, 2, 3] | slice(2, 0)", [[1, 2], [3, 0]]),
+        ("{'b': 1, 'a': 2} | dictsort", [["a", 2], ["b", 1]]),
+        ("workload.deep | items", [["a", {"b": 1}]]),
+        ("'12' | int + 1", 13),
+        ("'x' | int", 0),
+        ("'x' | int(-1)", -1),
+        ("'1.5' | float", 1.5),
+        ("2.567 | round(1)", 2.6),
+        ("-3 | abs", 3),
+        ("ctx.total | string", "7"),
+        ("none | string", "None"),
+        ("'a.b' | replace('.', '-')", "a-b"),
+        ("'%s=%s' | format('a', 1)", "a=1"),
+        ("'%(k)s' | format(k='v')", "v"),
+        ("'%05.1f' % 3.14159", "003.1"),
+        ("'a b&c' | urlencode", "a%20b%26c"),
+        ("'a b c' | wordcount", 3),
+        ("'abcdef' | truncate(3, true, '', 0)", "abc"),
+        ("'a' | center(3)", " a "),
+        ("'a\nb' | indent(2)", "a\n  b"),
+        ("'a\nb' | indent('> ', first=true)", "> a\n> b"),
+        ("'<b>' | e", "&lt;b&gt;"),
+        ("dict(a=1)", {"a": 1}),
+    ],
+)
+def test_filters(expression: str, value: Any) -> None:
+    assert rendered("{{ " + expression + " }}") == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("{'b': [1, none, true], 'a': '<é>'} | tojson", '{"b": [1, null, true], "a": "<é>"}'),
+        ("outcome.error | tojson", "null"),
+        ("fetch | tojson", '{"data": {"rows": [1, 2, 3]}, "status": 200}'),
+        ("[1] | tojson(indent=1)", "[\n 1\n]"),
+        ("([1] | tojson) ~ '<' + '>'", "[1]<>"),
+    ],
+)
+def test_tojson_writes_plain_json_in_the_order_given(expression: str, value: str) -> None:
+    assert rendered("{{ " + expression + " }}") == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("3 is odd", "4 is even", "4 is divisibleby 2", "'a' is string", "1 is number", "1.5 is float"),
+        *("1 is integer", "true is boolean", "true is true", "[] is sequence", "{} is mapping", "[] is iterable"),
+        *("'a' is lower", "1 is in [1]", "1 is eq 1", "2 is gt 1", "none is none", "1 is not none", "1 is defined"),
+        *("[] is not mapping", "outcome.error is not iterable"),
+    ],
+)
+def test_tests(expression: str) -> None:
+    assert rendered("{{ " + expression + " }}") is True
+
+
+def test_an_empty_selection_is_false_and_has_a_length() -> None:
+    assert rendered("{{ 'some' if ctx.rows | select('gt', 9) else 'none' }}") == "none"
+    assert rendered("{{ ctx.rows | select('gt', 1) | length }}") == 2
+
+
+@pytest.mark.parametrize(
+    ("expression", "part"),
+    [
+        ("1 | tojson(indent=99)", "`indent` of tojson"),
+        ("1.5 | round(1000)", "`precision` of round"),
+        ("ctx.rows | items", "takes a mapping"),
+        ("'%*d' % [9, 1]", "width taken from the values"),
+        ("'%s' | format(1, a=2)", "not both"),
+        ("'%s %s' % [1]", "not enough arguments"),
+        ("ctx.rows | sort(attribute='x')", "`x` is undefined"),
+        ("ctx.rows | batch", "missing 1 required"),
+        ("[1, 'a'] | sort", "not supported between"),
+        ("outcome.error | int", "absent value has no use in the filter `int`"),
+    ],
+)
+def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:
+    assert part in failure("{{ " + expression + " }}").message

@@ -1,0 +1,145 @@
+"""Attacks: what a template may cost is counted, and the limit that ends it is named (LANGUAGE §14)."""
+
+from __future__ import annotations
+
+import pytest
+from template_rendering import codes, failure, problems, rendered
+
+from noetl_stream.template import Scope, compile_template
+from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.limits import TEMPLATE_LIMITS, Meter, TemplateLimits
+
+BIG = {"text": "x" * 1_000_000, "list": [0] * 100_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("{{ 'a' * 10 ** 9 }}", "max_output_chars"),
+        ("{{ 10 ** 9 * 'a' }}", "max_output_chars"),
+        ("{{ [0] * 10 ** 9 }}", "max_repeat_items"),
+        ("{{ 10 ** 9 * [0] }}", "max_repeat_items"),
+        ("{{ 9 ** (9 ** 9) }}", "max_number_bits"),
+        ("{{ (2 ** 4000) * (2 ** 4000) }}", "max_number_bits"),
+        ("{{ range(10 ** 9) }}", "max_range_items"),
+        ("{{ range(0, 10 ** 9, 2) | length }}", "max_range_items"),
+        ("{{ '%999999999d' % 1 }}", "max_output_chars"),
+        ("{{ '%.999999999f' | format(1) }}", "max_output_chars"),
+        ("{{ ('%(a)s' * 1000) % {'a': ctx.text} }}", "max_output_chars"),
+        ("{{ 'a'.ljust(10 ** 9) }}", "max_output_chars"),
+        ("{{ 'a'.zfill(10 ** 9) }}", "max_output_chars"),
+        ("{{ 'a' | center(10 ** 9) }}", "max_output_chars"),
+        ("{{ 'a' | indent(10 ** 9, true) }}", "max_output_chars"),
+        ("{{ ctx.text.replace('x', ctx.text) }}", "max_output_chars"),
+        ("{{ ctx.text | replace('x', ctx.text) }}", "max_output_chars"),
+        ("{{ ctx.list | join(ctx.text) }}", "max_output_chars"),
+        ("{{ ctx.text.join(['a'] * 1000) }}", "max_output_chars"),
+        ("{{ [1] | batch(10 ** 9, 0) }}", "max_repeat_items"),
+        ("{{ [1] | slice(10 ** 9) }}", "max_repeat_items"),
+        ("{{ ctx.list * 20 }}", "max_repeat_items"),
+        ("{{ ([ctx.list] * 20) | sum(start=[]) }}", "max_repeat_items"),
+        ("{{ [ctx.list * 9] * 1000 }}", "max_result_items"),
+        ("{{ [ctx.text] * 1000 }}", "max_result_chars"),
+        ("{{ ([ctx.text] * 1000) | tojson }}", "max_result_chars"),
+        ("{{ ([range(100000)] * 1000) | map('sum') | sum }}", "max_operations"),
+        ("{{ ([[ctx.list]] * 1000) | select('eq', [ctx.list]) }}", "max_operations"),
+        (
+            "{{ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text }}",
+            "max_output_chars",
+        ),
+        ("{{ ctx.text }}" * 9, "max_output_chars"),
+        ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "max_operations"),
+        ("{% for a in range(100000) %}" + "x" * 1000 + "{% endfor %}", "max_output_chars"),
+        ("{% for a in range(100000) %}{{ ctx.text }}{% endfor %}", "max_output_chars"),
+        (
+            "{% set n = namespace(t='x') %}{% for a in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+            "max_output_chars",
+        ),
+        (
+            "{% set n = namespace(t='x') %}{% for a in range(99) %}{% set n.t = n.t + n.t %}{% endfor %}",
+            "max_output_chars",
+        ),
+        (
+            "{% set n = namespace(t=[1]) %}{% for a in range(99) %}{% set n.t = n.t + n.t %}{% endfor %}",
+            "max_repeat_items",
+        ),
+        (
+            "{% set n = namespace(t=2) %}{% for a in range(99) %}{% set n.t = n.t * n.t %}{% endfor %}",
+            "max_number_bits",
+        ),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "max_call_depth"),
+        (
+            "{% macro m() %}" + "x" * 9999 + "{% endmacro %}{% for a in range(99999) %}{% set x = m() %}{% endfor %}",
+            "max_output_chars",
+        ),
+        ("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "max_call_depth"),
+    ],
+)
+def test_an_expensive_template_ends_at_a_named_limit(text: str, limit: str) -> None:
+    message = failure(text, ctx=BIG).message
+    assert f"`{limit}` ({getattr(TEMPLATE_LIMITS, limit):,})" in message
+
+
+def test_a_template_that_is_too_long_is_refused() -> None:
+    longest = "{{ 1 }}" + "x" * (TEMPLATE_LIMITS.max_template_chars - 7)
+    assert codes(longest) == []
+    (problem,) = problems({"sql": longest + "x"})
+    assert (problem.code, problem.pointer) == ("template_too_long", ("sql",))
+    assert "max_template_chars" in problem.message
+
+
+def test_a_long_text_without_a_template_is_no_template() -> None:
+    assert rendered("x" * 1_000_000) == "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ " + "(" * 5_000 + "1" + ")" * 5_000 + " }}",
+        "{{ " + "[" * 5_000 + "]" * 5_000 + " }}",
+        "{{ " + "not " * 5_000 + "1 }}",
+        "{{ " + "-" * 5_000 + "1 }}",
+        "{{ " + "1 + " * 5_000 + "1 }}",
+        "{{ 1" + " | abs" * 5_000 + " }}",
+        "{{ ctx" + ".a" * 5_000 + " + " + "1 + " * 200 + "1 }}",
+        "{% if 1 %}" * 500 + "{% endif %}" * 500,
+        "{% for i in [1] %}" * 25 + "{% endfor %}" * 25,
+    ],
+)
+def test_a_template_that_nests_too_deeply_is_refused(text: str) -> None:
+    assert set(codes(text)) == {"template_syntax"}
+
+
+def test_a_long_path_is_not_deep() -> None:
+    assert rendered("{{ ctx" + ".a" * 5_000 + " | default(1) }}") == 1
+
+
+def test_a_value_that_nests_too_deeply_is_an_error() -> None:
+    deep: list[object] = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert "nests too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
+
+
+def test_nothing_is_computed_while_compiling() -> None:
+    compile_template("{{ 'a' * 10 ** 9 }} {{ 9 ** 9 ** 9 ** 9 }}", namespaces=frozenset(), bindings={})
+
+
+def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:
+    text = "{{ ctx.text ~ ctx.text ~ ctx.text }}"
+    assert len(rendered(text, Scope({"ctx": BIG}))) == 3_000_000
+    assert len(rendered(text, Scope({"ctx": BIG}))) == 3_000_000
+    assert "max_output_chars" in failure([text, text, text], Scope({"ctx": BIG})).message
+
+
+def test_a_meter_allows_what_its_limits_say() -> None:
+    meter = Meter(TemplateLimits(max_operations=2, max_call_depth=1))
+    meter.work(2)
+    with pytest.raises(EvaluationFailure, match="max_operations"):
+        meter.work(1)
+    meter = Meter(TemplateLimits(max_call_depth=1))
+    meter.enter()
+    meter.leave()
+    meter.enter()
+    with pytest.raises(EvaluationFailure, match="max_call_depth"):
+        meter.enter()

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from worker_stage import Endless, Refusing, Stage, facts_of, name_of
+
+from noetl_stream.errors import Unreachable
+from noetl_stream.tools.contract import ToolCall
+from noetl_stream.worker.lease import LeaseKeeper
+from noetl_stream.worker.limits import CONTACT_LOST_AFTER_S
+
+PATIENCE_S = 10.0
+
+TWO_TASKS = """
+- step: start
+  tool:
+  - {name: first, kind: puppet}
+  - {name: second, kind: puppet}
+"""
+
+
+class Held:
+    """A delivery whose renewals can be waited for, by any thread."""
+
+    body = b""
+    num_delivered = 1
+    stored_ms = 0
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.renewed = threading.Semaphore(0)
+        self.fails = fails
+
+    def ack(self) -> None:
+        """Not asked for here."""
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Not asked for here."""
+
+    def in_progress(self) -> None:
+        self.renewed.release()
+        if self.fails:
+            raise Unreachable("not connected")
+
+
+def test_leases_are_renewed_while_the_thread_that_took_them_is_blocked() -> None:
+    keeper, held = LeaseKeeper(0.001), Held()
+    keeper.start()
+    keeper.hold(held)
+    assert held.renewed.acquire(timeout=PATIENCE_S)
+    assert held.renewed.acquire(timeout=PATIENCE_S)
+    keeper.close()
+
+
+def test_a_released_lease_is_no_longer_renewed() -> None:
+    keeper, released, kept = LeaseKeeper(0.001), Held(), Held()
+    keeper.hold(released)
+    keeper.hold(kept)
+    keeper.release(released)
+    keeper.start()
+    assert kept.renewed.acquire(timeout=PATIENCE_S)
+    keeper.close()
+    assert not released.renewed.acquire(blocking=False)
+
+
+def test_a_lease_that_cannot_be_renewed_does_not_end_the_others() -> None:
+    keeper, failing, kept = LeaseKeeper(0.001), Held(fails=True), Held()
+    keeper.hold(failing)
+    keeper.hold(kept)
+    keeper.start()
+    for _ in range(3):
+        assert kept.renewed.acquire(timeout=PATIENCE_S)
+        assert failing.renewed.acquire(timeout=PATIENCE_S)
+    keeper.close()
+
+
+async def test_a_worker_renews_the_lease_of_what_it_runs_and_of_nothing_else(stage: Stage) -> None:
+    stage.puppet.acts["first"] = endless = Endless()
+    await stage.start(ack_wait_s=0.003)
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    (standing,) = stage.broker.command_queue._standing.values()
+    stage.clock.advance(20.0)
+    lease_end_s = standing.free_at_s
+    await stage.soon(lambda: standing.free_at_s > lease_end_s)
+    endless.release.set()
+    await stage.settle()
+    assert await stage.queued() == set()
+
+
+async def test_without_contact_for_20_s_tools_are_ended_and_the_command_is_given_back(stage: Stage) -> None:
+    stage.puppet.acts["second"] = Endless()
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    await stage.advance(0.05)
+    stage.broker.stop()
+    await stage.advance(CONTACT_LOST_AFTER_S - 1.0, step_s=0.5)
+    assert stage.puppet.cancelled == []
+    await stage.advance(8.0, step_s=0.5)
+    assert stage.puppet.cancelled == ["second"]
+    assert stage.names == ["step.started", "task.started", "task.processed", "task.started"]
+
+
+async def test_a_finished_task_is_still_reported_after_contact_was_lost(stage: Stage) -> None:
+    stage.puppet.acts["first"] = first = Endless()
+    stage.puppet.acts["second"] = Endless()
+    await stage.answer_claims(lambda report: None)
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    await stage.advance(0.05)
+    stage.broker.stop()
+    first.release.set()
+    await stage.settle()
+    await stage.advance(30.0, step_s=0.5)
+    assert stage.puppet.cancelled == ["second"]
+    stage.broker.start()
+    await stage.advance(2.0, step_s=0.5)
+    assert stage.names[:4] == ["step.started", "task.started", "task.processed", "task.started"]
+    assert await stage.queued() == {"command-1"}
+
+
+async def test_contact_is_lost_too_when_nobody_answers_at_all(stage: Stage) -> None:
+    log = Silent(stage.broker.event_log)
+    stage.puppet.acts["first"] = Endless()
+    await stage.start(event_log=log)
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    log.is_silent = True
+    await stage.advance(30.0, step_s=0.5)
+    assert stage.puppet.cancelled == ["first"]
+
+
+class Silent(Refusing):
+    """A log that does not even refuse when it is asked for its last sequence."""
+
+    def __init__(self, real: object) -> None:
+        super().__init__(real, "publish_reported")
+        self.is_silent = False
+
+    async def last_sequence(self) -> int:
+        if self.is_silent:
+            await asyncio.Event().wait()
+        return int(await self._real.last_sequence())
+
+
+async def test_contact_that_comes_back_in_time_ends_nothing(stage: Stage) -> None:
+    stage.puppet.acts["first"] = Endless()
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    for _ in range(3):
+        stage.broker.stop()
+        await stage.advance(12.0, step_s=0.5)
+        stage.broker.start()
+        await stage.advance(6.0, step_s=0.5)
+    assert stage.puppet.cancelled == []
+
+
+async def test_a_clock_that_jumps_while_the_loop_stood_still_ends_nothing(stage: Stage) -> None:
+    stage.puppet.acts["first"] = Endless()
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    await stage.advance(120.0)
+    assert stage.puppet.cancelled == []
+
+
+async def test_a_result_on_its_way_into_the_store_is_not_given_up_without_contact(stage: Stage) -> None:
+    async def large(_call: ToolCall) -> str:
+        stage.broker.stop()
+        return "x" * 100_000
+
+    stage.puppet.acts["first"] = large
+    await stage.answer_claims(lambda report: None)
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    await stage.advance(40.0, step_s=0.5)
+    stage.broker.start()
+    await stage.advance(2.0, step_s=0.5)
+    own = [name_of(fact) for report in stage.reports if report.num_delivered == 1 for fact in facts_of(report)]
+    assert own == ["step.started", *["task.started", "task.processed"] * 2, "step.done"]
+    assert [call.task for call in stage.puppet.calls] == ["first", "second"]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from worker_stage import Stage, playbook
+
+from noetl_stream.model import codec
+from noetl_stream.playbook.compile import digest_of
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
+
+NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
+OTHER = playbook("- step: start\n  tool: {kind: noop, args: {a: 1}}\n")
+KINDS = {"noop": NoopTool.spec}
+
+
+class Server:
+    """Answers for playbooks; counts the questions."""
+
+    def __init__(self, stage: Stage, *sources: str) -> None:
+        self.asked: list[str] = []
+        self._stage = stage
+        self._sources = {digest_of(source): source for source in sources}
+
+    async def start(self) -> None:
+        await self._stage.broker.bus.listen("noetl.ask.playbook.*", self._answer)
+
+    async def _answer(self, subject: str, _body: bytes, reply: str) -> None:
+        digest = subject.rsplit(".", 1)[1]
+        self.asked.append(digest)
+        source = self._sources.get(digest)
+        answer = {} if source is None else {"source": source, "path": "tests/worker"}
+        self._stage.broker.bus.send(reply, codec.encode(answer))
+
+
+@pytest.fixture
+async def plans(stage: Stage) -> AsyncIterator[AskedPlans]:
+    asking = AskedPlans(stage.broker.bus, stage.clock, KINDS, kept=1)
+    yield asking
+    await asking.close()
+
+
+async def test_a_plan_is_compiled_from_the_source_any_server_hands_out(stage: Stage, plans: AskedPlans) -> None:
+    await Server(stage, NOOP).start()
+    plan = await plans.load(digest_of(NOOP))
+    assert (plan.digest, list(plan.steps)) == (digest_of(NOOP), ["start"])
+    assert plans.cached(digest_of(NOOP)) is plan
+
+
+async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans: AskedPlans) -> None:
+    server = Server(stage, NOOP)
+    await server.start()
+    loaded = await asyncio.gather(*(plans.load(digest_of(NOOP)) for _ in range(5)))
+    await plans.load(digest_of(NOOP))
+    assert len(server.asked) == 1
+    assert all(plan is loaded[0] for plan in loaded)
+
+
+async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_others(
+    stage: Stage, plans: AskedPlans
+) -> None:
+    first = asyncio.create_task(plans.load(digest_of(NOOP)))
+    second = asyncio.create_task(plans.load(digest_of(NOOP)))
+    await stage.settle()
+    first.cancel()
+    await Server(stage, NOOP).start()
+    await stage.advance(4.0, step_s=1.0)
+    assert (await second).digest == digest_of(NOOP)
+
+
+async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: AskedPlans) -> None:
+    await Server(stage, NOOP, OTHER).start()
+    await plans.load(digest_of(NOOP))
+    await plans.load(digest_of(OTHER))
+    assert plans.cached(digest_of(NOOP)) is None
+    assert plans.cached(digest_of(OTHER)) is not None
+
+
+async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: AskedPlans) -> None:
+    waiting = asyncio.create_task(plans.load(digest_of(NOOP)))
+    await stage.settle()
+    await stage.advance(10.0, step_s=1.0)
+    assert not waiting.done()
+    await Server(stage, NOOP).start()
+    await stage.advance(4.0, step_s=1.0)
+    assert waiting.done()
+
+
+async def test_a_digest_no_server_knows_is_said(stage: Stage, plans: AskedPlans) -> None:
+    await Server(stage).start()
+    with pytest.raises(PlanUnknown, match="no server knows"):
+        await plans.load("0" * 64)
+
+
+async def test_after_a_refusal_the_server_is_asked_anew(stage: Stage, plans: AskedPlans) -> None:
+    server = Server(stage)
+    await server.start()
+    for _ in range(2):
+        with pytest.raises(PlanUnknown):
+            await plans.load("0" * 64)
+    assert len(server.asked) == 2
+
+
+async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans: AskedPlans) -> None:
+    async def liar(_subject: str, _body: bytes, reply: str) -> None:
+        stage.broker.bus.send(reply, codec.encode({"source": NOOP, "path": "p"}))
+
+    await stage.broker.bus.listen("noetl.ask.playbook.*", liar)
+    with pytest.raises(PlanUnknown, match="was sent"):
+        await plans.load("0" * 64)
+
+
+async def test_a_playbook_that_does_not_compile_here_says_why(stage: Stage) -> None:
+    source = playbook("- step: start\n  tool: {kind: elsewhere}\n")
+    await Server(stage, source).start()
+    asking = AskedPlans(stage.broker.bus, stage.clock, KINDS)
+    with pytest.raises(PlanUnusable, match="elsewhere"):
+        await asking.load(digest_of(source))

@@ -1,0 +1,278 @@
+"""A worker on a broker in memory, a clock in the test's hand, and a tool that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from textwrap import dedent
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.model import codec
+from noetl_stream.model.events import Fact, StepClaimed
+from noetl_stream.model.messages import ClaimAnswer, Report, StepCommand, Stop
+from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.worker.plans import PlanUnknown
+from noetl_stream.worker.worker import Worker
+
+POOL = "default"
+EXECUTION = "execution-1"
+MAX_TURNS = 5_000
+PATIENCE_S = 10.0
+
+Act = Callable[[ToolCall], Awaitable[Any]]
+
+
+class FreeInputs(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class NoKnobs(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Puppet:
+    """Tool kind ``puppet``: a task does what the test gave it to do; without that it returns its inputs."""
+
+    spec = KindSpec("puppet", inputs=FreeInputs, knobs=NoKnobs, reads_scope=True)
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+        self.acts: dict[str, Act] = {}
+        self.cancelled: list[str] = []
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        self.calls.append(call)
+        act = self.acts.get(call.task)
+        if act is None:
+            return ToolResult(dict(call.inputs))
+        try:
+            result = await act(call)
+        except asyncio.CancelledError:
+            self.cancelled.append(call.task)
+            raise
+        return result if isinstance(result, ToolResult) else ToolResult(result)
+
+    async def close(self) -> None:
+        """Holds nothing."""
+
+
+class Endless:
+    """An act that ends only when the test releases it."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+
+    async def __call__(self, _call: ToolCall) -> str:
+        await self.release.wait()
+        return "released"
+
+
+class KnownPlans:
+    """The plans a test has compiled."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, Plan] = {}
+        self.asked = 0
+
+    def cached(self, digest: str) -> Plan | None:
+        return self.plans.get(digest)
+
+    async def load(self, digest: str) -> Plan:
+        self.asked += 1
+        raise PlanUnknown(f"no server knows a playbook with digest {digest}")
+
+
+def playbook(steps: str) -> str:
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: test, path: tests/worker}\n"
+    return head + "workload: {items: [1, 2, 3]}\nworkflow:\n" + dedent(steps)
+
+
+class Stage:
+    """Everything around one worker."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.broker = MemoryBroker(self.clock)
+        self.puppet = Puppet()
+        self.tools: dict[str, Tool] = {"noop": NoopTool(), "puppet": self.puppet}
+        self.plans = KnownPlans()
+        self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
+        self.claims: list[tuple[Report, StepClaimed]] = []
+        self._answer: Callable[[Report], ClaimAnswer | None] | None = None
+
+    async def start(self, *, slots: int = 4, **changes: Any) -> Worker:
+        """A worker at work."""
+        given: dict[str, Any] = {
+            "name": f"worker-{len(self.workers) + 1}",
+            "pool": POOL,
+            "slots": slots,
+            "event_log": self.broker.event_log,
+            "queue": self.broker.command_queue,
+            "bus": self.broker.bus,
+            "blobs": self.broker.blobs,
+            "clock": self.clock,
+            "tools": self.tools,
+            "plans": self.plans,
+            "credential": no_credential,
+        }
+        worker = Worker(**{**given, **changes})
+        running = asyncio.create_task(worker.run())
+        self.workers.append((worker, running))
+        await self.settle()
+        return worker
+
+    async def close(self) -> None:
+        for worker, running in self.workers:
+            await worker.close()
+            running.cancel()
+        await asyncio.gather(*(running for _, running in self.workers), return_exceptions=True)
+
+    def plan(self, steps: str) -> Plan:
+        """Compiles a playbook of these steps; workers know it from now on."""
+        kinds = {kind: tool.spec for kind, tool in self.tools.items()}
+        plan = compile_playbook(playbook(steps), kinds)
+        self.plans.plans[plan.digest] = plan
+        return plan
+
+    def command(self, plan: Plan, command_id: str = "command-1", **changes: Any) -> StepCommand:
+        given: dict[str, Any] = {
+            "command_id": command_id,
+            "execution_id": EXECUTION,
+            "partition": 0,
+            "step_run_id": "steprun-1",
+            "step": plan.entry,
+            "digest": plan.digest,
+            "pool": POOL,
+            "workload": dict(plan.workload),
+        }
+        return StepCommand(**{**given, **changes})
+
+    async def issue(self, command: StepCommand) -> None:
+        queued = QueuedCommand(
+            command.pool, command.execution_id, command.command_id, command.issue, codec.encode(command)
+        )
+        await self.broker.command_queue.issue([queued])
+        await self.settle()
+
+    async def settle(self, turns: int = 60) -> None:
+        """Lets everything happen that waits for nothing but its turn."""
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Waits for ``condition``, by turns of the loop."""
+        for _ in range(MAX_TURNS):
+            if condition():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("what the test waits for did not happen")
+
+    async def soon(self, condition: Callable[[], Any]) -> None:
+        """Waits for ``condition``, which something outside the loop brings about: a thread, the loop's own timers."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():  # noqa: ASYNC110  what brings it about can set no event of this loop
+                await asyncio.sleep(0)
+
+    async def advance(self, seconds: float, *, step_s: float | None = None) -> None:
+        """Moves the clock, in steps if asked, and lets follow what follows."""
+        left, stride = seconds, step_s or seconds
+        while left > 1e-9:
+            self.clock.advance(min(stride, left))
+            left -= stride
+            await self.settle()
+
+    async def stop_commands(self, *command_ids: str, reason: str = "cancelled by a user", nonce: str = "") -> None:
+        self.broker.bus.send("noetl.stop", codec.encode(Stop(EXECUTION, list(command_ids), reason, nonce)))
+        await self.settle()
+
+    async def answer_claims(self, answer: Callable[[Report], ClaimAnswer | None]) -> None:
+        """Plays the server: every claim that is stored or sent again is answered, unless ``answer`` gives ``None``."""
+
+        async def hear(_subject: str, body: bytes, _reply: str) -> None:
+            report = codec.decode_reported(body)
+            assert isinstance(report, Report)
+            claim = codec.decode_fact(bytes(report.events[0]))
+            if isinstance(claim, StepClaimed):
+                self.claims.append((report, claim))
+                given = answer(report)
+                if given is not None:
+                    self.broker.bus.send(claim.reply, codec.encode(given))
+
+        await self.broker.bus.listen("noetl.events.>", hear)
+
+    @property
+    def reports(self) -> list[Report]:
+        """What is stored, in order."""
+        decoded = [codec.decode_reported(stored.message.body) for stored in self.broker.event_log.stored]
+        return [report for report in decoded if isinstance(report, Report)]
+
+    @property
+    def facts(self) -> list[Fact]:
+        return [fact for report in self.reports for fact in facts_of(report)]
+
+    @property
+    def names(self) -> list[str]:
+        return [name_of(fact) for fact in self.facts]
+
+    async def queued(self) -> set[str]:
+        """The commands that are not acknowledged."""
+        return await self.broker.command_queue.present()
+
+
+def facts_of(report: Report) -> list[Fact]:
+    return [codec.decode_fact(bytes(event)) for event in report.events]
+
+
+def name_of(fact: Fact) -> str:
+    return str(type(fact).__struct_config__.tag)
+
+
+class Refusing:
+    """A log or a store that cannot be reached while ``refuses``; else it is what it stands for."""
+
+    def __init__(self, real: Any, method: str) -> None:
+        self._real = real
+        self._method = method
+        self.refuses = False
+        self.tried: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+        if name != self._method:
+            return method
+
+        async def call(*arguments: Any) -> Any:
+            self.tried.append(arguments)
+            if self.refuses:
+                raise OutcomeUnknown("no acknowledgement in time")
+            return await method(*arguments)
+
+        return call
+
+
+async def no_credential(name: str) -> str | dict[str, Any]:
+    raise AssertionError(f"no task of these tests has a credential {name}")
+
+
+def numbers_without_holes(reports: list[Report]) -> bool:
+    """Whether events and reports of one run are numbered as PROTOCOL §3 wants it."""
+    expected_event, last_report = reports[0].first, -1
+    for report in reports:
+        if report.first != expected_event or report.number <= last_report:
+            return False
+        expected_event, last_report = expected_event + len(report.events), report.number
+    return True
+
+
+def inputs_of(calls: list[ToolCall], key: str) -> list[Any]:
+    return [dict(call.inputs).get(key) for call in calls]
