@@ -52,7 +52,7 @@ class AirportsApi:
     """Serves pages and, once a page, a mood."""
 
     def __init__(self) -> None:
-        self._regions = by_region(read_airports())
+        self.regions = by_region(read_airports())
         self._asked: set[tuple[str, int]] = set()
 
     def application(self) -> web.Application:
@@ -62,7 +62,7 @@ class AirportsApi:
 
     async def page(self, request: web.Request) -> web.Response:
         region = request.match_info["region"]
-        airports = self._regions.get(region)
+        airports = self.regions.get(region)
         if airports is None:
             return web.json_response({"error": f"no region {region}"}, status=404)
         page = int(request.query.get("page", "1"))

@@ -30,14 +30,16 @@ async def develop(settings: Settings, *, servers: int, workers: int, slots: int,
         children += [Supervised(f"worker {n}", worker, place) for n in range(1, workers + 1)]
         tasks = [asyncio.create_task(child.run()) for child in children]
         tasks.append(asyncio.create_task(_watch(settings, place)))
-        for line in _address(place):
-            say(line)
-        await ending.wait()
-        say("stopping")
-        await asyncio.gather(*(child.stop() for child in reversed(children)))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            for line in _address(place):
+                say(line)
+            await ending.wait()
+            log.info("stopping")
+        finally:
+            await asyncio.gather(*(child.stop() for child in reversed(children)))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _watch(settings: Settings, place: Place) -> None:

@@ -13,12 +13,14 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.server import Server
 from noetl_stream.settings import Settings
+from noetl_stream.tools.contract import Tool
 from noetl_stream.wiring import (
     Connected,
     Endpoint,
     connect,
     ensure_all_streams,
     make_server,
+    make_tools,
     make_worker,
     migrate_schema,
 )
@@ -88,6 +90,7 @@ class Roles:
         self._ending = asyncio.Event()
         self.server: Server | None = None
         self.worker: Worker | None = None
+        self._tools: dict[str, Tool] = {}
 
     def end(self) -> None:
         """Begins an orderly end: the worker drains, the server gives its partitions back."""
@@ -111,7 +114,8 @@ class Roles:
             tasks.append(asyncio.create_task(self.server.run()))
         if worker is not None:
             pool, slots = worker
-            self.worker = make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
+            self._tools = make_tools()
+            self.worker = make_worker(self._connected, self._endpoint, self._tools, pool=pool, slots=slots)
             tasks.append(asyncio.create_task(self.worker.run()))
         ending = asyncio.create_task(self._ending.wait())
         self._connected.nats.on_ended(self.end)
@@ -121,6 +125,7 @@ class Roles:
             self.worker.drain()
             await asyncio.wait([tasks[-1]])
             await self.worker.close()
+            await asyncio.gather(*(tool.close() for tool in self._tools.values()))
         if self.server is not None:
             self.server.stop()
         results = await asyncio.gather(*tasks, return_exceptions=True)

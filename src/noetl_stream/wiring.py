@@ -22,7 +22,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_stream.worker.asked_plans import AskedPlans
 from noetl_stream.worker.worker import Worker
@@ -111,9 +111,14 @@ def make_server(connected: Connected) -> Server:
     return Server(process_name("server"), ports, kinds_of(load_tools()))
 
 
-def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> Worker:
-    """A worker with all tool kinds installed here."""
-    factories = load_tools()
+def make_tools() -> dict[str, Tool]:
+    """One of each tool kind installed here; whoever makes them closes them."""
+    return {kind: factory() for kind, factory in load_tools().items()}
+
+
+def make_worker(
+    connected: Connected, endpoint: Endpoint, tools: Mapping[str, Tool], *, pool: str, slots: int
+) -> Worker:
     return Worker(
         name=process_name("worker"),
         pool=pool,
@@ -123,8 +128,8 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         bus=connected.bus,
         blobs=connected.blobs,
         clock=connected.clock,
-        tools={kind: factory() for kind, factory in factories.items()},
-        plans=AskedPlans(connected.bus, connected.clock, kinds_of(factories)),
+        tools=tools,
+        plans=AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()}),
         credential=credential_lookup(endpoint.credentials),
     )
 

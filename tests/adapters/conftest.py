@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams
 
 ROOT = Path(__file__).parents[2]
@@ -86,9 +88,26 @@ async def connection(shared_nats: NatsServer, request: pytest.FixtureRequest) ->
     for stream in (EVENTS, COMMANDS, RESULTS):
         try:
             await opened.api(f"STREAM.DELETE.{stream}")
-        except ApiRefused:
-            continue
+        except ApiRefused as error:
+            assert error.err_code == STREAM_NOT_FOUND, error
     await ensure_streams(opened)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def proxy(shared_nats: NatsServer, connection: NatsConnection) -> AsyncIterator[LossyProxy]:
+    """A lossy line to the shared server, whose streams are fresh and empty."""
+    opened = LossyProxy(shared_nats.port)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def through_proxy(proxy: LossyProxy) -> AsyncIterator[NatsConnection]:
+    """A connection over the lossy line."""
+    opened = await NatsConnection.open(proxy.url, name="test")
     yield opened
     await opened.close()
 

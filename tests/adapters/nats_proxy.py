@@ -15,6 +15,7 @@ class LossyProxy:
         self._server_port = server_port
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
+        self._serving: set[asyncio.Task[None]] = set()
         self.loses: Callable[[Frame], bool] = lambda frame: False
         self.lost = asyncio.Event()
 
@@ -24,13 +25,24 @@ class LossyProxy:
         return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+
+    def cut(self) -> None:
+        """Cuts the lines that stand; new ones can be made."""
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.close()
 
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
-        for writer in self._writers:
-            writer.close()
+        self.cut()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        serving = asyncio.get_running_loop().create_task(self._serve(from_client, to_client))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)

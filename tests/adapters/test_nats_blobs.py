@@ -14,7 +14,7 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import BlobMissing, NotReady, Unreachable
-from noetl_stream.testing.conformance_event_log import TIMEOUT_S
+from noetl_stream.testing.waiting import TIMEOUT_S
 
 THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)
 
@@ -79,11 +79,8 @@ async def test_a_hung_server_does_not_hold_a_reader_for_ever(
 
 
 async def test_an_answer_lost_in_the_middle_does_not_hold_a_reader_for_ever(
-    shared_nats: NatsServer, connection: NatsConnection
+    proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:
-    proxy = LossyProxy(shared_nats.port)
-    await proxy.open()
-    through_proxy = await NatsConnection.open(proxy.url, name="test")
     blobs = await NatsBlobs.open(through_proxy, SystemClock(), timeout_s=0.5)
     await blobs.put("key", THREE_CHUNKS)
     proxy.loses = lambda frame: b'"seq":2,' in frame
@@ -91,8 +88,6 @@ async def test_an_answer_lost_in_the_middle_does_not_hold_a_reader_for_ever(
         await blobs.get("key")
     proxy.loses = lambda frame: False
     assert await blobs.get("key") == THREE_CHUNKS
-    await through_proxy.close()
-    await proxy.close()
 
 
 async def test_a_put_that_is_not_answered_fails_and_can_be_repeated(
@@ -108,18 +103,13 @@ async def test_a_put_that_is_not_answered_fails_and_can_be_repeated(
 
 
 async def test_a_put_whose_last_acknowledgement_is_lost_is_found_to_have_happened(
-    shared_nats: NatsServer, connection: NatsConnection
+    proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:
-    proxy = LossyProxy(shared_nats.port)
-    await proxy.open()
-    through_proxy = await NatsConnection.open(proxy.url, name="test")
     blobs = await NatsBlobs.open(through_proxy, SystemClock(), acknowledge_within_s=0.2)
     proxy.loses = lambda frame: b'"stream":"OBJ_noetl-results", "seq":2' in frame or b'results","seq":2' in frame
     await blobs.put("key", b"value")
     assert proxy.lost.is_set()
     assert await blobs.get("key") == b"value"
-    await through_proxy.close()
-    await proxy.close()
 
 
 async def test_a_full_store_refuses_and_says_so(connection: NatsConnection) -> None:

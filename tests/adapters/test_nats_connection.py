@@ -15,8 +15,7 @@ from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection, re
 from noetl_stream.adapters.nats.fast_path import FastWire
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.errors import NotReady, Unreachable, UsageError
-
-TIMEOUT_S = 20.0
+from noetl_stream.testing.waiting import TIMEOUT_S
 
 
 async def test_nobody_there_is_one_clear_line() -> None:
@@ -103,7 +102,7 @@ async def test_a_refused_request_says_why(shared_nats: NatsServer) -> None:
 async def test_a_request_to_a_hung_server_ends_in_time(own_nats: NatsServer) -> None:
     opened = await NatsConnection.open(own_nats.url, name="test")
     own_nats.pause()
-    with pytest.raises(Unreachable, match="within 0.3 s"):
+    with pytest.raises(Unreachable, match=r"within 0\.3 s"):
         await opened.api("STREAM.INFO.EVENTS", timeout_s=0.3)
     own_nats.resume()
     await opened.close()

@@ -15,7 +15,9 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import EVENTS, ensure_streams
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable
-from noetl_stream.testing.conformance_event_log import ALL, TIMEOUT_S, decided, read
+from noetl_stream.model.ids import partition_of
+from noetl_stream.testing.conformance_event_log import ALL, decided, read
+from noetl_stream.testing.waiting import TIMEOUT_S, until
 
 SOON_S = 0.3
 
@@ -35,7 +37,7 @@ async def test_a_report_without_an_answer_has_an_unknown_outcome(
 ) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=SOON_S)
     own_nats.pause()
-    with pytest.raises(OutcomeUnknown, match="no acknowledgement within 0.3 s"):
+    with pytest.raises(OutcomeUnknown, match=r"no acknowledgement within 0\.3 s"):
         await log.publish_reported("run-1", "request-1", b"{}")
     own_nats.resume()
     # It may have been stored, and was: the same id says so.
@@ -91,9 +93,7 @@ async def test_decided_records_wait_for_room_in_a_full_stream(
     await limit_events(connection, 1)
     with caplog.at_level(logging.WARNING):
         published = asyncio.ensure_future(log.publish_decided([decided("run-1", f"0.1.1.a.{n}") for n in range(3)]))
-        async with asyncio.timeout(TIMEOUT_S):
-            while "the stream is full" not in caplog.text:
-                await asyncio.sleep(0)
+        await until(lambda: "the stream is full" in caplog.text)
     assert not published.done()
     await limit_events(connection, -1)
     async with asyncio.timeout(TIMEOUT_S):
@@ -115,19 +115,14 @@ async def test_decided_records_wait_for_a_missing_stream(connection: NatsConnect
 
 
 async def test_decided_records_are_sent_again_until_acknowledged_and_stored_once(
-    shared_nats: NatsServer, connection: NatsConnection
+    proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:
-    proxy = LossyProxy(shared_nats.port)
-    await proxy.open()
-    through_proxy = await NatsConnection.open(proxy.url, name="test")
     log = await NatsEventLog.open(through_proxy, SystemClock(), acknowledge_within_s=SOON_S)
     proxy.loses = lambda frame: b'"stream":"EVENTS"' in frame and b'"seq":2' in frame and b"duplicate" not in frame
     async with asyncio.timeout(TIMEOUT_S):
         await log.publish_decided([decided("run-1", f"0.1.1.a.{n}") for n in range(3)])
     assert proxy.lost.is_set()
     assert await log.last_sequence() == 3
-    await through_proxy.close()
-    await proxy.close()
 
 
 async def test_decided_records_published_while_the_server_is_away_are_stored_in_order(
@@ -165,7 +160,7 @@ async def test_a_message_larger_than_the_server_takes_is_refused(connection: Nat
     assert len(message.body) == 7 * 1024 * 1024
 
 
-async def test_what_is_awaited_ends_when_the_log_is_closed(own_nats: NatsServer, own_connection: NatsConnection) -> None:
+async def test_waiting_ends_when_the_log_is_closed(own_nats: NatsServer, own_connection: NatsConnection) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock())
     own_nats.pause()
     published = log.publish_decided([decided("run-1", "0.1.1.a.0")])
@@ -180,4 +175,7 @@ async def test_subjects_hold_partition_and_execution(connection: NatsConnection)
     log = await NatsEventLog.open(connection, SystemClock())
     await log.publish_reported("run-1", "request-1", b"{}")
     await log.publish_decided([decided("run-1", "0.1.1.a.0")._replace(partition=31)])
-    assert sorted(await stored_subjects(connection)) == ["noetl.events.30.run-1.reported", "noetl.events.31.run-1.decided"]
+    assert await stored_subjects(connection) == {
+        f"noetl.events.{partition_of('run-1')}.run-1.reported": 1,
+        "noetl.events.31.run-1.decided": 1,
+    }

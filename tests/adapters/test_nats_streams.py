@@ -43,7 +43,7 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
 
 async def test_a_missing_stream_is_not_ready_and_says_what_mends_it(connection: NatsConnection) -> None:
     await connection.api(f"STREAM.DELETE.{COMMANDS}")
-    with pytest.raises(NotReady, match="COMMANDS does not exist .*stream ensure"):
+    with pytest.raises(NotReady, match=r"COMMANDS does not exist .*stream ensure"):
         await verify_stream(connection, COMMANDS)
 
 

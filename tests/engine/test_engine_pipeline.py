@@ -260,6 +260,11 @@ def test_a_pipeline_that_jumps_for_ever_ends_at_the_limit_of_task_runs() -> None
     assert fact.set_iter == {"n": 1}
 
 
+def test_a_retry_over_the_limit_of_task_runs_owes_no_delay() -> None:
+    fact = decide(step_of(rules(RETRY)), FAILED, Progress(task="one", runs=9), limits=Limits(max_task_runs=10))
+    assert (fact.do, fact.to, fact.delay_s) == ("fail", None, 0.0)
+
+
 def test_the_last_task_may_be_the_last_run_the_limit_allows() -> None:
     fact = decide(step_of(""), limits=Limits(max_task_runs=1))
     assert (fact.do, fact.error) == ("continue", None)

@@ -105,12 +105,12 @@ def servers_under() -> Callable[[Path], list[int]]:
 
 
 def find_servers_under(folder: Path) -> list[int]:
-    """Every server process that serves ``folder``, zombies left out."""
+    """Every server process that serves ``folder``, or makes its data; zombies left out."""
     found = []
     for process in psutil.process_iter(["name", "cmdline", "status"]):
         about = process.info
         ours = any(part.startswith(f"{folder}/") for part in about["cmdline"] or [])
-        if ours and about["name"] in {"nats-server", "postgres"} and about["status"] != psutil.STATUS_ZOMBIE:
+        if ours and about["name"] in {"nats-server", "postgres", "initdb"} and about["status"] != psutil.STATUS_ZOMBIE:
             found.append(process.pid)
     return found
 

@@ -273,13 +273,14 @@ def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_fil
     user.kill()
     user.wait()
     shutil.rmtree(own_home)
-
-    with EmbeddedStack.join(own_home) as stack:
-        assert len(servers_under(own_home)) == 2
-        assert set(stack.pids().values()).isdisjoint(old)
-        assert editor.poll() is None
-    editor.kill()
-    editor.wait()
+    try:
+        with EmbeddedStack.join(own_home) as stack:
+            assert len(servers_under(own_home)) == 2
+            assert set(stack.pids().values()).isdisjoint(old)
+            assert editor.poll() is None
+    finally:
+        editor.kill()
+        editor.wait()
 
 
 def test_a_port_that_another_program_took_is_replaced_and_said(own_home: Path) -> None:

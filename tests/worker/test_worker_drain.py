@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from worker_stage import Endless, Refusing, Stage
 
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.worker.contact import Contact
+from noetl_stream.worker.pull import Puller
+from noetl_stream.worker.report import Channel, Flusher
 
 TWO_TASKS = """
 - step: start
@@ -42,6 +46,85 @@ async def test_a_draining_worker_finishes_what_runs_and_fetches_nothing_new(stag
     await stage.until(lambda: is_over(stage))
     assert stage.names[-1] == "step.done"
     assert await stage.queued() == {"command-2"}
+
+
+async def test_what_comes_while_a_worker_drains_goes_to_the_others(stage: Stage) -> None:
+    stage.puppet.acts["first"] = endless = Endless()
+    draining = await stage.start()
+    plan, noop = stage.plan(TWO_TASKS), stage.plan("- step: start\n  tool: {kind: noop}\n")
+    await stage.issue(stage.command(plan))
+    await stage.start()
+    draining.drain()
+    await stage.settle()
+    for number in range(6):
+        await stage.issue(stage.command(noop, f"noop-{number}"))
+    assert stage.names.count("step.done") == 6
+    endless.release.set()
+    await stage.until(lambda: is_over(stage))
+    assert await stage.queued() == set()
+
+
+async def test_a_draining_worker_asks_for_nothing_when_its_slots_become_free(stage: Stage) -> None:
+    requests = Requests(stage.broker.command_queue)
+    stage.puppet.acts["first"] = endless = Endless()
+    worker = await stage.start(queue=requests, slots=1)
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    worker.drain()
+    await stage.settle()
+    endless.release.set()
+    await stage.until(lambda: is_over(stage))
+    assert requests.counts == [1]
+
+
+async def test_a_stopped_puller_gives_back_what_comes_all_the_same(stage: Stage) -> None:
+    started: list[Any] = []
+    log, contact, flusher = stage.broker.event_log, Contact(stage.broker.event_log, stage.clock), Flusher(stage.clock)
+    source = await stage.broker.command_queue.open_source("default")
+    channel = Channel(log, stage.clock, contact, flusher)
+    puller = Puller(source, 2, channel, lambda *given: not started.append(given))
+    pulling = asyncio.create_task(puller.run())
+    await stage.settle()
+    puller.stop()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    assert started == []
+    assert source.credit == 0
+    source.request(1)
+    assert (await source.next()).num_delivered == 3
+    pulling.cancel()
+
+
+async def test_leases_are_renewed_while_a_worker_drains(stage: Stage) -> None:
+    stage.puppet.acts["first"] = endless = Endless()
+    await stage.answer_claims(lambda report: Go())
+    draining = await stage.start(grace_s=120.0)
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    await stage.start()
+    draining.drain()
+    await stage.settle()
+    await stage.advance(100.0, step_s=5.0)
+    assert len(stage.puppet.calls) == 1
+    endless.release.set()
+    await stage.until(lambda: is_over(stage))
+    assert stage.claims == []
+
+
+class Requests:
+    """The queue, with a note of what its sources were asked for."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        self.counts: list[int] = []
+
+    async def open_source(self, pool: str) -> Any:
+        source = await self._queue.open_source(pool)
+        request = source.request
+
+        def noted(count: int) -> None:
+            self.counts.append(count)
+            request(count)
+
+        source.request = noted
+        return source
 
 
 async def test_what_still_runs_after_the_grace_reports_what_it_has_and_is_given_back(stage: Stage) -> None:
@@ -118,11 +201,14 @@ async def test_close_ends_everything_and_acknowledges_nothing(stage: Stage) -> N
 
 
 async def test_no_task_and_no_thread_stays_behind(stage: Stage) -> None:
+    log = Refusing(stage.broker.event_log, "publish_reported")
+    log.refuses = True
     stage.puppet.acts["first"] = Endless()
     before = asyncio.all_tasks()
-    worker = await stage.start()
+    worker = await stage.start(event_log=log)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
     await stage.advance(0.05)
+    assert len(log.tried) > 0
     await worker.close()
     await stage.settle()
     assert asyncio.all_tasks() - before == set()

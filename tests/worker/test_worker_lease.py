@@ -7,6 +7,7 @@ from worker_stage import Endless, Refusing, Stage, facts_of, name_of
 
 from noetl_stream.errors import Unreachable
 from noetl_stream.tools.contract import ToolCall
+from noetl_stream.worker.contact import Contact
 from noetl_stream.worker.lease import LeaseKeeper
 from noetl_stream.worker.limits import CONTACT_LOST_AFTER_S
 
@@ -85,6 +86,35 @@ async def test_a_worker_renews_the_lease_of_what_it_runs_and_of_nothing_else(sta
     endless.release.set()
     await stage.settle()
     assert await stage.queued() == set()
+
+
+async def test_the_lease_of_what_was_given_back_is_not_renewed(stage: Stage) -> None:
+    stage.puppet.acts["first"] = Endless()
+    await stage.start(ack_wait_s=0.003)
+    plan = stage.plan(TWO_TASKS)
+    await stage.issue(stage.command(plan, "runs"))
+    await stage.issue(stage.command(plan, "given-back", digest="unknown"))
+    await stage.advance(2.0, step_s=1.0)
+    runs, given_back = stage.broker.command_queue._standing.values()
+    free_at_s = given_back.free_at_s
+    for _ in range(2):
+        lease_end_s = runs.free_at_s
+        stage.clock.advance(0.5)
+        await stage.soon(lambda end_s=lease_end_s: runs.free_at_s > end_s)
+    assert given_back.free_at_s == free_at_s
+
+
+async def test_the_log_is_asked_for_contact_only_when_nothing_else_proves_it(stage: Stage) -> None:
+    log = Refusing(stage.broker.event_log, "last_sequence")
+    contact = Contact(log, stage.clock)
+    watching = asyncio.create_task(contact.watch(lambda: None))
+    for _ in range(10):
+        await stage.advance(4.0)
+        contact.touch()
+    assert log.tried == []
+    await stage.advance(20.0, step_s=1.0)
+    assert 3 <= len(log.tried) <= 4
+    watching.cancel()
 
 
 async def test_without_contact_for_20_s_tools_are_ended_and_the_command_is_given_back(stage: Stage) -> None:

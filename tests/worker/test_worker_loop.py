@@ -222,6 +222,29 @@ async def test_a_run_that_takes_over_a_best_effort_loop_keeps_its_failures(stage
     assert stage.facts[-1] == LoopDone("steprun-1", 3, ok=2, failed=1, skipped=0)
 
 
+async def test_a_run_that_takes_over_an_iteration_of_a_distributed_loop_goes_on_in_it(stage: Stage) -> None:
+    two_tasks = SEQUENTIAL + "  - {name: after, kind: puppet, act: '{{ act }}'}\n"
+    begun = Progress(task="after", runs=1, previous="act", results={"act": Outcome("ok", payload_of("before"))})
+    await stage.answer_claims(lambda report: Go(progress={3: begun}))
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(two_tasks), path=(3,), item="d", count=7, issue=2))
+    assert [(call.task, call.inputs.get("act")) for call in stage.puppet.calls] == [("after", "before")]
+
+
+async def test_an_iteration_that_takes_over_begins_with_the_variables_of_its_step_run(stage: Stage) -> None:
+    await stage.answer_claims(lambda report: Go(vars={"seen": 5}))
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(SUMMING), path=(3,), item=1, count=7, issue=2))
+    assert inputs_of(stage.puppet.calls, "seen") == [5]
+
+
+async def test_nothing_takes_the_place_of_the_loops_own_names(stage: Stage) -> None:
+    await stage.answer_claims(lambda report: Go(progress={0: Progress(iter={"item": "forged", "index": 99})}))
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(SEQUENTIAL), items=["a"], issue=2))
+    assert dict(stage.puppet.calls[0].inputs) == {"item": "a", "index": 0, "count": 1}
+
+
 async def test_a_long_local_loop_lets_other_commands_run(stage: Stage) -> None:
     await stage.start()
     noop = stage.plan("- step: start\n  tool: {kind: noop}\n")

@@ -84,6 +84,21 @@ async def test_what_comes_while_a_report_is_on_its_way_waits_its_own_50_ms(stage
     assert len(stage.reports) == 2
 
 
+async def test_what_was_added_behind_a_report_that_took_long_follows_it(stage: Stage) -> None:
+    log = Refusing(stage.broker.event_log, "publish_reported")
+    stage.puppet.acts["first"] = first = Endless()
+    stage.puppet.acts["second"] = Endless()
+    await stage.start(event_log=log)
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    log.refuses = True
+    await stage.advance(0.05)
+    first.release.set()
+    await stage.advance(1.0, step_s=0.1)
+    log.refuses = False
+    await stage.advance(2.0, step_s=0.1)
+    assert stage.names == ["step.started", "task.started", "task.processed", "task.started"]
+
+
 async def test_a_run_with_very_much_to_report_cuts_its_reports_and_loses_nothing(stage: Stage) -> None:
     async def act(_call: object) -> str:
         return "x" * 60_000

@@ -141,7 +141,7 @@ async def test_a_lost_result_is_an_expression_error_that_names_it(stage: Stage) 
 
 
 async def test_a_damaged_result_is_an_expression_error_that_names_it(stage: Stage) -> None:
-    await stage.broker.blobs.put("some/key", b"[1,{\"a\":2}]")
+    await stage.broker.blobs.put("some/key", b'[1,{"a":2}]')
     damaged = Reference("nats", "some/key", 9, checksum="sha256:0000")
     await stage.start()
     other = StepValue(Outcome("ok", Payload(reference=damaged)))

@@ -114,21 +114,27 @@ async def test_nothing_new_is_fetched_while_a_report_is_not_taken(stage: Stage) 
     assert len(stage.puppet.calls) == 6
 
 
-async def test_free_slots_stay_free_while_a_report_is_not_taken(stage: Stage) -> None:
+async def test_free_slots_stay_free_until_a_report_that_was_not_taken_is_taken(stage: Stage) -> None:
     log = Refusing(stage.broker.event_log, "publish_reported")
-    endless = Endless()
-    stage.puppet.acts["act"] = endless
+    log.refuses = lambda _execution, message_id, _body: message_id.startswith("long.")
+    stage.puppet.acts["act"] = Endless()
     await stage.start(slots=2, event_log=log)
     plan, noop = stage.plan(ONE_ACT), stage.plan(ONE_NOOP)
     await stage.issue(stage.command(plan, "long"))
-    log.refuses = True
     await stage.advance(0.06)
-    await stage.issue(stage.command(noop, "short"))
-    assert len(stage.reports) == 0
+    await stage.issue(stage.command(noop, "fetched-before"))
+    await stage.issue(stage.command(noop, "next"))
+    assert stage.names.count("step.done") == 1
+    assert await stage.queued() == {"long", "next"}
     log.refuses = False
     await stage.advance(1.0, step_s=0.1)
-    await stage.issue(stage.command(noop, "next"))
-    assert stage.names.count("step.done") == 2
+    assert await stage.queued() == {"long"}
+
+
+async def test_a_worker_keeps_nothing_of_what_has_ended(stage: Stage) -> None:
+    worker = await stage.start()
+    await stage.issue(stage.command(stage.plan(ONE_ACT)))
+    assert (worker._runs, worker._stops._runs, worker._leases._held) == ({}, {}, {})
 
 
 async def test_a_command_that_cannot_be_read_is_given_back_and_takes_no_slot(stage: Stage) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from worker_stage import Endless, Refusing, Stage
 
+from noetl_stream.model import codec
 from noetl_stream.model.events import LoopIterationFailed, StepFailed
-from noetl_stream.model.messages import Drop, Go
+from noetl_stream.model.messages import Drop, Go, Stop
 from noetl_stream.worker.stops import Stops
 
 ONE_ACT = """
@@ -86,6 +88,35 @@ async def test_a_command_that_was_stopped_before_it_came_is_not_run(stage: Stage
     await stage.start()
     await stage.stop_commands("command-1")
     await stage.issue(stage.command(stage.plan(ONE_ACT)))
+    assert stage.puppet.calls == []
+    (failed,) = stage.facts
+    assert isinstance(failed, StepFailed) and failed.error.kind == "cancelled"
+    assert await stage.queued() == set()
+
+
+async def test_a_command_that_was_stopped_before_it_came_is_reported_without_looking_for_its_plan(stage: Stage) -> None:
+    await stage.start()
+    await stage.stop_commands("command-1")
+    command = stage.command(stage.plan(ONE_ACT))
+    stage.plans.plans.clear()
+    await stage.issue(command)
+    assert stage.names == ["step.failed"]
+    assert stage.plans.asked == 0
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_stop_while_the_plan_is_asked_for_cancels_the_run(stage: Stage, is_known: bool) -> None:
+    await stage.start()
+    command = stage.command(stage.plan(ONE_ACT))
+    known = dict(stage.plans.plans)
+    stage.plans.plans.clear()
+    stage.plans.gate.clear()
+    await stage.issue(command)
+    await stage.stop_commands("command-1")
+    stage.plans.plans |= known if is_known else {}
+    stage.plans.gate.set()
+    await stage.settle()
+    await stage.advance(3.0, step_s=1.0)
     assert stage.puppet.calls == []
     (failed,) = stage.facts
     assert isinstance(failed, StepFailed) and failed.error.kind == "cancelled"
@@ -172,9 +203,6 @@ async def test_a_tool_that_swallows_its_cancellation_still_ends_cancelled(stage:
 
 
 async def test_only_so_many_stopped_commands_are_remembered() -> None:
-    from noetl_stream.model import codec
-    from noetl_stream.model.messages import Stop
-
     stops = Stops(remembered=2)
     await stops.hear("noetl.stop", codec.encode(Stop("execution", ["a", "b", "c"], "enough")), "")
     assert [stops.reason_of(command_id) for command_id in "abc"] == [None, "enough", "enough"]

@@ -83,12 +83,17 @@ class KnownPlans:
     def __init__(self) -> None:
         self.plans: dict[str, Plan] = {}
         self.asked = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     def cached(self, digest: str) -> Plan | None:
         return self.plans.get(digest)
 
     async def load(self, digest: str) -> Plan:
         self.asked += 1
+        await self.gate.wait()
+        if digest in self.plans:
+            return self.plans[digest]
         raise PlanUnknown(f"no server knows a playbook with digest {digest}")
 
 
@@ -238,12 +243,12 @@ def name_of(fact: Fact) -> str:
 
 
 class Refusing:
-    """A log or a store that cannot be reached while ``refuses``; else it is what it stands for."""
+    """A log or a store that refuses calls of ``method`` that ``refuses`` says; else it is what it stands for."""
 
     def __init__(self, real: Any, method: str) -> None:
         self._real = real
         self._method = method
-        self.refuses = False
+        self.refuses: bool | Callable[..., bool] = False
         self.tried: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -253,7 +258,7 @@ class Refusing:
 
         async def call(*arguments: Any) -> Any:
             self.tried.append(arguments)
-            if self.refuses:
+            if self.refuses(*arguments) if callable(self.refuses) else self.refuses:
                 raise OutcomeUnknown("no acknowledgement in time")
             return await method(*arguments)
 

@@ -40,6 +40,15 @@ def command_subject(pool: str, execution_id: str, command_id: str) -> str:
     return f"noetl.commands.{_checked(pool)}.{_checked(execution_id)}.{_checked(command_id)}"
 
 
+def any_pool_subject(execution_id: str, command_id: str) -> str:
+    """Where a command stands, whatever its pool.
+
+    Raises:
+        UsageError: one of the ids cannot stand in a subject.
+    """
+    return f"noetl.commands.*.{_checked(execution_id)}.{_checked(command_id)}"
+
+
 def _checked(token: str) -> str:
     if not is_valid_id(token):
         raise UsageError(f"{token!r} cannot be an id", hint="ids are 1 to 64 letters, digits, '_' and '-'")

@@ -50,7 +50,6 @@ async def _run(
         run_to_end(
             client,
             connected.store,
-            connected.clock,
             submission,
             timeout_s=timeout_s,
             on_news=progress.news,

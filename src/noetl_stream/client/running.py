@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from noetl_stream.client.follow import Follower, News
 from noetl_stream.client.submit import Client, Submission
 from noetl_stream.client.summary import describe
-from noetl_stream.ports.clock import Clock
+from noetl_stream.errors import Unreachable
 from noetl_stream.ports.store import Store
 
 LOOK_S = 2.0
@@ -23,7 +24,6 @@ class Overtime(Exception):
 async def run_to_end(
     client: Client,
     store: Store,
-    clock: Clock,
     submission: Submission,
     *,
     timeout_s: float | None,
@@ -49,18 +49,22 @@ async def run_to_end(
             await ensure_server()
             await client.submit(submission, follower, unanswered=ensure_server)
             on_accepted()
-            while not await follower.end(LOOK_S):
-                row = await store.execution(submission.execution_id)
-                if row is not None and row.finished_ms is not None:
-                    break
+            return await _described_end(store, follower, submission.execution_id)
     except TimeoutError:
         raise Overtime from None
     finally:
         relay.cancel()
         await follower.close()
-    row = await store.execution(submission.execution_id)
-    assert row is not None  # its end was heard, and what is heard is committed
-    return describe(row, await store.journal(submission.execution_id))
+
+
+async def _described_end(store: Store, follower: Follower, execution_id: str) -> dict[str, Any]:
+    """Waits for the end, over the deaths of NATS and Postgres; what is heard of it is committed."""
+    while True:
+        await follower.end(LOOK_S)
+        with contextlib.suppress(Unreachable):
+            row = await store.execution(execution_id)
+            if row is not None and row.finished_ms is not None:
+                return describe(row, await store.journal(execution_id))
 
 
 async def _relay(follower: Follower, on_news: Callable[[News], None]) -> None:

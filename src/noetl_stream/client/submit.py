@@ -105,8 +105,8 @@ class Client:
     async def _answered(self, submission: Submission) -> bool:
         subject = subjects.ask_request(submission.execution_id, submission.request_id)
         reply = await self._bus.ask(subject, b"", ANSWER_WAIT_S)
-        known = codec.decode_json(reply) if reply is not None else {"known": False}
-        if not known["known"]:
+        known = codec.decode_json(reply) if reply is not None else None
+        if known is None or not known["known"]:
             return False
         answer = known["answer"]
         if not answer["ok"]:

@@ -55,7 +55,7 @@ def too_large(expression: str, needed: ReferenceNeeded) -> ExpressionError:
     return ExpressionError(
         f"reads a result of {needed.reference.size} bytes, which is kept by reference: "
         "return the small value from a task (set_ctx or set_vars) and read that here",
-        expression,
+        expression=expression,
     )
 
 

@@ -66,13 +66,13 @@ def _items(value: Any, loop: LoopPlan) -> list[Any]:
         return value
     if isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
-    raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", str(loop.items.source))
+    raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", expression=str(loop.items.source))
 
 
 def _window(value: Any, loop: LoopPlan) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1", str(loop.max_in_flight.source))
+    raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1")
 
 
 def _refuse(run: StepRun, error: ErrorInfo) -> Sequence[Fact]:

@@ -62,4 +62,4 @@ def _broken(state: Execution, error: ErrorInfo) -> Fact:
 
 def _last_end(plan: Plan, state: Execution) -> Payload:
     """Of the successful step runs that fired no arc, the result of the one whose step stands last in the file."""
-    return next((state.ends[name] for name in reversed(plan.steps) if name in state.ends), Payload())
+    return next((state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends), Payload())

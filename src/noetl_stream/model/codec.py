@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,16 +19,18 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.reference import Payload
 
+Value = TypeVar("Value")
+
 _encoder: Final = msgspec.json.Encoder()
-_fact: Final = msgspec.json.Decoder(AnyFact)
-_reported: Final = msgspec.json.Decoder(Request | Report)
+_fact: Final[msgspec.json.Decoder[Fact]] = msgspec.json.Decoder(AnyFact)
+_reported: Final[msgspec.json.Decoder[Request | Report]] = msgspec.json.Decoder(Request | Report)
 _record: Final = msgspec.json.Decoder(JournalRecord)
 _input: Final = msgspec.json.Decoder(InputByReport)
 _command: Final = msgspec.json.Decoder(StepCommand)
-_claim: Final = msgspec.json.Decoder(ClaimAnswer)
+_claim: Final[msgspec.json.Decoder[ClaimAnswer]] = msgspec.json.Decoder(ClaimAnswer)
 _stop: Final = msgspec.json.Decoder(Stop)
 _payload: Final = msgspec.json.Decoder(Payload)
-_any: Final = msgspec.json.Decoder()
+_any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
 def encode(value: object) -> bytes:
@@ -62,7 +64,7 @@ def decode_record(data: bytes) -> JournalRecord:
 
 def decode_entry(data: bytes | msgspec.Raw) -> Fact | InputByReport:
     """An entry of a journal record: inputs by report are arrays, facts are objects."""
-    return _decode(_input if bytes(data).startswith(b"[") else _fact, data)
+    return _decode(_input, data) if bytes(data).startswith(b"[") else _decode(_fact, data)
 
 
 def decode_command(data: bytes) -> StepCommand:
@@ -95,7 +97,7 @@ def payload_of(value: Any) -> Payload:
     return Payload(msgspec.Raw(encode(value)))
 
 
-def _decode(decoder: Any, data: bytes | msgspec.Raw) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Value], data: bytes | msgspec.Raw) -> Value:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

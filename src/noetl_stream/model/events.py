@@ -43,7 +43,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 # --- by clients ---------------------------------------------------------------------------------------------------
 
 
-class ExecutionRequested(Fact, tag="execution.requested"):
+class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     """Someone asks for a run of the playbook with this digest."""
 
     request_id: str
@@ -58,14 +58,14 @@ class ExecutionRequested(Fact, tag="execution.requested"):
 # --- by the server ------------------------------------------------------------------------------------------------
 
 
-class ExecutionEvaluated(Fact, tag="execution.evaluated"):
+class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
     """The request was looked at: accepted, or refused with its diagnostics."""
 
     ok: bool
     diagnostics: list[dict[str, Any]] = []
 
 
-class ExecutionStarted(Fact, tag="execution.started"):
+class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     """Pins what every later decision reads: digest, merged workload, limits, engine format."""
 
     digest: str
@@ -78,18 +78,18 @@ class ExecutionStarted(Fact, tag="execution.started"):
     trace_id: str = ""
 
 
-class TokenEnqueued(Fact, tag="token.enqueued"):
+class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
     token: Token
 
 
-class TokenHeld(Fact, tag="token.held"):
+class TokenHeld(Fact, frozen=True, tag="token.held"):
     """Admission said no for now; the token waits for a change of ``ctx`` or of a step's result (LANGUAGE §4)."""
 
     token_id: str
     guards: list[EvaluatedGuard] = []
 
 
-class TokenClaimed(Fact, tag="token.claimed"):
+class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
     """Admission let the token in: it is consumed by a new step run, which sees ``ctx`` as it is now."""
 
     token_id: str
@@ -97,12 +97,12 @@ class TokenClaimed(Fact, tag="token.claimed"):
     guards: list[EvaluatedGuard] = []
 
 
-class TokenDiscarded(Fact, tag="token.discarded"):
+class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):
     token_id: str
     reason: str
 
 
-class StepScheduled(Fact, tag="step.scheduled"):
+class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     """A command is owed to a worker. ``issue`` above 1: issued again, with the reason.
 
     ``items`` are those of a local loop (``None``: none), of which ``max_in_flight`` may run at once.
@@ -117,7 +117,7 @@ class StepScheduled(Fact, tag="step.scheduled"):
     max_in_flight: int = 1
 
 
-class StepCancelled(Fact, tag="step.cancelled"):
+class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
     """The server no longer wants what this command does (fail-fast loops, an execution that ends)."""
 
     step_run_id: str
@@ -125,14 +125,14 @@ class StepCancelled(Fact, tag="step.cancelled"):
     reason: str
 
 
-class ExecutionFailing(Fact, tag="execution.failing"):
+class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
     """Something failed that nobody handles: tokens are discarded, what runs is cancelled, then the execution ends."""
 
     error: ErrorInfo
     step: str | None = None
 
 
-class NextEvaluated(Fact, tag="next.evaluated"):
+class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     """Routing looked at a step's end: which guards held, which arcs (by index) fired."""
 
     step_run_id: str
@@ -141,7 +141,7 @@ class NextEvaluated(Fact, tag="next.evaluated"):
     fired: list[int] = []
 
 
-class ExecutionFinished(Fact, tag="execution.finished"):
+class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The last word about an execution. ``result`` stands inline or by reference in ``outcome.result``."""
 
     status: Literal["completed", "failed", "cancelled"]
@@ -149,30 +149,30 @@ class ExecutionFinished(Fact, tag="execution.finished"):
     discarded: int = 0
 
 
-class PlaybookProcessed(Fact, tag="playbook.processed"):
+class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
     status: Literal["completed", "failed", "cancelled"]
 
 
 # --- by workers (loops and tool-less steps: by the server) ----------------------------------------------------------
 
 
-class StepClaimed(Fact, tag="step.claimed"):
+class StepClaimed(Fact, frozen=True, tag="step.claimed"):
     """A worker asks whether it may run a copy that might not be the only one (PROTOCOL §3 *Claim*)."""
 
     reply: str
 
 
-class StepStarted(Fact, tag="step.started"):
+class StepStarted(Fact, frozen=True, tag="step.started"):
     worker: str
 
 
-class TaskStarted(Fact, tag="task.started"):
+class TaskStarted(Fact, frozen=True, tag="task.started"):
     task: str
     attempt: int = 1
     path: Path = ()
 
 
-class TaskProcessed(Fact, tag="task.processed"):
+class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     """A task ran, its policy decided, and its patches were applied: one fact, recorded together or not at all.
 
     ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any follows.
@@ -194,7 +194,7 @@ class TaskProcessed(Fact, tag="task.processed"):
     set_vars: dict[str, Any] = {}
 
 
-class LoopStarted(Fact, tag="loop.started"):
+class LoopStarted(Fact, frozen=True, tag="loop.started"):
     """``in`` was evaluated. Distributed loops keep their items here, so that replay needs no template."""
 
     step_run_id: str
@@ -204,21 +204,21 @@ class LoopStarted(Fact, tag="loop.started"):
     local: bool = False
 
 
-class LoopIterationStarted(Fact, tag="loop.iteration.started"):
+class LoopIterationStarted(Fact, frozen=True, tag="loop.iteration.started"):
     path: Path
     worker: str = ""
 
 
-class LoopIterationDone(Fact, tag="loop.iteration.done"):
+class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
     path: Path
 
 
-class LoopIterationFailed(Fact, tag="loop.iteration.failed"):
+class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
     path: Path
     error: ErrorInfo
 
 
-class LoopDone(Fact, tag="loop.done"):
+class LoopDone(Fact, frozen=True, tag="loop.done"):
     step_run_id: str
     count: int
     ok: int
@@ -226,11 +226,11 @@ class LoopDone(Fact, tag="loop.done"):
     skipped: int
 
 
-class StepDone(Fact, tag="step.done"):
+class StepDone(Fact, frozen=True, tag="step.done"):
     step_run_id: str
 
 
-class StepFailed(Fact, tag="step.failed"):
+class StepFailed(Fact, frozen=True, tag="step.failed"):
     step_run_id: str
     error: ErrorInfo
 

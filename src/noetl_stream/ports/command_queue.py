@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -63,8 +63,8 @@ class CommandQueue(Protocol):
         """Command ids that stand in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""
         ...
 
-    async def withdraw(self, commands: Sequence[QueuedCommand]) -> None:
-        """Purges these commands where they still stand in the queue."""
+    async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        """Purges commands, named ``(execution_id, command_id)``, where they still stand in the queue."""
         ...
 
     async def verify(self) -> None:

@@ -68,7 +68,7 @@ class Committer:
         decided = tick.decided(ticks, self._ownership.owner)
         if decided or tick.commands:
             self._publications.publish({p: tick_ for p, (tick_, _) in ticks.items()}, decided, tick.commands)
-        await self._speak(tick)
+        self._speak(tick)
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Moves cursors of idle partitions and ``published_tick``, if any has moved (with each lease renewal)."""
@@ -102,7 +102,7 @@ class Committer:
         living = self._living.get(state.execution_id)
         return execution_row(state, partition, living.started_ms if living is not None else at_ms, at_ms)
 
-    async def _speak(self, tick: PendingTick) -> None:
+    def _speak(self, tick: PendingTick) -> None:
         bus = self._ports.bus
         for reply, execution_id, run in tick.claims:
             living = self._living.get(execution_id)
@@ -110,7 +110,7 @@ class Committer:
         for stop in tick.stops:
             bus.send(subjects.STOP, codec.encode(stop))
         if tick.withdrawn:
-            await self._ports.queue.withdraw(tick.withdrawn)
+            self._publications.withdraw(tick.withdrawn)
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._living.end(execution_id)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from noetl_stream.errors import Unreachable
 from noetl_stream.ports.command_queue import CommandQueue, QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage, EventLog
+
+log = logging.getLogger(__name__)
 
 
 class Publications:
@@ -16,8 +20,9 @@ class Publications:
     def __init__(self, log: EventLog, queue: CommandQueue) -> None:
         self._log = log
         self._queue = queue
-        self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[object]]] = deque()
+        self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[list[None]]]] = deque()
         self._published: dict[int, int] = {}
+        self._withdrawals: set[asyncio.Future[None]] = set()
 
     def publish(
         self, ticks: Mapping[int, int], decided: Sequence[DecidedMessage], commands: Sequence[QueuedCommand]
@@ -34,6 +39,18 @@ class Publications:
             waits.append(asyncio.ensure_future(self._queue.issue(commands)))
         ids = frozenset(command.command_id for command in commands)
         self._under_way.append((ticks, ids, asyncio.gather(*waits)))
+
+    def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        """Takes commands nobody wants out of the queue, in the background: it only saves workers a claim."""
+        task = asyncio.ensure_future(self._withdraw(commands))
+        self._withdrawals.add(task)
+        task.add_done_callback(self._withdrawals.discard)
+
+    async def _withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        try:
+            await self._queue.withdraw(commands)
+        except Unreachable as error:
+            log.info("%d cancelled commands stay in the queue: %s", len(commands), error)
 
     def settle(self) -> None:
         """Takes note of what has been acknowledged, in order."""

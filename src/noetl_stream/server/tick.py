@@ -28,7 +28,7 @@ def name_of(fact: Fact) -> str:
     """The event name of a fact."""
     name = _names.get(type(fact))
     if name is None:
-        name = _names[type(fact)] = str(msgspec.inspect.type_info(type(fact)).tag)  # type: ignore[union-attr]
+        name = _names[type(fact)] = str(type(fact).__struct_config__.tag)
     return name
 
 
@@ -52,7 +52,7 @@ class PendingTick:
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
     stretches: dict[str, Stretch] = field(default_factory=dict)
     commands: list[QueuedCommand] = field(default_factory=list)
-    withdrawn: list[QueuedCommand] = field(default_factory=list)
+    withdrawn: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     claims: list[tuple[str, str, RunId]] = field(default_factory=list)
 
@@ -99,7 +99,8 @@ class PendingTick:
                     QueuedCommand(command.pool, state.execution_id, command.command_id, command.issue, body)
                 )
         elif isinstance(fact, StepCancelled):
-            self.withdrawn.append(QueuedCommand("*", state.execution_id, fact.command_id, 0, b""))
+            if fact.command_id not in state.assignments:  # nobody had begun it: its copy in the queue has no meaning
+                self.withdrawn.append((state.execution_id, fact.command_id))
             self.stops.append(Stop(state.execution_id, [fact.command_id], fact.reason))
 
     def _stretch(self, execution_id: str, partition: int, position: int, through: int) -> Stretch:
@@ -129,7 +130,8 @@ class PendingTick:
 
 def _cut(stretch: Stretch) -> list[tuple[int, list[msgspec.Raw]]]:
     pieces: list[tuple[int, list[msgspec.Raw]]] = []
-    first, size, entries = stretch.first_position, 0, []
+    first, size = stretch.first_position, 0
+    entries: list[msgspec.Raw] = []
     for entry in stretch.entries:
         if entries and size + len(entry) > MAX_RECORD_BYTES:
             pieces.append((first, entries))

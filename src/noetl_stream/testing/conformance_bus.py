@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 
 from noetl_stream.ports.bus import Bus
+from noetl_stream.testing.waiting import TIMEOUT_S
 
-TIMEOUT_S = 20.0
 SHORT_S = 0.05
 
 

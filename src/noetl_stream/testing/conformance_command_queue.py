@@ -13,8 +13,7 @@ from collections.abc import Collection
 
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand
-
-TIMEOUT_S = 20.0
+from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
 
 
 def command(command_id: str, *, issue: int = 1, pool: str = "default", body: bytes = b"{}") -> QueuedCommand:
@@ -35,9 +34,7 @@ async def take(source: CommandSource, count: int) -> list[Delivery]:
 
 async def wait_until_present(queue: CommandQueue, expected: Collection[str]) -> None:
     """Returns once exactly these commands stand in the queue."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while await queue.present() != set(expected):
-            await asyncio.sleep(0)
+    await until_it_is(set(expected), queue.present)
 
 
 class CommandQueueConformance:
@@ -167,9 +164,9 @@ class CommandQueueConformance:
     async def test_withdrawn_commands_are_gone(self, command_queue: CommandQueue) -> None:
         commands = [command(f"c{n}") for n in range(5)]
         await issue(command_queue, *commands)
-        await command_queue.withdraw(commands[1:4])
+        await command_queue.withdraw([(one.execution_id, one.command_id) for one in commands[1:4]])
         assert await command_queue.present() == {"c0", "c4"}
-        await command_queue.withdraw([command("never-issued")])
+        await command_queue.withdraw([(commands[0].execution_id, "never-issued")])
         assert await command_queue.present() == {"c0", "c4"}
 
     async def test_present_lists_all_pools_leased_commands_included(self, command_queue: CommandQueue) -> None:

@@ -16,9 +16,9 @@ from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
+from noetl_stream.testing.waiting import TIMEOUT_S, until
 
 ALL = range(PARTITIONS)
-TIMEOUT_S = 20.0
 
 
 def execution_in(partition: int, number: int = 0) -> str:
@@ -42,10 +42,8 @@ async def read(reader: EventReader, count: int, limit: int = 512) -> list[Report
 
 async def wait_for_high_water(log: EventLog, reader: EventReader) -> int:
     """Returns the log's last sequence once the reader vouches for everything up to it."""
-    async with asyncio.timeout(TIMEOUT_S):
-        last = await log.last_sequence()
-        while reader.high_water < last:
-            await asyncio.sleep(0)
+    last = await log.last_sequence()
+    await until(lambda: reader.high_water >= last)
     return last
 
 

@@ -47,8 +47,8 @@ def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> A
         also: Further types and what to convert instead of them (the databases' intervals and bytes).
 
     Raises:
-        NotJson: at the first value that has no JSON form: NaN, infinity, a key that is not text, text with NUL or half a
-            surrogate pair, nesting deeper than :data:`MAX_DEPTH`, any other type.
+        NotJson: at the first value that has no JSON form: NaN, infinity, a key that is not text, text with NUL or half
+            a surrogate pair, nesting deeper than :data:`MAX_DEPTH`, any other type.
     """
     try:
         return _plain(value, also, 0)

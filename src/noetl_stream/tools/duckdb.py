@@ -39,7 +39,9 @@ class DuckdbKnobs(SqlKnobs):
         default=False,
         description="Whether the SQL may read and write files, attach databases, load extensions and change settings.",
     )
-    memory_limit: str | None = Field(default=None, description="Such as `512MB`; by default DuckDB's, 80 % of the machine.")
+    memory_limit: str | None = Field(
+        default=None, description="Such as `512MB`; by default DuckDB's, 80 % of the machine."
+    )
     threads: int | None = Field(default=None, gt=0, description="Threads of one task; by default one a processor.")
 
 

@@ -27,7 +27,9 @@ Tables = Mapping[str, tuple[Sequence[str], list[dict[str, Any]]]]
 class DuckdbSession:
     """One task's connection. All methods but :meth:`interrupt` belong to one thread."""
 
-    def __init__(self, database: str | None, config: Mapping[str, str], max_rows: int) -> None:
+    def __init__(
+        self, database: str | None, config: Mapping[str, str | bool | int | float | list[str]], max_rows: int
+    ) -> None:
         self._database = database
         self._config = dict(config)
         self._max_rows = max_rows

@@ -145,7 +145,9 @@ def _redirected(request: HttpRequest, url: URL, status: int, location: str) -> t
     """The request to send next, and where to. Secrets stay with the origin they were given for."""
     target = type(url)(urljoin(str(url), location))
     if target.scheme not in ("http", "https") or not target.host:
-        raise _failed("connection", request, url, f"redirected to {location!r:.100}, which is no web address", retryable=False)
+        raise _failed(
+            "connection", request, url, f"redirected to {location!r:.100}, which is no web address", retryable=False
+        )
     headers, secret = request.headers, request.secret_headers
     if target.origin() != url.origin():
         headers = _without(headers, _OWN_ORIGIN_ONLY)

@@ -29,7 +29,8 @@ class HttpInputs(Inputs):
         validation_alias=AliasChoices("url", "endpoint"), description="The whole address, `http://` or `https://`."
     )
     params: dict[str, Scalar | list[Scalar]] | None = Field(
-        default=None, description="Query parameters, added to those of `url`; a list repeats the name, null leaves it out."
+        default=None,
+        description="Query parameters, added to those of `url`; a list repeats the name, null leaves it out.",
     )
     headers: dict[str, str | int | float | None] | None = Field(
         default=None, description="Request headers; null leaves one out."
@@ -43,7 +44,7 @@ class HttpInputs(Inputs):
     body: Any = Field(default=None, description="The body: text is sent as it is, anything else as JSON.")
     auth: Auth | None = auth_field(
         None,
-        "Name of a credential (text: a bearer token), or a mapping `{token}`, `{username, password}` or `{header: {…}}`.",
+        "Name of a credential (text is a bearer token), or in place `{token}`, `{username, password}`, `{header: {…}}`.",
     )
 
     @model_validator(mode="before")
@@ -161,5 +162,5 @@ def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not name or not name.isascii() or not all(sign.isalnum() or sign in "!#$%&'*+-.^_`|~" for sign in name):
             raise invalid_input(f"headers: {name!r} is no header name")
-        if any(ord(sign) < 32 and sign != "\t" or ord(sign) == 127 for sign in value):
+        if any((ord(sign) < 32 and sign != "\t") or ord(sign) == 127 for sign in value):
             raise invalid_input(f"headers.{name}: the value holds a line break or another control character")

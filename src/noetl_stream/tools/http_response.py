@@ -95,7 +95,7 @@ def _parsed(kind: str, body: bytes) -> tuple[bool, Any]:
 
     Without a content type that says JSON only an object or a list counts: ``007`` as plain text stays text.
     """
-    says_json = kind == "application/json" or kind.endswith("+json") or kind.endswith("/json")
+    says_json = kind.endswith(("/json", "+json"))
     may_be_json = kind in ("", "text/plain", "application/octet-stream", "text/javascript", "application/javascript")
     if not says_json and not (may_be_json and body.lstrip()[:1] in (b"{", b"[")):
         return False, None

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 ROWS_CONVERTED_INLINE: Final = 1_000
 """More rows than this are made into JSON in a thread, so that the worker's heartbeats go on."""
 _MAX_APPLICATION_NAME: Final = 63
-_SETTINGS: Final = (
-    "select set_config('noetl.idempotency_key', $1, true), set_config('application_name', $2, true)"
-)
+_SETTINGS: Final = "select set_config('noetl.idempotency_key', $1, true), set_config('application_name', $2, true)"
 _TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
 
@@ -184,18 +182,14 @@ def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> lis
 
 def _with_json(prepared: PreparedStatement[Any], rows: list[Any]) -> list[Sequence[Any]]:
     """The rows, with JSON columns parsed: the driver hands their text over."""
-    places = [
+    places = {
         place
         for place, attribute in enumerate(prepared.get_attributes())
         if attribute.type.name.removesuffix("[]") in ("json", "jsonb")
-    ]
+    }
     if not places:
         return rows
-    parsed = [list(row) for row in rows]
-    for row in parsed:
-        for place in places:
-            row[place] = _parsed_json(row[place])
-    return parsed
+    return [[_parsed_json(value) if place in places else value for place, value in enumerate(row)] for row in rows]
 
 
 def _parsed_json(value: Any) -> Any:

@@ -30,7 +30,9 @@ class Library(Inputs):
     """What a name of ``libs`` is bound to: a module, or something in it."""
 
     module: str = Field(alias="from", min_length=1, description="The module.")
-    attribute: str | None = Field(default=None, alias="import", description="A name in it; the module itself if absent.")
+    attribute: str | None = Field(
+        default=None, alias="import", description="A name in it; the module itself if absent."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -47,7 +49,8 @@ class PythonInputs(Inputs):
         description="Named inputs: each is a variable of the code, all of them together are `args` and `input_data`.",
     )
     libs: dict[str, Library] | None = Field(
-        default=None, description="Imports made before the code runs: `{np: numpy}` or `{sqrt: {from: math, import: sqrt}}`."
+        default=None,
+        description="Imports made before the code runs: `{np: numpy}` or `{sqrt: {from: math, import: sqrt}}`.",
     )
 
     @model_validator(mode="after")
@@ -74,8 +77,8 @@ class PythonTool:
     """Runs code in a small pool of child processes that stay warm.
 
     Args:
-        environment: Environment variables of the child processes. Code of a playbook sees what is in it, so the worker's
-            own settings and credentials must not be. By default only a search path and an encoding.
+        environment: Environment variables of the child processes. Code of a playbook sees what is in it, so the
+            worker's own settings and credentials must not be. By default only a search path and an encoding.
         max_children: Child processes at the same time; further runs wait. By default as many as there are processors,
             at least :data:`MIN_CHILDREN`.
     """

@@ -80,7 +80,8 @@ def _answer(frame: bytes) -> list[Any]:
     try:
         result = msgspec.json.encode(run_job(job))
         if len(result) > job["max_result_bytes"]:
-            message = f"the result is {len(result):,} bytes of JSON, and max_result_bytes is {job['max_result_bytes']:,}"
+            limit = job["max_result_bytes"]
+            message = f"the result is {len(result):,} bytes of JSON, and max_result_bytes is {limit:,}"
             raise JobFailed("result_too_large", message)
     except JobFailed as failed:
         return [

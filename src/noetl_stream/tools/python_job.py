@@ -19,7 +19,7 @@ from noetl_stream.tools.python_source import BODY, Program, compile_program
 from noetl_stream.tools.read_only import read_only
 
 MODULE: Final = "noetl_task"
-"""``__name__`` of playbook code: not ``__main__``, since ``main()`` is called by the result rule and not by the code."""
+"""``__name__`` of playbook code: not ``__main__``, since the result rule calls ``main()`` and the code need not."""
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 
@@ -132,8 +132,8 @@ def _call_main(main: Callable[..., Any], bound: Mapping[str, Any]) -> Any:
             else:
                 named[parameter.name] = bound[parameter.name]
         elif parameter.default is parameter.empty:
-            given = ", ".join(sorted(bound["args"])) or "none"
-            raise JobFailed("invalid_input", f"main() asks for {parameter.name!r}, which args does not have (it has: {given})")
+            given = ", ".join(sorted(bound["args"])) or "nothing"
+            raise JobFailed("invalid_input", f"main() asks for {parameter.name!r}; args has {given}")
     if takes_rest:
         named = {**bound["args"], **named}
     return main(*positional, **named)
@@ -161,7 +161,8 @@ def _exception(error: BaseException, filename: str) -> JobFailed:
     name = _type_name(error)
     line = _last_own_line(own, filename)
     where = f" (line {line} of {filename[1:-1]})" if line is not None else ""
-    return JobFailed("exception", f"{name}: {said}{where}" if said else f"{name}{where}", exception_type=name, trace=trace)
+    message = f"{name}: {said}{where}" if said else f"{name}{where}"
+    return JobFailed("exception", message, exception_type=name, trace=trace)
 
 
 def _said(error: BaseException) -> str:

@@ -239,9 +239,7 @@ class _Output:
         self._loop.remove_reader(self._descriptor)
 
 
-def _start_process(
-    channel: socket.socket, output: int, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
+def _start_process(channel: socket.socket, output: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # The child imports from where the worker does, but never from the current folder; -I leaves the rest of the
     # surroundings (PYTHONSTARTUP, the user's site folder) out.
     path = json.dumps([entry for entry in sys.path if entry])

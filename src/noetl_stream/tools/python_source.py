@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import Final
+from typing import Final, cast
 
 BODY: Final = "<module>"
 """The name of the function that code with a top-level ``return`` becomes: what a traceback shows for module level."""
@@ -49,11 +49,12 @@ def remember_lines(source: str, filename: str) -> None:
 def _with_return(source: str, tree: ast.Module, filename: str) -> CodeType:
     # Compiled once as a plain module without its returns, code that is wrong at module level (`yield`, `await`) says so
     # here: inside a function it would quietly mean something else.
-    plain = _WithoutReturns().visit(ast.parse(source, filename))
+    plain = cast(ast.Module, _WithoutReturns().visit(ast.parse(source, filename)))
     compile(ast.fix_missing_locations(plain), filename, "exec", dont_inherit=True)
 
     head = _head_length(tree)
-    body = [_WithoutAnnotations().visit(statement) for statement in tree.body[head:]]
+    rest = ast.Module(body=tree.body[head:], type_ignores=[])
+    body = cast(ast.Module, _WithoutAnnotations().visit(rest)).body
     names = _locals(_compile_body(tree, head, body, filename))
     if names:
         # The body's names stay globals, as they would be without the function around them.
@@ -62,8 +63,9 @@ def _with_return(source: str, tree: ast.Module, filename: str) -> CodeType:
 
 
 def _compile_body(tree: ast.Module, head: int, body: list[ast.stmt], filename: str) -> CodeType:
-    no_arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    function = ast.FunctionDef(name=BODY, args=no_arguments, body=body, decorator_list=[], type_params=[])
+    function = ast.parse("def body(): ...").body[0]  # which fields a new one needs differs from Python to Python
+    assert isinstance(function, ast.FunctionDef)
+    function.name, function.body = BODY, body
     module = ast.Module(body=[*tree.body[:head], function], type_ignores=[])
     return compile(ast.fix_missing_locations(module), filename, "exec", dont_inherit=True)
 
@@ -105,14 +107,14 @@ class _OwnScope(ast.NodeTransformer):
 
 
 class _WithoutReturns(_OwnScope):
-    def visit_Return(self, node: ast.Return) -> ast.AST:  # noqa: N802  # the name ast looks for
+    def visit_Return(self, node: ast.Return) -> ast.AST:
         return ast.copy_location(ast.Expr(node.value or ast.Constant(None)), node)
 
 
 class _WithoutAnnotations(_OwnScope):
     """``x: int = 1`` becomes ``x = 1``: a global name cannot be annotated inside a function."""
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802  # the name ast looks for
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):
             return node
         if node.value is None:

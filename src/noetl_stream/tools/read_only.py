@@ -1,7 +1,7 @@
 """Lists and mappings that playbook code can read and pass on, and not change (LANGUAGE §12 *python*).
 
-They are real ``dict`` and ``list`` subclasses, so that ``isinstance``, ``json.dumps`` and ``copy`` work on them. A write
-would be lost with the child process; it is said instead.
+They are real ``dict`` and ``list`` subclasses, so that ``isinstance``, ``json.dumps`` and ``copy`` work on them. A
+write would be lost with the child process; it is said instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def read_only(value: Any) -> Any:
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise TypeError("workload, ctx and iter are read-only here; copy first, or use set_ctx or set_iter in the task's policy")
+    raise TypeError("workload, ctx and iter are read-only here; copy them, or set ctx and iter in the task's policy")
 
 
 class ReadOnlyDict(dict[str, Any]):

@@ -54,7 +54,7 @@ def installed_tools(points: Iterable[EntryPoint] | None = None) -> Installed:
     tools: dict[str, ToolClass] = {}
     sources: dict[str, str] = {}
     problems: list[PluginProblem] = []
-    for point in sorted(found, key=lambda point: (_distribution(point) != _DISTRIBUTION, _distribution(point), point.name)):
+    for point in sorted(found, key=_ours_first):
         source = _distribution(point)
         if point.name in tools:
             reason = f"the kind is already provided by {sources[point.name]}"
@@ -117,8 +117,14 @@ def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "an unnamed distribution"
 
 
+def _ours_first(point: EntryPoint) -> tuple[bool, str, str]:
+    source = _distribution(point)
+    return source != _DISTRIBUTION, source, point.name
+
+
 def _problem(point: EntryPoint, reason: str) -> PluginProblem:
     source = _distribution(point)
     first_line = reason.splitlines()[0]
-    message = f"tool kind {point.name!r} of {source} (entry point {point.name} = {point.value}) cannot be used: {first_line}"
+    where = f"{source} (entry point {point.name} = {point.value})"
+    message = f"tool kind {point.name!r} of {where} cannot be used: {first_line}"
     return PluginProblem(kind=point.name, distribution=source, message=message)

@@ -35,7 +35,7 @@ class SqlInputs(Inputs):
 class SqlKnobs(Knobs):
     """Knobs of every SQL kind."""
 
-    max_rows: int = Field(default=MAX_ROWS, gt=0, description="The most rows a statement may return; more are an error.")
+    max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows a statement may return; more are an error.")
 
 
 def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:

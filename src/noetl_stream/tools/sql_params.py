@@ -114,7 +114,8 @@ def _iso(parse: Callable[[str], Moment], type_name: str, value: Any) -> Moment:
             return parse(value)
         except ValueError:
             pass
-    raise ValueError(f"{type_name} needs ISO text (2026-01-31T10:00:00Z); for other forms, write $name::text::{type_name}")
+    advice = f"for other forms, write $name::text::{type_name}"
+    raise ValueError(f"{type_name} needs ISO text (2026-01-31T10:00:00Z); {advice}")
 
 
 def _without_zone(moment: Clock, type_name: str) -> Clock:

@@ -55,11 +55,13 @@ def check_columns(columns: Sequence[str], number: int) -> None:
 
 def too_many_rows(number: int, max_rows: int) -> ToolFailure:
     """The failure of a statement that returned more than ``max_rows`` rows."""
-    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT, aggregate, or raise the knob"
+    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT or raise the knob"
     return ToolFailure(ErrorInfo(kind="result_too_large", message=message))
 
 
-def result_of(returned: Returned | None, runs: Iterable[StatementRun], also: Conversions = CONVERSIONS) -> dict[str, Any]:
+def result_of(
+    returned: Returned | None, runs: Iterable[StatementRun], also: Conversions = CONVERSIONS
+) -> dict[str, Any]:
     """The result of a SQL task.
 
     Args:

@@ -1,7 +1,7 @@
 """SQL text of Postgres, cut into statements, with the parameters each one names (LANGUAGE §12 *postgres*).
 
-A small tokenizer knows what is not SQL: strings, quoted names, dollar quotes, nested comments. It splits at ``;`` outside
-of them, of parentheses and of ``BEGIN ATOMIC … END`` bodies, and finds ``$name`` and ``$1``.
+A small tokenizer knows what is not SQL: strings, quoted names, dollar quotes, nested comments. It splits at ``;``
+outside of them, of parentheses and of ``BEGIN ATOMIC … END`` bodies, and finds ``$name`` and ``$1``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ WORDS_KEPT: Final = 64
 
 
 def split_statements(text: str) -> list[SqlStatement]:
-    """The statements of ``text``, in order; comments alone are none. Never fails: what is unfinished, Postgres will say."""
+    """The statements of ``text``, in order; comments alone are none. Never fails: Postgres says what is unfinished."""
     statements = []
     draft = _Draft(start=0)
     for kind, start, end in _tokens(text):

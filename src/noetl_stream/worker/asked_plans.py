@@ -11,6 +11,7 @@ from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.limits import PLANS_KEPT
@@ -19,7 +20,7 @@ from noetl_stream.worker.waiting import ask
 
 
 class AskedPlans:
-    """Asks ``noetl.ask.playbook.<digest>`` for ``{"source": text, "path": …}``; concurrent callers ask once."""
+    """Asks :func:`~noetl_stream.ports.subjects.ask_playbook` for ``{"source": …, "path": …}``; concurrent callers ask once."""
 
     def __init__(self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT) -> None:
         self._bus = bus
@@ -56,7 +57,7 @@ class AskedPlans:
         await asyncio.gather(*asking, return_exceptions=True)
 
     async def _ask(self, digest: str) -> Plan:
-        source, path = _read(await ask(self._bus, self._clock, f"noetl.ask.playbook.{digest}"), digest)
+        source, path = _read(await ask(self._bus, self._clock, subjects.ask_playbook(digest)), digest)
         try:
             plan = compile_playbook(source, self._kinds, file=path)
         except InvalidPlaybook as error:

@@ -154,11 +154,10 @@ async def _call_tool(tool: Tool, call: ToolCall) -> ToolResult:
     if total_s is None:
         return await _guarded(tool.run(call), call)
     try:
-        async with asyncio.timeout(total_s) as limit:
+        async with asyncio.timeout(total_s):
             return await _guarded(tool.run(call), call)
     except TimeoutError:
-        if not limit.expired():
-            raise
+        # One of the tool itself has become a ToolFailure further in.
         message = f"task {call.task} took longer than its timeout of {total_s:g} s"
         raise ToolFailure(ErrorInfo("timeout", message, retryable=True)) from None
 

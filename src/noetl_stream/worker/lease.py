@@ -19,7 +19,7 @@ class LeaseKeeper:
     """
 
     def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._held: dict[int, Delivery] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -42,12 +42,16 @@ class LeaseKeeper:
         if self._thread.is_alive():
             self._thread.join()
 
+    def renew(self) -> None:
+        """Renews everything that is held, now."""
+        with self._lock:
+            held = list(self._held.values())
+        for delivery in held:
+            try:
+                delivery.in_progress()
+            except NoetlError as error:
+                log.warning("cannot renew a lease: %s", error)
+
     def _renew_until_closed(self) -> None:
-        while not self._closing.wait(self._interval_s):
-            with self._lock:
-                held = list(self._held.values())
-            for delivery in held:
-                try:
-                    delivery.in_progress()
-                except NoetlError as error:
-                    log.warning("cannot renew a lease: %s", error)
+        while not self._closing.wait(self.interval_s):
+            self.renew()

@@ -31,6 +31,7 @@ class Puller:
         self._refill = max(1, slots // _REFILLS_A_ROUND)
         self._running = 0
         self._credit = 0
+        self._stopped = False
 
     async def run(self) -> None:
         """Fetches without end."""
@@ -38,7 +39,9 @@ class Puller:
         while True:
             delivery = await self._source.next()
             self._credit -= 1
-            if self._start(delivery, self._source.connected_ms):
+            if self._stopped:
+                delivery.nak()
+            elif self._start(delivery, self._source.connected_ms):
                 self._running += 1
             self.top_up()
 
@@ -47,12 +50,13 @@ class Puller:
         self.top_up()
 
     def stop(self) -> None:
-        """Asks for nothing more."""
-        self._slots = 0
+        """Asks for nothing more; what comes all the same is given back at once."""
+        self._stopped = True
 
     def top_up(self) -> None:
         """Asks for more if slots are free, unless a report is not being taken (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
-        if free > 0 and (self._credit == 0 or free >= self._refill) and not self._channel.stuck:
+        is_due = free > 0 and (self._credit == 0 or free >= self._refill)
+        if is_due and not self._stopped and not self._channel.stuck:
             self._credit += free
             self._source.request(free)

@@ -13,6 +13,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -87,7 +88,7 @@ class RunResults:
 
     async def _gathered(self, reference: Reference) -> Reference:
         """A server gathers a loop's results into an object and says where it is."""
-        answer = await ask(self._bus, self._clock, f"noetl.ask.result.{reference.key}")
+        answer = await ask(self._bus, self._clock, f"{subjects.ASK_RESULT}.{reference.key}")
         try:
             named = codec.decode_json(answer)
         except PayloadRefused:

@@ -42,8 +42,7 @@ _NONCE_BYTES = 6
 
 
 class CommandRun:
-    """A run on its way: it asks (claim, plan), works, and reports; :meth:`interrupt` ends it before its time.
-    """
+    """A run on its way: it asks (claim, plan), works, and reports; :meth:`interrupt` ends it before its time."""
 
     def __init__(self, equipment: Equipment, stops: Stops, command: StepCommand, delivery: Delivery) -> None:
         nonce = equipment.clock.random_bytes(_NONCE_BYTES).hex()

@@ -13,8 +13,6 @@ from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
 
 log = logging.getLogger(__name__)
 
-STOP_SUBJECT = "noetl.stop"
-
 Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
 """Why a run ends early: it is no longer wanted; another run has its command; it is given back; the worker closes."""
 

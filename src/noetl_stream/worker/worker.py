@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.messages import FORMAT, StepCommand
+from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.clock import Clock
@@ -24,7 +25,7 @@ from noetl_stream.worker.plans import Plans
 from noetl_stream.worker.pull import Puller
 from noetl_stream.worker.report import Channel, Flusher
 from noetl_stream.worker.run import CommandRun
-from noetl_stream.worker.stops import STOP_SUBJECT, Stops
+from noetl_stream.worker.stops import Stops
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,6 @@ class Worker:
                 for task in ended:
                     task.result()
                 puller.stop()
-                working[0].cancel()
                 await self._finish(source)
         finally:
             await self.close()
@@ -135,7 +135,7 @@ class Worker:
 
     async def _open(self) -> tuple[CommandSource, Puller]:
         clock, pool, hear = self._clock, self._pool, self._stops.hear
-        self._subscription = await persist(clock, "listen for stops", lambda: self._bus.listen(STOP_SUBJECT, hear))
+        self._subscription = await persist(clock, "listen for stops", lambda: self._bus.listen(subjects.STOP, hear))
         self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
         self._leases.start()
         self._puller = Puller(self._source, self._slots, self._channel, self._start)
@@ -143,8 +143,13 @@ class Worker:
         return self._source, self._puller
 
     async def _finish(self, source: CommandSource) -> None:
-        """Waits for what runs, then gives the rest back. Closing the source first leaves no credit behind."""
+        """Waits for what runs, then gives the rest back.
+
+        The source is closed first, so that no credit stays behind with the queue. A closed source may not renew leases
+        from another thread any more, so they are renewed from here too.
+        """
         await source.close()
+        self._background("renew leases", self._renew_leases())
         if not await self._all_ended(self._grace_s):
             log.warning("%d commands still run after %.0f s and are given back", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
@@ -159,6 +164,11 @@ class Worker:
             return await within(self._clock, seconds, everything)
         finally:
             everything.cancel()
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await self._clock.sleep(self._leases.interval_s)
+            self._leases.renew()
 
     def _lose_contact(self) -> None:
         for run in tuple(self._runs.values()):

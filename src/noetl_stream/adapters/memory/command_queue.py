@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
@@ -116,10 +116,11 @@ class MemoryCommandQueue:
         self._line.check()
         return {standing.command.command_id for standing in self._standing.values()}
 
-    async def withdraw(self, commands: Sequence[QueuedCommand]) -> None:
+    async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         self._line.check()
-        for command in commands:
-            self._standing.pop(command_subject(command.pool, command.execution_id, command.command_id), None)
+        for subject, standing in list(self._standing.items()):
+            if (standing.command.execution_id, standing.command.command_id) in commands:
+                del self._standing[subject]
 
     async def verify(self) -> None:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.verify`.

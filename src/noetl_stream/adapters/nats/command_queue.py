@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
 from noetl_stream.adapters.nats.publishing import HeldBatch
 from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
-from noetl_stream.adapters.subjects import command_subject
+from noetl_stream.adapters.subjects import any_pool_subject, command_subject
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.command_queue import QueuedCommand
 
@@ -95,7 +95,7 @@ class NatsCommandQueue:
             if not subjects or offset >= listing.total:
                 return found
 
-    async def withdraw(self, commands: Sequence[QueuedCommand]) -> None:
+    async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.withdraw`.
 
         Raises:
@@ -107,7 +107,7 @@ class NatsCommandQueue:
             async with free:
                 await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
 
-        subjects = {command_subject(one.pool, one.execution_id, one.command_id) for one in commands}
+        subjects = {any_pool_subject(execution_id, command_id) for execution_id, command_id in commands}
         await asyncio.gather(*(purge(subject) for subject in sorted(subjects)))
 
     async def verify(self) -> None:

@@ -241,6 +241,8 @@ class NatsConnection:
         )
 
     async def _note_error(self, error: Exception) -> None:
+        if self._refused.is_set():
+            return
         self._error = error
         if "uthorization" in str(error) or "uthentication" in str(error):
             self._refused.set()

@@ -73,7 +73,7 @@ class Database:
         try:
             pool = await asyncpg.create_pool(
                 dsn,
-                min_size=1,
+                min_size=0,
                 max_size=POOL_CONNECTIONS,
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=READ_TIMEOUT_S,

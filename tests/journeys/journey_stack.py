@@ -1,0 +1,88 @@
+"""Whole stacks of real processes, for journeys that kill some of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.wiring import Endpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
+
+
+@dataclass
+class LiveStack:
+    """A `dev` process and everything it keeps up."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    embedded: EmbeddedStack
+
+    @property
+    def endpoint(self) -> Endpoint:
+        address = self.embedded.address
+        return Endpoint(address.nats_url, address.postgres_dsn, {"local_postgres": address.playbooks_dsn})
+
+    def roles(self, role: str) -> list[int]:
+        """Pids of the living `server` or `worker` processes."""
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            try:
+                arguments = child.cmdline()
+            except psutil.NoSuchProcess:
+                continue
+            if "noetl_stream.cli.main" in arguments and role in arguments:
+                found.append(child.pid)
+        return found
+
+    def kill(self, victim: str) -> None:
+        """``kill -9`` of one process: a role by name, or an embedded server."""
+        pid = self.roles(victim)[0] if victim in ("server", "worker") else self.embedded.pids()[victim]
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
+    """Starts `dev` with so many servers and workers, on a home of its own."""
+    with ExitStack() as ending:
+
+        def start(servers: int, workers: int) -> LiveStack:
+            home = Path(tempfile.mkdtemp(prefix="noetl-journey-"))
+            ending.callback(shutil.rmtree, home, ignore_errors=True)
+            command = [*NOETL, "dev", "--home", str(home), "--servers", str(servers), "--workers", str(workers)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+            ending.callback(process.wait, 60)
+            ending.callback(process.terminate)
+            assert process.stdout is not None
+            assert "is up" in process.stdout.readline()
+            embedded = EmbeddedStack.join(home)
+            ending.callback(embedded.leave)
+            return LiveStack(home, process, embedded)
+
+        yield start
+
+
+@pytest.fixture
+def airports_api() -> Iterator[str]:
+    """The address of the demonstration's API."""
+    command = [sys.executable, str(ROOT / "playbooks" / "airports_api.py"), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(10)

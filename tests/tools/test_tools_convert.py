@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+from collections import Counter, OrderedDict, namedtuple
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noetl_stream.tools.convert import MAX_DEPTH, NotJson, to_json
+
+Point = namedtuple("Point", "x y")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (datetime.date(2024, 2, 29), "2024-02-29"),
+        (datetime.datetime(2024, 2, 29, 10, 5, tzinfo=datetime.UTC), "2024-02-29T10:05:00+00:00"),
+        (datetime.time(10, 5, 0, 250), "10:05:00.000250"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Decimal("1.50"), 1.5),
+        (Decimal("12"), 12),
+        (Decimal("1E+2"), 100),
+        ((1, "a"), [1, "a"]),
+        (Point(1, 2), [1, 2]),
+        ({"b", "a", "c"}, ["a", "b", "c"]),
+        (frozenset({3, 1}), [1, 3]),
+        (OrderedDict(a=1), {"a": 1}),
+        (Counter("aa"), {"a": 2}),
+        (MappingProxyType({"a": (1,)}), {"a": [1]}),
+        (Colour.RED, "red"),
+        (Level.HIGH, 3),
+        (2**70, 2**70),
+        ("é", "é"),
+    ],
+)
+def test_what_has_a_json_form_is_converted(value: Any, expected: Any) -> None:
+    plain = to_json(value)
+    assert plain == expected
+    assert type(plain) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "reason"),
+    [
+        ({"a": [1, {"b": math.nan}]}, "result.a[1].b", "nan is no JSON number"),
+        ([math.inf], "result[0]", "inf is no JSON number"),
+        ({"a b": Decimal("NaN")}, "result['a b']", "NaN is no JSON number"),
+        ({"a": b"x"}, "result.a", "bytes has no JSON form; decode it"),
+        (datetime.timedelta(1), "result", "total_seconds"),
+        ({1: 2}, "result", "a key must be text, and 1 is int"),
+        ({"a": object()}, "result.a", "object has no JSON form"),
+        ({"a": (n for n in "x")}, "result.a", "write list(value)"),
+        (["a\0b"], "result[0]", "NUL"),
+        ({"a": "\ud800"}, "result.a", "surrogate"),
+        ({"\ud800": 1}, r"result['\ud800']", "surrogate"),
+        (Decimal("1E+9999"), "result", "more than 4000 digits"),
+    ],
+)
+def test_what_has_none_is_refused_with_its_path(value: Any, path: str, reason: str) -> None:
+    with pytest.raises(NotJson) as refused:
+        to_json(value)
+    assert refused.value.path == path
+    assert reason in refused.value.reason
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(NotJson, match=f"more than {MAX_DEPTH} levels deep"):
+        to_json(endless)
+
+
+def test_the_path_starts_with_the_given_name() -> None:
+    with pytest.raises(NotJson, match=r"rows\[0\]\.ratio: nan"):
+        to_json([{"ratio": math.nan}], name="rows")
+
+
+def test_further_types_are_converted_when_asked_for_and_their_content_too() -> None:
+    also = {range: list, bytes: bytes.decode}
+    assert to_json({"a": range(2), "b": [b"x"]}, also=also) == {"a": [0, 1], "b": ["x"]}
+    with pytest.raises(NotJson):
+        to_json(b"a\0", also=also)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="ascii", min_codepoint=1)), inner),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_plain_json_stays_as_it_is(value: Any) -> None:
+    assert to_json(value) == value
+
+
+def test_the_result_shares_nothing_with_the_value() -> None:
+    inner = [1]
+    plain = to_json({"a": inner})
+    inner.append(2)
+    assert plain == {"a": [1]}

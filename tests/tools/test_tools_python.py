@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.python import PythonTool
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Runner:
+    """Runs code in one warm child."""
+
+    def __init__(self, tool: PythonTool, make_call: Any) -> None:
+        self.tool = tool
+        self._make_call = make_call
+
+    async def __call__(self, code: str, *, scope: Any = None, knobs: Any = None, **inputs: Any) -> ToolResult:
+        async with asyncio.timeout(30):
+            return await self.tool.run(self._make_call({"code": code, **inputs}, scope=scope, knobs=knobs))
+
+    async def failure(self, code: str, **inputs: Any) -> ToolFailure:
+        with pytest.raises(ToolFailure) as failed:
+            await self(code, **inputs)
+        return failed.value
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def run(make_call: Any) -> AsyncIterator[Runner]:
+    tool = PythonTool(max_children=1)
+    yield Runner(tool, make_call)
+    await tool.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("result = 1 + 1", 2),
+        ("return 3", 3),
+        ("if n:\n    return 'early'\nresult = 'late'", "early"),
+        ("if not n:\n    return 'early'\nresult = 'late'", "late"),
+        ("def main(n, m=5):\n    return [n, m]", [7, 5]),
+        ("def main(*, n, **rest):\n    return [n, rest]", [7, {"word": "w"}]),
+        ("def main(n, /, word):\n    return [n, word]", [7, "w"]),
+        ("def main(args, execution_id):\n    return [args, execution_id]", [{"n": 7, "word": "w"}, "execution-1"]),
+        ("async def main(n):\n    return n", 7),
+        ("main = lambda word: word", "w"),
+        ("def main():\n    return 'main'\nresult = 'variable'", "variable"),
+        ("x = 1", None),
+        ("", None),
+        ("result = None", None),
+    ],
+)
+async def test_the_result_is_the_variable_or_the_return_or_main(run: Runner, code: str, expected: Any) -> None:
+    assert (await run(code, args={"n": 7, "word": "w"})).result == expected
+
+
+async def test_an_input_called_result_is_not_the_result(run: Runner) -> None:
+    assert (await run("x = 1", args={"result": 5})).result is None
+    assert (await run("def main(result):\n    return result + 1", args={"result": 5})).result == 6
+
+
+async def test_an_input_called_main_is_not_called(run: Runner) -> None:
+    assert (await run("result = main", args={"main": "text"})).result == "text"
+    assert (await run("pass", libs={"main": {"from": "os", "import": "getpid"}})).result is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "'''A docstring.'''\nfrom __future__ import annotations\nx: int = 3\ndef f():\n    return x\nreturn f()",
+        "import math as m\nfor x in [1, 2, 3]:\n    pass\ntry:\n    raise ValueError\nexcept ValueError as e:\n    return x",
+        "class A:\n    def f(self):\n        return 3\nreturn A().f()",
+        "x = 3\ng = [y for y in range(x)]\ndef f():\n    return len(g)\nreturn f()",
+        "with open('/dev/null') as f:\n    return 3",
+        "x: int\nx = 3\nreturn globals()['x']",
+        "def f():\n    return g()\ndef g():\n    return 3\nreturn f()",
+    ],
+)
+async def test_code_with_a_return_at_the_top_level_still_behaves_like_a_module(run: Runner, code: str) -> None:
+    assert (await run(code)).result == 3
+
+
+async def test_inputs_come_by_name_and_together(run: Runner) -> None:
+    code = "result = [a, args['a'], input_data['a'], args['not a name'], idempotency_key, execution_id]"
+    assert (await run(code, args={"a": 1, "not a name": 2})).result == [1, 1, 1, 2, "key-1", "execution-1"]
+
+
+async def test_an_input_may_be_called_input_data(run: Runner) -> None:
+    assert (await run("result = [input_data, args]", args={"input_data": 1})).result == [1, {"input_data": 1}]
+
+
+async def test_an_input_cannot_hide_what_every_task_has(run: Runner) -> None:
+    failed = await run.failure("pass", args={"ctx": 1})
+    assert failed.error.kind == "invalid_input"
+    assert "args.ctx: every python task has a variable 'ctx' already" in failed.error.message
+
+
+async def test_libs_are_bound_before_the_code(run: Runner) -> None:
+    libs = {"m": "math", "root": {"from": "math", "import": "sqrt"}, "p": {"from": "os", "import": "path"}, "q": "os.path"}
+    assert (await run("result = [m.floor(2.5), root(9), p is q]", libs=libs)).result == [2, 3.0, True]
+
+
+async def test_a_missing_library_says_which(run: Runner) -> None:
+    failed = await run.failure("pass", libs={"pd": "no_such_library_here"})
+    assert failed.error.kind == "exception"
+    assert failed.error.message.startswith("libs.pd: No module named 'no_such_library_here'")
+    assert failed.helper["exception_type"] == "ModuleNotFoundError"
+
+
+async def test_a_library_must_not_take_an_input_s_name(run: Runner) -> None:
+    failed = await run.failure("pass", libs={"a": "math", "b c": "math"}, args={"a": 1})
+    assert failed.error.message == "libs.a: the name is taken by an input; choose another name"
+
+
+async def test_workload_ctx_and_iter_are_readable(run: Runner) -> None:
+    scope = {"workload": {"a": [1]}, "ctx": {"b": 2}, "iter": {"index": 3}, "execution_id": "execution-1"}
+    code = "import json\nresult = [workload['a'][0], ctx['b'], iter['index'], json.dumps(workload)]"
+    assert (await run(code, scope=scope)).result == [1, 2, 3, '{"a": [1]}']
+    assert (await run("result = sorted(set(globals()) & {'workload', 'ctx', 'iter'})", scope=scope)).result == [
+        "ctx",
+        "iter",
+        "workload",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["ctx['a'] = 1", "ctx['list'].append(1)", "ctx['map'].update(b=1)", "del ctx['a']", "ctx['list'] += [1]", "ctx.clear()"],
+)
+async def test_changing_them_is_an_error_and_not_a_silent_loss(run: Runner, change: str) -> None:
+    scope = {"workload": {}, "ctx": {"a": 0, "list": [], "map": {}}, "iter": {}}
+    failed = await run.failure(change, scope=scope)
+    assert "are read-only here" in failed.error.message
+
+
+async def test_a_copy_of_them_can_be_changed(run: Runner) -> None:
+    code = """
+import copy, pickle
+deep = copy.deepcopy(ctx)
+deep['list'].append(1)
+shallow = dict(ctx)
+shallow['new'] = 1
+other = ctx['list'].copy()
+other.append(2)
+again = pickle.loads(pickle.dumps(ctx))
+again['x'] = 1
+result = [deep, shallow, other, ctx]
+"""
+    scope = {"workload": {}, "ctx": {"list": []}, "iter": {}}
+    assert (await run(code, scope=scope)).result == [{"list": [1]}, {"list": [], "new": 1}, [2], {"list": []}]
+
+
+async def test_values_python_has_and_json_has_not_are_converted(run: Runner) -> None:
+    code = "import datetime, decimal\nresult = {'d': datetime.date(2024, 1, 2), 'n': decimal.Decimal('1.5'), 's': {2, 1}}"
+    assert (await run(code)).result == {"d": "2024-01-02", "n": 1.5, "s": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("result = {'rows': [{'ratio': float('nan')}]}", "result.rows[0].ratio: nan is no JSON number"),
+        ("return [object()]", "result[0]: object has no JSON form"),
+        ("def main():\n    return {'f': main}", "result.f: function has no JSON form"),
+    ],
+)
+async def test_a_result_without_a_json_form_is_refused_with_its_path(run: Runner, code: str, message: str) -> None:
+    failed = await run.failure(code)
+    assert (failed.error.kind, failed.error.message) == ("result_not_json", message)
+
+
+async def test_a_result_over_the_limit_is_refused(run: Runner) -> None:
+    assert (await run("result = 'x' * 98", knobs={"max_result_bytes": 100})).result == "x" * 98
+    failed = await run.failure("result = 'x' * 99", knobs={"max_result_bytes": 100})
+    assert failed.error.kind == "result_too_large"
+    assert "101 bytes" in failed.error.message
+
+
+async def test_an_exception_shows_the_playbook_s_own_lines(run: Runner) -> None:
+    code = "def half(n):\n    raise ValueError('odd')\n\nprint('before')\nhalf(3)"
+    failed = await run.failure(code)
+    assert failed.error.kind == "exception"
+    assert failed.error.message == "ValueError: odd (line 2 of step.task)"
+    assert failed.helper["exception_type"] == "ValueError"
+    assert failed.output == "before\n"
+    assert failed.helper["traceback"].splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "<step.task>", line 5, in <module>',
+        "    half(3)",
+        '  File "<step.task>", line 2, in half',
+        "    raise ValueError('odd')",
+        "ValueError: odd",
+    ]
+
+
+async def test_an_exception_after_a_top_level_return_has_the_same_lines(run: Runner) -> None:
+    failed = await run.failure("if False:\n    return 1\n1 / 0")
+    assert failed.error.message == "ZeroDivisionError: division by zero (line 3 of step.task)"
+    assert '  File "<step.task>", line 3, in <module>\n    1 / 0' in failed.helper["traceback"]
+
+
+async def test_the_playbook_s_own_exceptions_have_their_bare_name(run: Runner) -> None:
+    failed = await run.failure("class Odd(Exception):\n    pass\nraise Odd()")
+    assert failed.helper["exception_type"] == "Odd"
+    failed = await run.failure("import json\njson.loads('{')")
+    assert failed.helper["exception_type"] == "json.decoder.JSONDecodeError"
+
+
+@pytest.mark.parametrize(
+    ("code", "line"), [("x = 1\nif x\n    pass", 2), ("yield 1\nreturn 2", 1), ("x = 1\nbreak", 2), ("return = 3", 1)]
+)
+async def test_code_that_does_not_parse_is_a_syntax_error_with_its_line(run: Runner, code: str, line: int) -> None:
+    failed = await run.failure(code)
+    assert failed.error.kind == "syntax"
+    assert failed.error.message.startswith(f"line {line}: ")
+    assert failed.helper["exception_type"] == "SyntaxError"
+
+
+@pytest.mark.parametrize("code", ["import sys\nsys.exit(3)", "raise SystemExit(0)", "raise KeyboardInterrupt"])
+async def test_leaving_is_an_exception_and_the_child_lives(run: Runner, code: str) -> None:
+    before = (await run("import os\nresult = os.getpid()")).result
+    failed = await run.failure(code)
+    assert failed.error.kind == "exception"
+    assert (await run("import os\nresult = os.getpid()")).result == before
+
+
+async def test_main_that_asks_for_an_input_that_is_not_there_says_so(run: Runner) -> None:
+    failed = await run.failure("def main(a, b):\n    pass", args={"a": 1, "c": 2})
+    assert failed.error.kind == "invalid_input"
+    assert failed.error.message == "main() asks for 'b'; args has a, c"
+
+
+async def test_each_run_has_fresh_globals_and_modules_stay_imported(run: Runner) -> None:
+    await run("import math\nmath.seen = True\nleft = 1")
+    code = "import math\nresult = [hasattr(math, 'seen'), 'left' in globals()]\ndel math.seen"
+    assert (await run(code)).result == [True, False]
+
+
+async def test_changed_inputs_do_not_reach_the_next_run(run: Runner) -> None:
+    args = {"a": [1]}
+    assert (await run("a.append(2)\nresult = a", args=args)).result == [1, 2]
+    assert (await run("a.append(2)\nresult = a", args=args)).result == [1, 2]
+
+
+async def test_the_working_folder_is_put_back(run: Runner) -> None:
+    before = (await run("import os\nresult = os.getcwd()\nos.chdir('/')")).result
+    assert (await run("import os\nresult = os.getcwd()")).result == before
+
+
+async def test_dataclasses_and_string_annotations_find_their_module(run: Runner) -> None:
+    code = """
+from __future__ import annotations
+import dataclasses, typing
+@dataclasses.dataclass
+class Row:
+    n: typing.ClassVar[int] = 1
+    m: int = 2
+result = dataclasses.asdict(Row())
+"""
+    assert (await run(code)).result == {"m": 2}
+
+
+@pytest.mark.parametrize(
+    "inputs", [{}, {"code": 5}, {"code": "pass", "args": [1]}, {"code": "pass", "libs": {"m": {"x": 1}}}, {"code": "", "a": 1}]
+)
+async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dict[str, Any]) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run.tool.run(make_call(inputs))
+    assert failed.value.error.kind == "invalid_input"

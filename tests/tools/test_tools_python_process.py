@@ -1,0 +1,265 @@
+"""What playbook code does to its process, and what becomes of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.python import PythonTool
+from noetl_stream.tools.python_child import MAX_OUTPUT_BYTES
+
+CALL_HOME = """
+import json, os, socket
+home = socket.socket(socket.AF_UNIX)
+home.connect(path)
+home.sendall(json.dumps(os.getpid()).encode() + b'\\n')
+"""
+"""Code that tells the test it runs, by a connection that lasts as long as its process, and others that inherit it."""
+
+
+class Home:
+    """Where code under test calls; each call is the process id it said, and its connection."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.calls: asyncio.Queue[tuple[int, asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.calls.put_nowait((json.loads(await reader.readline()), reader, writer))
+
+
+@pytest.fixture
+async def home() -> AsyncIterator[Home]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(f"{folder}/home")
+        server = await asyncio.start_unix_server(home.answer, home.path)
+        async with server:
+            yield home
+            server.close()
+            while not home.calls.empty():
+                home.calls.get_nowait()[2].close()
+
+
+@pytest.fixture
+async def tool() -> AsyncIterator[PythonTool]:
+    tool = PythonTool(max_children=2)
+    async with asyncio.timeout(30):
+        yield tool
+        await tool.close()
+
+
+@pytest.fixture
+def run(tool: PythonTool, make_call: Any) -> Any:
+    async def run(code: str, **args: Any) -> ToolResult:
+        return await tool.run(make_call({"code": code, "args": args}))
+
+    return run
+
+
+async def gone(reader: asyncio.StreamReader) -> None:
+    """Returns when every process that held the other end is dead."""
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+
+
+async def test_cancelling_kills_the_child_and_what_it_started(run: Any, home: Home) -> None:
+    code = CALL_HOME + "import subprocess\nsubprocess.run(['sleep', '600'], pass_fds=[home.fileno()])"
+    task = asyncio.ensure_future(run(code, path=home.path))
+    _, reader, writer = await home.calls.get()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await gone(reader)
+    writer.close()
+
+
+async def test_code_that_never_lets_go_is_killed_too(run: Any, home: Home) -> None:
+    code = CALL_HOME + "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    pass"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(None) as limit:
+            task = asyncio.ensure_future(run(code, path=home.path))
+            _, reader, writer = await home.calls.get()
+            limit.reschedule(asyncio.get_running_loop().time())
+            await task
+    await gone(reader)
+    writer.close()
+
+
+async def test_a_new_child_takes_the_place_of_a_killed_one(run: Any) -> None:
+    first = (await run("import os\nresult = os.getpid()")).result
+    with pytest.raises(ToolFailure):
+        await run("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    second = (await run("import os\nresult = os.getpid()")).result
+    assert second != first
+
+
+async def test_an_idle_child_that_died_is_replaced(run: Any, home: Home) -> None:
+    await run(CALL_HOME + "import builtins\nbuiltins.kept = home", path=home.path)
+    process_id, reader, writer = await home.calls.get()
+    os.kill(process_id, signal.SIGKILL)
+    await gone(reader)
+    writer.close()
+    while True:  # until the worker, too, has seen it
+        with contextlib.suppress(ToolFailure):
+            assert (await run("import os\nresult = os.getpid()")).result != process_id
+            break
+
+
+@pytest.mark.parametrize(
+    ("code", "how", "retryable"),
+    [
+        ("import os\nprint('last words')\nos._exit(7)", "exit code 7", False),
+        ("print('last words')\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "signal SIGKILL", True),
+        ("print('last words')\nimport os\nos.abort()", "signal SIGABRT", False),
+    ],
+)
+async def test_a_death_is_told_with_its_cause_and_output(run: Any, code: str, how: str, retryable: bool) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run(code)
+    error = failed.value.error
+    assert error.kind == "crashed"
+    assert how in error.message
+    assert error.retryable is retryable
+    assert failed.value.output.startswith("last words\n")
+
+
+async def test_a_crash_in_native_code_names_the_line(run: Any) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run("import ctypes\n\nctypes.string_at(0)")
+    assert "signal SIGSEGV) in line 3" in failed.value.error.message
+
+
+async def test_output_of_the_code_and_of_what_it_starts_is_captured_in_order(run: Any) -> None:
+    code = """
+import logging, os, subprocess, sys
+print('one')
+print('two', file=sys.stderr)
+subprocess.run(['echo', 'three'])
+os.write(2, b'four\\n')
+sys.stdout.buffer.write(b'five\\n')
+logging.warning('six')
+print('no line end', end='')
+"""
+    done = await run(code)
+    assert done.output == "one\ntwo\nthree\nfour\nfive\nWARNING:root:six\nno line end"
+    assert (await run("pass")).output == ""
+
+
+async def test_a_handler_made_in_one_run_writes_to_the_next_one_s_output(run: Any) -> None:
+    await run("import logging\nlogging.basicConfig()")
+    assert (await run("import logging\nlogging.warning('later')")).output == "WARNING:root:later\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "cut"),
+    [
+        ("print('x' * 100_000, end='')", 100_000 - MAX_OUTPUT_BYTES),
+        ("import subprocess\nsubprocess.run(['head', '-c', '300000', '/dev/zero'])", 300_000 - MAX_OUTPUT_BYTES),
+    ],
+)
+async def test_output_is_bounded_and_says_what_was_cut(run: Any, code: str, cut: int) -> None:
+    output = (await run(code)).output
+    assert output.endswith(f"\n… and {cut:,} more bytes, which were not kept\n")
+    assert len(output) < MAX_OUTPUT_BYTES + 100
+
+
+async def test_output_of_a_failed_run_is_kept(run: Any) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run("print('so far')\nraise ValueError")
+    assert failed.value.output == "so far\n"
+
+
+async def test_there_is_no_standard_input(run: Any) -> None:
+    with pytest.raises(ToolFailure, match="EOFError"):
+        await run("input()")
+
+
+async def test_runs_share_the_children_and_wait_for_a_free_one(run: Any, home: Home) -> None:
+    code = CALL_HOME + "result = [os.getpid(), home.recv(1).decode()]"
+    tasks = [asyncio.ensure_future(run(code, path=home.path)) for _ in range(3)]
+    first, second = await home.calls.get(), await home.calls.get()
+    assert first[0] != second[0]
+    assert home.calls.empty()
+    for _, _, writer in (first, second):
+        writer.write(b"g")
+    third = await home.calls.get()
+    assert third[0] in (first[0], second[0])
+    third[2].write(b"g")
+    assert {tuple(done.result) for done in await asyncio.gather(*tasks)} == {(first[0], "g"), (second[0], "g")}
+    for _, _, writer in (first, second, third):
+        writer.close()
+
+
+async def test_closing_kills_children_at_work(tool: PythonTool, run: Any, home: Home) -> None:
+    task = asyncio.ensure_future(run(CALL_HOME + "import time\ntime.sleep(600)", path=home.path))
+    _, reader, writer = await home.calls.get()
+    await tool.close()
+    await gone(reader)
+    with pytest.raises(ToolFailure):
+        await task
+    writer.close()
+
+
+async def test_children_die_with_the_worker(home: Home) -> None:
+    worker = f"""
+import asyncio
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.tools.contract import ToolCall
+from noetl_stream.tools.python import PythonTool
+code = {CALL_HOME!r} + "import subprocess\\nsubprocess.run(['sleep', '600'], pass_fds=[home.fileno()])"
+call = ToolCall(
+    inputs={{"code": code, "args": {{"path": {home.path!r}}}}}, knobs={{}}, timeouts=Timeouts(), idempotency_key="k",
+    execution_id="e", step="s", task="t", attempt=1, scope={{}}, credential=None,
+)
+asyncio.run(PythonTool().run(call))
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", worker)
+    async with asyncio.timeout(30):
+        _, reader, writer = await home.calls.get()
+        process.kill()
+        await process.wait()
+        await gone(reader)
+    writer.close()
+
+
+async def test_the_worker_s_environment_is_not_the_code_s(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_CREDENTIAL_BANK", "secret")
+    tool = PythonTool()
+    code = "import os\nresult = dict(os.environ)"
+    assert set((await tool.run(make_call({"code": code}))).result) == {"PATH", "LANG"}
+    await tool.close()
+    tool = PythonTool(environment={"TEAM": "blue"})
+    assert "blue" in (await tool.run(make_call({"code": code}))).result["TEAM"]
+    await tool.close()
+
+
+async def test_code_imports_what_the_worker_can_and_nothing_of_the_folder_it_stands_in(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "near_module.py").write_text("")
+    (tmp_path / "known_module.py").write_text("value = 5\n")
+    monkeypatch.chdir(tmp_path / "near")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert (await run("import known_module\nresult = known_module.value")).result == 5
+    with pytest.raises(ToolFailure, match="No module named 'near_module'"):
+        await run("import near_module")
+
+
+async def test_a_process_that_cannot_start_is_said(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(ToolFailure, match="no Python process could be started: .*/no/such/python") as failed:
+        await PythonTool().run(make_call({"code": "pass"}))
+    assert failed.value.error.kind == "crashed"
+    assert failed.value.error.retryable

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from worker_stage import Stage
+
+from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.worker.waiting import ask, persist, within
+
+
+async def test_an_answer_in_time_is_in_time(stage: Stage) -> None:
+    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(within(stage.clock, 2.0, answer))
+    await stage.advance(1.9)
+    answer.set_result(1)
+    assert await waiting
+
+
+async def test_an_answer_too_late_leaves_the_question_open(stage: Stage) -> None:
+    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(within(stage.clock, 2.0, answer))
+    await stage.settle()
+    await stage.advance(2.0)
+    assert not await waiting
+    assert not answer.cancelled()
+
+
+async def test_what_must_succeed_is_tried_ever_slower_but_once_a_second_at_least(stage: Stage) -> None:
+    tries: list[float] = []
+
+    async def action() -> str:
+        tries.append(stage.clock.monotonic_s())
+        if len(tries) < 9:
+            raise Unreachable("not there")
+        return "done"
+
+    working = asyncio.create_task(persist(stage.clock, "try", action))
+    await stage.settle()
+    await stage.advance(10.0, step_s=0.025)
+    assert await working == "done"
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], abs=0.03)
+
+
+async def test_what_cannot_succeed_is_not_tried_again(stage: Stage) -> None:
+    async def action() -> None:
+        raise NotReady("no stream")
+
+    with pytest.raises(NotReady):
+        await persist(stage.clock, "try", action)
+
+
+async def test_a_question_is_asked_until_a_server_answers(stage: Stage) -> None:
+    asking = asyncio.create_task(ask(stage.broker.bus, stage.clock, "noetl.ask.something"))
+    await stage.settle()
+    await stage.advance(5.0, step_s=1.0)
+
+    async def server(_subject: str, _body: bytes, reply: str) -> None:
+        stage.broker.bus.send(reply, b"answer")
+
+    await stage.broker.bus.listen("noetl.ask.*", server)
+    await stage.advance(3.0, step_s=1.0)
+    assert await asking == b"answer"
