@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from noetl_stream.errors import Unreachable
+from noetl_stream.local.locks import FileLock
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.server import Server
@@ -28,10 +31,16 @@ from noetl_stream.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+
 IDLE_POLL_S = 0.5
 EXTERNAL_LINGER_S = 5.0
 STALLED_LINGER_S = 60.0
 """A background process leaves an execution to itself when nothing has moved for this long: it goes on with the next."""
+
+BACKGROUND_LOCK = "background.lock"
+BACKGROUND_WAIT_S = 3.0
+"""Longer than a background process that is about to leave takes to do so."""
 
 
 @dataclass(slots=True)
@@ -81,6 +90,14 @@ async def connected_to(place: Place, name: str) -> AsyncIterator[Connected]:
         await connected.close()
 
 
+def on_ending(act: Callable[[], object]) -> None:
+    """Calls ``act`` instead of dying of Ctrl-C, SIGTERM or a closed terminal; what ``nohup`` ignores stays ignored."""
+    loop = asyncio.get_running_loop()
+    for number in set(ENDING_SIGNALS):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, act)
+
+
 class Roles:
     """A server, a worker, or both, in one process; ends on SIGTERM, SIGINT or :meth:`end`."""
 
@@ -88,6 +105,7 @@ class Roles:
         self._connected = connected
         self._endpoint = endpoint
         self._ending = asyncio.Event()
+        self._lost = False
         self.server: Server | None = None
         self.worker: Worker | None = None
         self._tools: dict[str, Tool] = {}
@@ -105,9 +123,7 @@ class Roles:
         Raises:
             NoetlError: what ended a role that should have gone on.
         """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.end)
+        on_ending(self.end)
         tasks: list[asyncio.Task[None]] = []
         if server:
             self.server = make_server(self._connected)
@@ -118,7 +134,7 @@ class Roles:
             self.worker = make_worker(self._connected, self._endpoint, self._tools, pool=pool, slots=slots)
             tasks.append(asyncio.create_task(self.worker.run()))
         ending = asyncio.create_task(self._ending.wait())
-        self._connected.nats.on_ended(self.end)
+        self._connected.nats.on_ended(self._lose)
         await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
         if self.worker is not None:
@@ -132,6 +148,12 @@ class Roles:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+        if self._lost:
+            raise self._connected.nats.unreachable("the connection has ended")
+
+    def _lose(self) -> None:
+        self._lost = True
+        self.end()
 
 
 async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
@@ -140,8 +162,19 @@ async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | 
         await Roles(connected, place.endpoint).run(server=server, worker=worker)
 
 
+@contextmanager
+def only_background(home: Path) -> Iterator[bool]:
+    """Whether this is the one background process of a home: two would each stay up for the other."""
+    lock = FileLock(home / BACKGROUND_LOCK)
+    try:
+        yield lock.take_alone_within(BACKGROUND_WAIT_S)
+    finally:
+        lock.close()
+
+
 async def host_in_background(place: Place, worker: tuple[str, int]) -> None:
     """Server and worker for commands that found none; leaves when nobody needs them any more."""
+    await prepare_embedded(place)
     async with connected_to(place, "noetl-background") as connected:
         roles = Roles(connected, place.endpoint)
         watch = asyncio.create_task(_end_when_idle(roles, connected, place.embedded))
@@ -162,10 +195,17 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         ticks = roles.server.committer.ticks if roles.server is not None else 0
         if ticks != seen or (roles.worker is not None and roles.worker.busy):
             seen, moved_s = ticks, now_s
-        if embedded is not None and await asyncio.to_thread(embedded.others):
-            continue
+        if embedded is not None:
+            for name in await asyncio.to_thread(embedded.revive):
+                log.warning("%s had died: started again", name)
+            if await asyncio.to_thread(embedded.others):
+                continue
         linger_s = 0.0 if embedded is not None else EXTERNAL_LINGER_S
-        if await connected.store.live_executions(range(PARTITIONS)):
-            linger_s = STALLED_LINGER_S
+        try:
+            if await connected.store.live_executions(range(PARTITIONS)):
+                linger_s = STALLED_LINGER_S
+        except Unreachable as error:
+            log.warning("waiting: %s", error)
+            continue
         if now_s - moved_s >= linger_s:
             return

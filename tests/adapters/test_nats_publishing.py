@@ -171,6 +171,18 @@ async def test_waiting_ends_when_the_log_is_closed(own_nats: NatsServer, own_con
         await published
 
 
+async def test_a_publish_right_after_opening_hears_its_answer(connection: NatsConnection) -> None:
+    async def open_and_publish(number: int) -> int:
+        log = await NatsEventLog.open(connection, SystemClock())
+        sequence = await log.publish_reported("run-1", f"request-{number}", b"{}")
+        await log.close()
+        return sequence
+
+    for start in range(0, 300, 10):
+        sequences = await asyncio.gather(*(open_and_publish(number) for number in range(start, start + 10)))
+        assert sorted(sequences) == list(range(start + 1, start + 11))
+
+
 async def test_subjects_hold_partition_and_execution(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     await log.publish_reported("run-1", "request-1", b"{}")

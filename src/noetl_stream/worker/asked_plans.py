@@ -20,7 +20,10 @@ from noetl_stream.worker.waiting import ask
 
 
 class AskedPlans:
-    """Asks :func:`~noetl_stream.ports.subjects.ask_playbook` for ``{"source": …, "path": …}``; concurrent callers ask once."""
+    """Asks any server for ``{"source": …, "path": …}`` on :func:`~noetl_stream.ports.subjects.ask_playbook`.
+
+    Concurrent callers of one digest ask once.
+    """
 
     def __init__(self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT) -> None:
         self._bus = bus

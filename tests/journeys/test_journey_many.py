@@ -1,0 +1,91 @@
+"""Several servers and workers at once on one stack: everything completes, every step runs once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from journey_stack import LiveStack
+
+from noetl_stream.client.submit import Submission
+from noetl_stream.model import codec
+from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.wiring import Connected, connect, make_client
+
+pytestmark = pytest.mark.xdist_group("journeys")
+
+EXECUTIONS = 200
+STEPS = 5
+PATIENCE_S = 120.0
+
+
+def chain(steps: int) -> str:
+    """A playbook of so many Python steps that hand a number on."""
+    workflow = [
+        {
+            "step": f"s{n}",
+            "tool": {"kind": "python", "args": {"n": f"{{{{ s{n - 1} }}}}" if n else 0}, "code": "result = n + 1"},
+            **({"next": {"arcs": [{"step": f"s{n + 1}"}]}} if n + 1 < steps else {}),
+        }
+        for n in range(steps)
+    ]
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "chain", "path": "tests/chain"}}
+    return json.dumps({**head, "workflow": workflow})
+
+
+async def submit_and_end(connected: Connected, source: str) -> str:
+    client = make_client(connected)
+    submission = Submission.new(source, "tests/chain", {}, connected.clock)
+    follower = await client.follow(submission.execution_id).open()
+    try:
+        await client.submit(submission, follower)
+        assert await follower.end(PATIENCE_S)
+    finally:
+        await follower.close()
+    return submission.execution_id
+
+
+def runs_by_step(journal: list[StoredEvent]) -> Counter[str]:
+    """How often each task was processed."""
+    return Counter(codec.decode_json(row.data)["task"] for row in journal if row.name == "task.processed")
+
+
+async def check(store: Store, execution_ids: list[str]) -> None:
+    rows = await store.executions(execution_ids)
+    assert Counter(row.status for row in rows.values()) == {"completed": len(execution_ids)}
+    assert {bytes(codec.decode_payload(row.result or b"").value) for row in rows.values()} == {str(STEPS).encode()}
+    for journal in (await store.journals(execution_ids)).values():
+        assert [row.position for row in journal] == list(range(1, len(journal) + 1))
+        assert runs_by_step(journal) == {f"s{n}_task": 1 for n in range(STEPS)}
+        assert sum(row.name == "step.done" for row in journal) == STEPS
+
+
+async def test_two_servers_and_three_workers_run_each_step_of_200_executions_once(
+    start_stack: Callable[[int, int], LiveStack],
+) -> None:
+    stack = await asyncio.to_thread(start_stack, 2, 3)
+    connected = await connect(stack.endpoint, name="journey")
+    try:
+        source = chain(STEPS)
+        ids = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(EXECUTIONS)))
+        await check(connected.store, list(ids))
+    finally:
+        await connected.close()
+
+
+async def test_a_second_server_takes_over_what_a_dead_one_was_doing(
+    start_stack: Callable[[int, int], LiveStack],
+) -> None:
+    stack = await asyncio.to_thread(start_stack, 2, 1)
+    connected = await connect(stack.endpoint, name="journey")
+    try:
+        source = chain(STEPS)
+        first = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(20)))
+        stack.kill("server")
+        second = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(40)))
+        await check(connected.store, [*first, *second])
+    finally:
+        await connected.close()
