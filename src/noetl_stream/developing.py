@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.hosting import Place, embedded_endpoint, open_place, prepare_embedded
+from noetl_stream.hosting import Place, connected_to, embedded_endpoint, on_ending, open_place, prepare_embedded
 from noetl_stream.processes import Supervised
 from noetl_stream.settings import Settings
+from noetl_stream.wiring import make_client
 
 log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
+ANSWER_POLL_S = 0.05
 
 
 async def develop(settings: Settings, *, servers: int, workers: int, slots: int, say: Callable[[str], object]) -> None:
     """Keeps everything up until SIGINT or SIGTERM, then ends it in order."""
     ending = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
+    on_ending(ending.set)
     with open_place(settings) as place:
         await prepare_embedded(place)
         children = [Supervised(f"server {n}", ["server"], place) for n in range(1, servers + 1)]
         worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
         children += [Supervised(f"worker {n}", worker, place) for n in range(1, workers + 1)]
         tasks = [asyncio.create_task(child.run()) for child in children]
-        tasks.append(asyncio.create_task(_watch(settings, place)))
+        tasks.append(asyncio.create_task(_watch(settings, place, children)))
         try:
+            if servers:
+                await _first(_answer(place), ending.wait())
             for line in _address(place):
                 say(line)
             await ending.wait()
@@ -42,15 +44,36 @@ async def develop(settings: Settings, *, servers: int, workers: int, slots: int,
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _watch(settings: Settings, place: Place) -> None:
-    """Starts the embedded servers again when they die."""
+async def _first(*works: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _answer(place: Place) -> None:
+    """Returns when a server answers, so that nobody is told too early."""
+    async with connected_to(place, "noetl-dev") as connected:
+        client = make_client(connected)
+        while not await client.alive():
+            await asyncio.sleep(ANSWER_POLL_S)
+
+
+async def _watch(settings: Settings, place: Place, children: Sequence[Supervised]) -> None:
+    """Starts the embedded servers again when they die, and the children when they have to move."""
     embedded = place.embedded
     while embedded is not None:
         await asyncio.sleep(WATCH_S)
         try:
             for name in await asyncio.to_thread(embedded.revive):
                 log.warning("%s had died: started again", name)
-                place.endpoint = embedded_endpoint(embedded, settings)
+                endpoint = embedded_endpoint(embedded, settings)
+                if endpoint != place.endpoint:
+                    place.endpoint = endpoint
+                    for child in children:
+                        child.move()
         except NoetlError as error:
             log.error("%s", error)
 

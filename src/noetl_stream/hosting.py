@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.locks import FileLock
@@ -16,18 +15,16 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.server import Server
 from noetl_stream.settings import Settings
-from noetl_stream.tools.contract import Tool
 from noetl_stream.wiring import (
     Connected,
     Endpoint,
+    HostedWorker,
     connect,
     ensure_all_streams,
     make_server,
-    make_tools,
     make_worker,
     migrate_schema,
 )
-from noetl_stream.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +104,12 @@ class Roles:
         self._ending = asyncio.Event()
         self._lost = False
         self.server: Server | None = None
-        self.worker: Worker | None = None
-        self._tools: dict[str, Tool] = {}
+        self._hosted: HostedWorker | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs here now."""
+        return self._hosted is not None and self._hosted.worker.busy
 
     def end(self) -> None:
         """Begins an orderly end: the worker drains, the server gives its partitions back."""
@@ -130,18 +131,16 @@ class Roles:
             tasks.append(asyncio.create_task(self.server.run()))
         if worker is not None:
             pool, slots = worker
-            self._tools = make_tools()
-            self.worker = make_worker(self._connected, self._endpoint, self._tools, pool=pool, slots=slots)
-            tasks.append(asyncio.create_task(self.worker.run()))
+            self._hosted = make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
+            tasks.append(asyncio.create_task(self._hosted.worker.run()))
         ending = asyncio.create_task(self._ending.wait())
         self._connected.nats.on_ended(self._lose)
         await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
-        if self.worker is not None:
-            self.worker.drain()
+        if self._hosted is not None:
+            self._hosted.worker.drain()
             await asyncio.wait([tasks[-1]])
-            await self.worker.close()
-            await asyncio.gather(*(tool.close() for tool in self._tools.values()))
+            await self._hosted.close()
         if self.server is not None:
             self.server.stop()
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -163,9 +162,12 @@ async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | 
 
 
 @contextmanager
-def only_background(home: Path) -> Iterator[bool]:
-    """Whether this is the one background process of a home: two would each stay up for the other."""
-    lock = FileLock(home / BACKGROUND_LOCK)
+def only_background(settings: Settings) -> Iterator[bool]:
+    """Whether this is the one background process of its home: two would each stay up for the other."""
+    if settings.nats_url is not None:
+        yield True
+        return
+    lock = FileLock(settings.home / BACKGROUND_LOCK)
     try:
         yield lock.take_alone_within(BACKGROUND_WAIT_S)
     finally:
@@ -193,7 +195,7 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         await clock.sleep(IDLE_POLL_S)
         now_s = clock.monotonic_s()
         ticks = roles.server.committer.ticks if roles.server is not None else 0
-        if ticks != seen or (roles.worker is not None and roles.worker.busy):
+        if ticks != seen or roles.busy:
             seen, moved_s = ticks, now_s
         if embedded is not None:
             for name in await asyncio.to_thread(embedded.revive):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,12 +36,20 @@ class Background:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts them, unless this process has, and they still run."""
-        if self._process is not None and self._process.poll() is None:
+        """Starts them, unless this process has, and they still run.
+
+        Raises:
+            LocalStackError: they cannot be started, or ended with an error.
+        """
+        code = self._process.poll() if self._process is not None else 0
+        if code is None:
             return
         embedded = self._place.embedded
         home = ["--home", str(embedded.address.home)] if embedded is not None else []
-        output = embedded.address.home / "background.log" if embedded is not None else Path("/dev/null")
+        output = embedded.address.home / "background.log" if embedded is not None else Path(os.devnull)
+        if code > 0:
+            why = f"its log is {output}" if embedded is not None else "run `noetl-stream server` to see why"
+            raise LocalStackError(f"the server started in the background ended with code {code}", hint=why)
         try:
             with output.open("ab") as sink:
                 self._process = subprocess.Popen(
@@ -52,12 +63,24 @@ class Background:
             raise LocalStackError(f"cannot start a server in the background: {error.strerror}") from None
 
 
+def end_with_parent() -> None:
+    """For a child of :class:`Supervised`: ends this process in order when its parent is gone, however it went."""
+
+    def wait() -> None:
+        # The parent holds the other end of our stdin and never writes to it: the kernel tells us when it is closed.
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
+
+
 class Supervised:
-    """A child that is started again when it dies, until :meth:`stop`."""
+    """A child that is started again when it dies, until :meth:`stop`; it also ends when this process does."""
 
     def __init__(self, title: str, arguments: Sequence[str], place: Place) -> None:
         self.title = title
-        self._arguments = command_line(*arguments)
+        self._arguments = command_line(*arguments, "--end-with-parent")
         self._place = place
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -72,11 +95,19 @@ class Supervised:
             environment = child_environment(
                 self._place.endpoint.nats_url, self._place.endpoint.postgres_dsn, self._place.endpoint.credentials
             )
-            self._process = await asyncio.create_subprocess_exec(*self._arguments, env=environment)
+            # In a session of its own: a Ctrl-C is for us, and we end our children in order.
+            self._process = await asyncio.create_subprocess_exec(
+                *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
+            )
             code = await self._process.wait()
             if not self._stopping:
                 log.warning("%s ended with code %s: starting it again", self.title, code)
                 await asyncio.sleep(RESTART_S)
+
+    def move(self) -> None:
+        """Ends the child, so that it starts again where the place is now."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
 
     async def stop(self) -> None:
         """Asks the child to end, and kills it if it does not."""

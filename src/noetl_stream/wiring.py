@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -111,15 +112,26 @@ def make_server(connected: Connected) -> Server:
     return Server(process_name("server"), ports, kinds_of(load_tools()))
 
 
-def make_tools() -> dict[str, Tool]:
-    """One of each tool kind installed here; whoever makes them closes them."""
-    return {kind: factory() for kind, factory in load_tools().items()}
+@dataclass(frozen=True, slots=True)
+class HostedWorker:
+    """A worker with what was made for it alone."""
+
+    worker: Worker
+    tools: Mapping[str, Tool]
+    plans: AskedPlans
+
+    async def close(self) -> None:
+        """Ends the worker, then its tools: their sessions, pools and child processes."""
+        await self.worker.close()
+        await self.plans.close()
+        await asyncio.gather(*(tool.close() for tool in self.tools.values()))
 
 
-def make_worker(
-    connected: Connected, endpoint: Endpoint, tools: Mapping[str, Tool], *, pool: str, slots: int
-) -> Worker:
-    return Worker(
+def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
+    """A worker with all tool kinds installed here."""
+    tools = {kind: factory() for kind, factory in load_tools().items()}
+    plans = AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
+    worker = Worker(
         name=process_name("worker"),
         pool=pool,
         slots=slots,
@@ -129,9 +141,10 @@ def make_worker(
         blobs=connected.blobs,
         clock=connected.clock,
         tools=tools,
-        plans=AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()}),
+        plans=plans,
         credential=credential_lookup(endpoint.credentials),
     )
+    return HostedWorker(worker, tools, plans)
 
 
 def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[str | dict[str, Any]]]:

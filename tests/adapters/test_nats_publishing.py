@@ -172,15 +172,12 @@ async def test_waiting_ends_when_the_log_is_closed(own_nats: NatsServer, own_con
 
 
 async def test_a_publish_right_after_opening_hears_its_answer(connection: NatsConnection) -> None:
-    async def open_and_publish(number: int) -> int:
+    for number in range(1, 11):
+        # Something is waiting to be written when the inbox for the answers is made.
+        connection.wire.send("noetl.nudge.nobody", b"")
         log = await NatsEventLog.open(connection, SystemClock())
-        sequence = await log.publish_reported("run-1", f"request-{number}", b"{}")
+        assert await log.publish_reported("run-1", f"request-{number}", b"{}") == number
         await log.close()
-        return sequence
-
-    for start in range(0, 300, 10):
-        sequences = await asyncio.gather(*(open_and_publish(number) for number in range(start, start + 10)))
-        assert sorted(sequences) == list(range(start + 1, start + 11))
 
 
 async def test_subjects_hold_partition_and_execution(connection: NatsConnection) -> None:

@@ -15,9 +15,12 @@ from noetl_stream.telemetry.logs import configure
 @home_option
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
-    from noetl_stream.hosting import host_in_background, open_place
+    from noetl_stream.hosting import host_in_background, only_background, open_place
 
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
-    with open_place(settings) as place:
-        run_async(host_in_background(place, (settings.pool, settings.slots)))
+    with only_background(settings) as alone:
+        if not alone:
+            return
+        with open_place(settings) as place:
+            run_async(host_in_background(place, (settings.pool, settings.slots)))

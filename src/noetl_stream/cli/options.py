@@ -10,12 +10,24 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def _home_folder(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
+    if given is None:
+        return None
+    if not given:  # --home "$UNSET" would make the present folder a home
+        raise click.BadParameter("is empty: name a folder")
+    return Path(given)
+
+
 home_option = click.option(
     "--home",
-    type=click.Path(path_type=Path),
+    callback=_home_folder,
     default=None,
+    metavar="FOLDER",
     help="Folder of the embedded NATS and Postgres. [default: NOETL_HOME, else ~/.noetl]",
 )
+
+end_with_parent_option = click.option("--end-with-parent", "with_parent", is_flag=True, hidden=True)
 
 
 def output_option(*choices: str) -> Callable[[Command], Command]:

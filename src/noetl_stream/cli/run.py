@@ -16,6 +16,10 @@ from noetl_stream.cli.workload import workload_of
 from noetl_stream.playbook.compile import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
+KEYS = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
+STEP_KEYS = ("step", "runs", "status", "duration_s")
+"""What ``-o json`` promises; ``execution get`` says more."""
+
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
@@ -73,8 +77,8 @@ def run(
 
 def _print(found: dict[str, Any], output: str) -> None:
     if output == "json":
-        del found["discarded_tokens"]
-        print_json(found)
+        steps = [{key: step[key] for key in STEP_KEYS} for step in found["steps"]]
+        print_json({key: steps if key == "steps" else found[key] for key in KEYS})
         return
     if found["result"] is not None:
         print_result(found["result"])
@@ -85,6 +89,5 @@ def _print(found: dict[str, Any], output: str) -> None:
         where = f" in task {error['task']}" if error.get("task") else ""
         click.echo(f"{error['kind']}{where}: {error['message']}", err=True)
     runs = sum(step["runs"] for step in found["steps"])
-    click.echo(
-        f"{found['status']} in {found['duration_s']:.2f} s, {runs} step runs ({found['execution_id']})", err=True
-    )
+    counted = f"{runs} step run{'' if runs == 1 else 's'}"
+    click.echo(f"{found['status']} in {found['duration_s']:.2f} s, {counted} ({found['execution_id']})", err=True)

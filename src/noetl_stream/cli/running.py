@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.cli.progress import progress_for
 from noetl_stream.client.running import Overtime, run_to_end
 from noetl_stream.client.submit import Client, Refused, Submission
-from noetl_stream.hosting import Place, connected_to, open_place, prepare_embedded
+from noetl_stream.hosting import Place, connected_to, on_ending, open_place, prepare_embedded
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.processes import Background
 from noetl_stream.settings import Settings
@@ -54,12 +53,10 @@ async def _run(
             timeout_s=timeout_s,
             on_news=progress.news,
             on_accepted=accepted.set,
-            ensure_server=lambda: _ensure_server(client, background),
+            ensure_server=lambda: _ensure_server(connected, client, background),
         )
     )
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, work.cancel)
-    loop.add_signal_handler(signal.SIGTERM, work.cancel)
+    on_ending(work.cancel)
     code, said = ExitCode.FAILED, ""
     try:
         return await work
@@ -76,8 +73,8 @@ async def _run(
     return code
 
 
-async def _ensure_server(client: Client, background: Background) -> None:
-    if not await client.alive():
+async def _ensure_server(connected: Connected, client: Client, background: Background) -> None:
+    if connected.nats.is_connected and not await client.alive():
         background.start()
 
 

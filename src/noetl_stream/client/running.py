@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +14,9 @@ from noetl_stream.ports.store import Store
 
 LOOK_S = 2.0
 """How often Postgres is asked when nothing is heard: live news may be lost, the fold's word is not."""
+
+
+RETRY_S = 0.2
 
 
 class Overtime(Exception):
@@ -36,7 +38,7 @@ async def run_to_end(
     Args:
         timeout_s: From the submission on; ``None`` waits as long as it takes.
         on_news: Called with each fact as it passes.
-        ensure_server: Called before waiting, and again whenever no server answers.
+        ensure_server: Called before waiting, and again whenever nothing is heard for a while.
 
     Raises:
         Refused: the fold refused the request.
@@ -49,7 +51,7 @@ async def run_to_end(
             await ensure_server()
             await client.submit(submission, follower, unanswered=ensure_server)
             on_accepted()
-            return await _described_end(store, follower, submission.execution_id)
+            return await _described_end(store, follower, submission.execution_id, ensure_server)
     except TimeoutError:
         raise Overtime from None
     finally:
@@ -57,14 +59,21 @@ async def run_to_end(
         await follower.close()
 
 
-async def _described_end(store: Store, follower: Follower, execution_id: str) -> dict[str, Any]:
+async def _described_end(
+    store: Store, follower: Follower, execution_id: str, ensure_server: Callable[[], Awaitable[None]]
+) -> dict[str, Any]:
     """Waits for the end, over the deaths of NATS and Postgres; what is heard of it is committed."""
     while True:
-        await follower.end(LOOK_S)
-        with contextlib.suppress(Unreachable):
+        heard = await follower.end(LOOK_S)
+        try:
             row = await store.execution(execution_id)
             if row is not None and row.finished_ms is not None:
                 return describe(row, await store.journal(execution_id))
+        except Unreachable:
+            await asyncio.sleep(RETRY_S)
+            continue
+        if not heard:
+            await ensure_server()
 
 
 async def _relay(follower: Follower, on_news: Callable[[News], None]) -> None:

@@ -98,7 +98,7 @@ class Client:
             if unanswered is not None:
                 await unanswered()
 
-    async def alive(self, timeout_s: float = 0.5) -> bool:
+    async def alive(self, timeout_s: float = ANSWER_WAIT_S) -> bool:
         """Whether any server answers."""
         return await self._bus.ask(subjects.PING, b"", timeout_s) is not None
 

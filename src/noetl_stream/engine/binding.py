@@ -49,7 +49,7 @@ def answer_claim(state: Execution | None, run: RunId) -> ClaimAnswer:
     step_run = state.runs[assignment.step_run_id]
     loop = step_run.loop
     if loop is None or not loop.local:
-        return Go(assignment.next_number, assignment.progress, ctx=step_run.patches)
+        return Go(assignment.next_number, assignment.progress, ctx=step_run.patches, vars=step_run.vars)
     failed = assignment.failures
     done = [index for index in range(loop.count) if index not in failed and loop.has_ended(index)]
-    return Go(assignment.next_number, assignment.progress, done, failed, step_run.patches)
+    return Go(assignment.next_number, assignment.progress, done, failed, step_run.patches, step_run.vars)

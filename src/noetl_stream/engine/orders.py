@@ -44,6 +44,7 @@ def command_for(plan: Plan, state: Execution, assignment: Assignment, partition:
         workload=_read(state.workload, step.reads.workload),
         ctx=_read({**run.ctx, **run.patches} if run.patches else run.ctx, step.reads.ctx),
         steps=_read(run.steps, step.reads.steps),
+        vars=run.vars,
         limits=state.limits,
         trace_id=state.trace_id,
     )

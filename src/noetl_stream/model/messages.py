@@ -94,7 +94,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     """An order to a worker: run this step's pipeline once, or for each item of a local loop.
 
-    ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as they were when the token was claimed.
+    ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as they were when the token was claimed;
+    ``vars`` what earlier iterations of the step run have set.
     ``path`` names the iteration of a distributed loop, ``item`` its element; ``items`` are those of a local loop
     (``None``: no local loop), of which ``max_in_flight`` may run at once.
     """
@@ -116,6 +117,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     workload: dict[str, Any] = {}
     ctx: dict[str, Any] = {}
     steps: dict[str, StepValue] = {}
+    vars: dict[str, Any] = {}
     limits: Limits = Limits()
     trace_id: str = ""
     format: int = FORMAT

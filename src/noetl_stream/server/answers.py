@@ -54,7 +54,7 @@ class Answers:
                 found = await answer(subject.split(".")[3:])
             except NoetlError as error:
                 log.warning("cannot answer %s: %s", subject, error)
-                return
+                found = None
             self._bus.send(reply, codec.encode(found))
 
         return handle

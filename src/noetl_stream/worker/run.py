@@ -186,7 +186,7 @@ class CommandRun:
         else:
             reporter.add(StepStarted(equipment.worker))
         key = command.path[0] if command.path else 0
-        await pipeline.run(go.progress.get(key) or Progress(vars=go.vars), iteration, self._ending)
+        await pipeline.run(go.progress.get(key) or Progress(vars=go.vars or command.vars), iteration, self._ending)
 
     def _ending(self, error: ErrorInfo | None) -> Fact:
         command = self._command

@@ -27,7 +27,7 @@ _MESSAGE_WITH_HEADERS = ord("H")
 
 def fast_path_fits(client: Client) -> bool:
     """Whether this client is of the known release and talks plain TCP or TLS."""
-    insides = ("_ps", "_transport", "_subs")
+    insides = ("_ps", "_transport", "_pending", "_pending_data_size")
     return (
         version("nats-py").startswith(KNOWN_RELEASE)
         and all(hasattr(client, name) for name in insides)
@@ -43,8 +43,8 @@ class FastWire(PlainWire):
         self._loop = asyncio.get_running_loop()
         self._frames: list[bytes] = []
         self._parser = FrameParser(client._ps)
-        inside: Any = client
-        inside._ps = self._parser
+        self._inside: Any = client
+        self._inside._ps = self._parser
 
     def send(self, subject: str, body: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
         target = f"{subject} {reply}" if reply else subject
@@ -56,6 +56,8 @@ class FastWire(PlainWire):
             head = f"PUB {target} {len(body)}\r\n".encode()
         if not self._frames:
             self._loop.call_soon(self._write_frames)
+        if self._inside._pending:
+            self._take_over_pending()
         self._frames += (head, body, _CRLF)
 
     async def hear(self, subject: str, heard: Heard) -> Hearing:
@@ -64,9 +66,16 @@ class FastWire(PlainWire):
         self._parser.ours[sid] = heard
         return FastHearing(subscription, self._parser, sid)
 
+    def _take_over_pending(self) -> None:
+        """What nats-py has not written yet goes first: its SUB of an inbox must not come after a PUB that names it."""
+        if self._client.is_connected:
+            self._frames += self._inside._pending
+            self._inside._pending = []
+            self._inside._pending_data_size = 0
+
     def _write_frames(self) -> None:
         frames, self._frames = self._frames, []
-        transport = self._client._transport
+        transport = self._inside._transport
         if not self._client.is_connected or transport is None:
             return
         try:

@@ -1,0 +1,41 @@
+"""The checks every change must pass: lint, types, arrows, sizes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 70
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"], ["lint-imports"]],
+    ids=" ".join,
+)
+def test_the_tree_passes(command: list[str]) -> None:
+    program = Path(sys.executable).parent / command[0]
+    ended = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= MAX_FILE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, node.name
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    readers = [path.name for path in SOURCES if "os.environ" in path.read_text() or "getenv" in path.read_text()]
+    assert readers == ["settings.py"]
