@@ -1,8 +1,15 @@
 """noetl-stream: durable NoETL playbooks on NATS JetStream and Postgres."""
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-try:
-    __version__ = version("noetl-stream")
-except PackageNotFoundError:  # running from a source tree that was never installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> Any:
+    """``__version__``, looked up when it is asked for: that costs more than the rest of a fast command."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("noetl-stream")
+    except PackageNotFoundError:  # running from a source tree that was never installed
+        return "0+unknown"

@@ -58,7 +58,7 @@ async def _answer(place: Place) -> None:
     async with connected_to(place, "noetl-dev") as connected:
         client = make_client(connected)
         while not await client.alive():
-            await asyncio.sleep(ANSWER_POLL_S)
+            await connected.clock.sleep(ANSWER_POLL_S)
 
 
 async def _watch(settings: Settings, place: Place, children: Sequence[Supervised]) -> None:

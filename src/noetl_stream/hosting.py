@@ -115,6 +115,12 @@ class Roles:
         """Begins an orderly end: the worker drains, the server gives its partitions back."""
         self._ending.set()
 
+    def has_company(self) -> bool:
+        """Whether other servers share the partitions with the one here."""
+        if self.server is None:
+            return False
+        return self.server.ownership.fair_share(self._connected.clock.monotonic_s()) < PARTITIONS
+
     async def run(self, *, server: bool = False, worker: tuple[str, int] | None = None) -> None:
         """Runs until the end.
 
@@ -200,6 +206,9 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         if embedded is not None:
             for name in await asyncio.to_thread(embedded.revive):
                 log.warning("%s had died: started again", name)
+            if roles.has_company() and not roles.busy:
+                log.info("other servers run here: leaving the work to them")
+                return
             if await asyncio.to_thread(embedded.others):
                 continue
         linger_s = 0.0 if embedded is not None else EXTERNAL_LINGER_S

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from noetl_stream.adapters.nats.blobs import NatsBlobs
@@ -24,7 +25,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.tools.contract import Tool, ToolFailure
-from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools
 from noetl_stream.worker.asked_plans import AskedPlans
 from noetl_stream.worker.worker import Worker
 
@@ -101,6 +102,12 @@ def process_name(role: str) -> str:
     return f"{role}-{host}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
+@cache
+def installed_kinds() -> Mapping[str, ToolClass]:
+    """The tool kinds installed here, looked up once: what cannot be used is said once."""
+    return load_tools()
+
+
 def make_client(connected: Connected) -> Client:
     return Client(connected.log, connected.blobs, connected.bus)
 
@@ -109,7 +116,7 @@ def make_server(connected: Connected) -> Server:
     ports = ServerPorts(
         connected.log, connected.queue, connected.store, connected.blobs, connected.bus, connected.clock
     )
-    return Server(process_name("server"), ports, kinds_of(load_tools()))
+    return Server(process_name("server"), ports, kinds_of(installed_kinds()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ class HostedWorker:
 
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
-    tools = {kind: factory() for kind, factory in load_tools().items()}
+    tools = {kind: factory() for kind, factory in installed_kinds().items()}
     plans = AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),

@@ -73,16 +73,3 @@ def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
             return LiveStack(home, process, embedded)
 
         yield start
-
-
-@pytest.fixture
-def airports_api() -> Iterator[str]:
-    """The address of the demonstration's API."""
-    command = [sys.executable, str(ROOT / "playbooks" / "airports_api.py"), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from typing import Any, Final
 
@@ -12,32 +13,37 @@ from noetl_stream.cli.exit_codes import ExitCode, code_for
 from noetl_stream.errors import NoetlError
 
 COMMANDS: Final = {
-    "run": "noetl_stream.cli.run:run",
-    "dev": "noetl_stream.cli.dev:dev",
-    "server": "noetl_stream.cli.server:server",
-    "worker": "noetl_stream.cli.worker:worker",
-    "playbook": "noetl_stream.cli.playbook:playbook",
-    "execution": "noetl_stream.cli.execution:execution",
-    "database": "noetl_stream.cli.database:database",
-    "stream": "noetl_stream.cli.stream:stream",
-    "bench": "noetl_stream.cli.bench:bench",
-    "version": "noetl_stream.cli.version:version",
-    "background": "noetl_stream.cli.background:background",
+    "run": "Run a playbook and wait for its end.",
+    "dev": "Keep a whole stack up until Ctrl-C.",
+    "server": "Run a server: what follows from what happened.",
+    "worker": "Run a worker: the steps themselves.",
+    "playbook": "Check playbook files.",
+    "execution": "Look at executions: list, get, events.",
+    "database": "Prepare the Postgres.",
+    "stream": "Prepare the JetStream streams.",
+    "bench": "Measure the real stack on this machine.",
+    "version": "Print the version, and those of the parts.",
 }
+"""Each is the module and the command in it of that name; its line is here so that the list needs no import."""
+
+HIDDEN_COMMANDS: Final = ("background",)
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is used or its help is shown."""
+    """A group that imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if name != "background"]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in COMMANDS and cmd_name not in HIDDEN_COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = getattr(importlib.import_module(f"noetl_stream.cli.{cmd_name}"), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -59,8 +65,10 @@ def noetl_stream() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits. A person's mistake never shows a traceback."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun is put away
     try:
         code: Any = noetl_stream.main(arguments, prog_name="noetl-stream", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as ended:
         code = ended.exit_code
     except click.ClickException as error:
@@ -75,7 +83,6 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("interrupted", err=True)
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
         code = ExitCode.FAILED
     sys.exit(int(code) if isinstance(code, int) else 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,8 +11,9 @@ from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.cli.options import output_option
 from noetl_stream.cli.output import print_json
 from noetl_stream.errors import UsageError
-from noetl_stream.playbook.compile import Checked, check
-from noetl_stream.playbook.kinds import foreign_kind
+from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.playbook.kinds import Kinds, foreign_kind
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 
@@ -33,16 +35,16 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
     """
     foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
     kinds = {**foreign, **kinds_of(load_tools())}
-    results = {str(file): check(read_playbook(file), kinds, file=str(file)) for file in files}
+    results = {str(file): _check_file(file, kinds) for file in files}
     if output == "json":
-        print_json([_as_json(name, checked) for name, checked in results.items()])
+        print_json([_as_json(name, found) for name, found in results.items()])
     else:
-        for name, checked in results.items():
-            for diagnostic in checked.diagnostics:
+        for name, found in results.items():
+            for diagnostic in found:
                 click.echo(diagnostic.render())
-            if checked.ok:
+            if _passed(found):
                 click.echo(f"{name}: ok")
-    if not all(checked.ok for checked in results.values()):
+    if not all(map(_passed, results.values())):
         ctx.exit(ExitCode.INVALID)
 
 
@@ -62,5 +64,17 @@ def read_playbook(file: Path) -> bytes:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def _as_json(name: str, checked: Checked) -> dict[str, object]:
-    return {"file": name, "ok": checked.ok, "diagnostics": [one.to_json() for one in checked.diagnostics]}
+def _check_file(file: Path, kinds: Kinds) -> Sequence[Diagnostic]:
+    try:
+        return check(read_playbook(file), kinds, file=str(file)).diagnostics
+    except UsageError as error:
+        why = error.message.removeprefix(f"{file}: ")
+        return [Diagnostic("error", "file_unreadable", why, error.hint, str(file), 1, 1, "")]
+
+
+def _passed(found: Sequence[Diagnostic]) -> bool:
+    return all(one.severity != "error" for one in found)
+
+
+def _as_json(name: str, found: Sequence[Diagnostic]) -> dict[str, object]:
+    return {"file": name, "ok": _passed(found), "diagnostics": [one.to_json() for one in found]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -23,10 +24,20 @@ def settings_for(home: Path | None) -> Settings:
 
 
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:
-    """Runs ``work`` on uvloop where there is one."""
+    """Runs ``work`` on uvloop where there is one; SIGTERM cancels it as Ctrl-C does."""
     if sys.platform == "win32":
         return asyncio.run(work)
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+        try:
+            return runner.run(_cancelled_by_sigterm(work))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+async def _cancelled_by_sigterm(work: Coroutine[Any, Any, Value]) -> Value:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work

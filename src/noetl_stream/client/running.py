@@ -15,7 +15,6 @@ from noetl_stream.ports.store import Store
 LOOK_S = 2.0
 """How often Postgres is asked when nothing is heard: live news may be lost, the fold's word is not."""
 
-
 RETRY_S = 0.2
 
 

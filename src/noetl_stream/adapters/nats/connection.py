@@ -141,7 +141,7 @@ class NatsConnection:
         Raises:
             Unreachable: no answer in time.
         """
-        await asyncio.sleep(0)
+        await self.wire.push()
         try:
             await self.client.flush(max(1, round(timeout_s)))
         except FlushTimeoutError:

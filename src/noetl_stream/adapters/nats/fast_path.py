@@ -60,6 +60,11 @@ class FastWire(PlainWire):
             self._take_over_pending()
         self._frames += (head, body, _CRLF)
 
+    async def push(self) -> None:
+        if self._frames or self._inside._pending:
+            self._take_over_pending()
+            self._write_frames()
+
     async def hear(self, subject: str, heard: Heard) -> Hearing:
         subscription = await self._subscribe(subject, heard)
         sid = str(subscription._id).encode()

@@ -60,6 +60,13 @@ class PlainWire:
         self._outgoing.append((subject, body, reply, dict(headers) if headers else None))
         self._wake.set()
 
+    async def push(self) -> None:
+        """Has everything sent or subscribed so far written to the socket: nats-py's own flush overtakes it."""
+        while self._outgoing:
+            await asyncio.sleep(0)
+        # One turn for nats-py's writer.
+        await asyncio.sleep(0)
+
     async def hear(self, subject: str, heard: Heard) -> Hearing:
         """Calls ``heard`` for each message of ``subject``. On the server it is active once a later flush returns."""
         return Hearing(await self._subscribe(subject, heard))

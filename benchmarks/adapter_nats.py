@@ -1,0 +1,147 @@
+"""How many messages a second the NATS adapter stores, reads, issues and delivers, on the fast and on the plain path.
+
+    python benchmarks/adapter_nats.py [--messages 20000] [--url nats://127.0.0.1:4222]
+
+Without ``--url`` it starts a nats-server of its own with nats.conf. CPU is this process's, which is what a role pays; the
+server's work comes on top. One run says little: the machine's phases differ by a quarter (compare the two paths of one run).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import socket
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import uvloop
+
+from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, ensure_streams
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.event_log import DecidedMessage
+
+BODY = b'{"entries":"' + b"x" * 380 + b'"}'
+REPORTERS = 256
+SLOTS = 256
+
+
+async def report(log: NatsEventLog, count: int) -> None:
+    """Reports as many workers send them: each waits for its acknowledgement before its next."""
+    numbers = iter(range(count))
+
+    async def reporter() -> None:
+        for number in numbers:
+            await log.publish_reported(f"run-{number % 1000}", f"report-{number}", BODY)
+
+    await asyncio.gather(*(reporter() for _ in range(REPORTERS)))
+
+
+async def read(log: NatsEventLog, count: int) -> None:
+    """One reader over all partitions, as a server has it."""
+    reader = await log.open_reader(range(PARTITIONS), 0)
+    seen = 0
+    while seen < count:
+        seen += len(await reader.next_batch(512))
+    await reader.close()
+
+
+async def decide(log: NatsEventLog, count: int) -> None:
+    """Decided records in ticks of 100."""
+    for start in range(0, count, 100):
+        records = [DecidedMessage(n % PARTITIONS, f"run-{n}", f"0.{n}.1.a.0", BODY) for n in range(start, start + 100)]
+        await log.publish_decided(records)
+
+
+async def issue(queue: NatsCommandQueue, count: int) -> None:
+    """Commands in ticks of 100."""
+    for start in range(0, count, 100):
+        numbers = range(start, start + 100)
+        await queue.issue([QueuedCommand("default", f"run-{n}", f"c{n}", 1, BODY) for n in numbers])
+
+
+async def deliver(queue: NatsCommandQueue, count: int) -> None:
+    """Deliveries to one worker: taken, acknowledged, the slot given back."""
+    source = await queue.open_source("default")
+    source.request(SLOTS)
+    for _ in range(count):
+        delivery = await source.next()
+        delivery.ack()
+        source.request(1)
+    await source.close()
+
+
+async def round_trips(log: NatsEventLog, count: int) -> None:
+    """A report and its reading, one after the other."""
+    reader = await log.open_reader(range(PARTITIONS), await log.last_sequence())
+    for number in range(count):
+        await asyncio.gather(log.publish_reported("run-1", f"trip-{number}", BODY), reader.next_batch(1))
+    await reader.close()
+
+
+async def measure(name: str, count: int, run: Callable[[], Awaitable[None]]) -> None:
+    start_s, start_cpu_s = time.perf_counter(), time.process_time()
+    await run()
+    took_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
+    print(f"  {name:<22} {count / took_s:>9,.0f} messages/s   {cpu_s / count * 1e6:>6.1f} µs CPU each")
+
+
+async def measure_path(url: str, count: int, *, fast: bool) -> None:
+    connection = await NatsConnection.open(url, name="adapter benchmark", fast=fast)
+    print(type(connection.wire).__name__)
+    await ensure_streams(connection)
+    for stream in (EVENTS, COMMANDS):
+        await connection.api(f"STREAM.PURGE.{stream}")
+    log = await NatsEventLog.open(connection, SystemClock())
+    queue = await NatsCommandQueue.open(connection)
+    # Ids of an earlier run are remembered for two minutes, so each path has its own server time or a fresh stream.
+    await measure("report (256 waiting)", count, lambda: report(log, count))
+    await measure("read", count, lambda: read(log, count))
+    await measure("decide (ticks of 100)", count, lambda: decide(log, count))
+    await measure("issue (ticks of 100)", count, lambda: issue(queue, count))
+    await measure("deliver and ack", count, lambda: deliver(queue, count))
+    await measure("report-read, in turn", count // 10, lambda: round_trips(log, count // 10))
+    for stream in (EVENTS, COMMANDS):
+        await connection.api(f"STREAM.DELETE.{stream}")
+    await connection.close()
+
+
+async def run(url: str, count: int) -> None:
+    for fast in (True, False):
+        await measure_path(url, count, fast=fast)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--url", help="a server without streams that matter: EVENTS and COMMANDS are deleted")
+    options = parser.parse_args()
+    if options.url:
+        uvloop.run(run(options.url, options.messages))
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    binary = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or "nats-server"
+    config = Path(__file__).parents[1] / "nats.conf"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [binary, "-c", str(config), "-a", "127.0.0.1", "-p", str(port)]
+        server = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+        try:
+            uvloop.run(run(f"nats://127.0.0.1:{port}", options.messages))
+        finally:
+            server.kill()
+            server.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The bus between two connections, and without a server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from conftest import NatsServer
+
+from noetl_stream.adapters.nats.bus import NatsBus
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.errors import Unreachable
+from noetl_stream.testing.conformance_bus import Ear
+from noetl_stream.testing.waiting import TIMEOUT_S
+
+
+async def test_a_subscription_is_active_when_listen_returns(
+    connection: NatsConnection, shared_nats: NatsServer
+) -> None:
+    other = await NatsConnection.open(shared_nats.url, name="other")
+    here, there = NatsBus(connection), NatsBus(other)
+    for number in range(50):
+        ear = Ear()
+        here.send("noetl.nudge.nobody", b"")
+        subscription = await here.listen(f"noetl.live.{number}", ear)
+        there.send(f"noetl.live.{number}", b"at once")
+        assert (await ear.next())[1] == b"at once"
+        await subscription.close()
+    await other.close()
+
+
+async def test_a_subscription_hears_again_after_a_restart_of_the_server(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    bus, ear = NatsBus(own_connection), Ear()
+    await bus.listen("noetl.live", ear)
+    restored = asyncio.Event()
+    own_connection.on_restored(restored.set)
+    own_nats.kill()
+    bus.send("noetl.live", b"lost")
+    own_nats.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        await restored.wait()
+    bus.send("noetl.live", b"heard")
+    assert (await ear.next())[1] == b"heard"
+
+
+async def test_listening_to_a_hung_server_ends_in_time(own_nats: NatsServer, own_connection: NatsConnection) -> None:
+    own_nats.pause()
+    with pytest.raises(Unreachable, match="no answer within"):
+        await own_connection.flush(1)
+    own_nats.resume()

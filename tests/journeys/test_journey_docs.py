@@ -1,0 +1,62 @@
+"""The documents' commands and the demonstration, as a newcomer runs them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from journey_stack import NOETL, ROOT, LiveStack
+
+pytestmark = pytest.mark.xdist_group("journeys")
+
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The commands of all `sh` blocks, comments left out."""
+    lines = [line for text in SHELL.findall(path.read_text()) for line in text.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], LiveStack], tmp_path: Path) -> None:
+    stack = start_stack(1, 1)
+    shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
+    environment = {"NOETL_HOME": str(stack.home), "PATH": "/usr/bin:/bin"}
+    ran = 0
+    for path in DOCUMENTS:
+        for words in commands(path):
+            if words[0] == "make":
+                continue
+            assert words[0] == "noetl-stream", f"{path.name}: {words}"
+            ended = subprocess.run(
+                [*NOETL, *words[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+            )
+            assert ended.returncode == 0, (words, ended.stderr)
+            ran += 1
+    assert ran >= 4
+
+
+def test_the_demonstration_ends_well_and_leaves_nothing() -> None:
+    home = Path(tempfile.mkdtemp(prefix="noetl-demo-"))
+    command = [sys.executable, str(ROOT / "playbooks" / "demo.py"), str(home)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    assert "3376" in ended.stdout
+    assert "answered 429" in ended.stderr
+    assert "answered 503" in ended.stderr
+    assert "completed" in ended.stderr
+    assert [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if mentions(process, home)] == []
+    shutil.rmtree(home)
+
+
+def mentions(process: psutil.Process, home: Path) -> bool:
+    return any(str(home) in argument for argument in process.info["cmdline"] or [])

@@ -1,0 +1,394 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.postgres import PostgresTool
+
+_numbers = itertools.count()
+
+
+class Runner:
+    """Runs SQL on the test's database."""
+
+    def __init__(self, tool: PostgresTool, make_call: Any, dsn: str) -> None:
+        self.tool = tool
+        self._make_call = make_call
+        self.dsn = dsn
+
+    async def __call__(
+        self, command: Any, params: Any = None, *, knobs: Any = None, timeouts: Any = None, credential: Any = None
+    ) -> dict[str, Any]:
+        inputs = {"auth": "db", "command": command, **({} if params is None else {"params": params})}
+        credentials = {"db": credential if credential is not None else self.dsn}
+        call = self._make_call(inputs, knobs=knobs, timeouts=timeouts, credentials=credentials)
+        async with asyncio.timeout(30):
+            result: dict[str, Any] = (await self.tool.run(call)).result
+            return result
+
+    async def failure(self, *args: Any, **kwargs: Any) -> ToolFailure:
+        with pytest.raises(ToolFailure) as failed:
+            await self(*args, **kwargs)
+        return failed.value
+
+    async def value(self, expression: str, params: Any = None) -> Any:
+        return (await self(f"select {expression} as value", params))["rows"][0]["value"]
+
+
+@pytest.fixture
+async def run(make_call: Any, postgres_dsn: str) -> AsyncIterator[Runner]:
+    tool = PostgresTool()
+    yield Runner(tool, make_call, postgres_dsn)
+    await tool.close()
+
+
+@pytest.fixture
+async def table(run: Runner) -> str:
+    name = f"t{next(_numbers)}"
+    await run(f"create table {name} (id int primary key, name text)")
+    return name
+
+
+async def test_rows_are_mappings_by_column(run: Runner) -> None:
+    done = await run("select 1 as id, 'a' as name union all select 2, null order by 1")
+    assert done == {
+        "rows": [{"id": 1, "name": "a"}, {"id": 2, "name": None}],
+        "row_count": 2,
+        "columns": ["id", "name"],
+        "statements": [{"command": "SELECT", "row_count": 2}],
+    }
+
+
+async def test_a_statement_without_rows_keeps_its_columns(run: Runner) -> None:
+    done = await run("select 1 as id where false")
+    assert (done["rows"], done["row_count"], done["columns"]) == ([], 0, ["id"])
+
+
+async def test_the_result_is_that_of_the_last_statement_that_returned_rows(run: Runner, table: str) -> None:
+    done = await run(f"insert into {table} values (1), (2) returning id; update {table} set name = 'x'; -- end")
+    assert done["rows"] == [{"id": 1}, {"id": 2}]
+    assert done["statements"] == [{"command": "INSERT", "row_count": 2}, {"command": "UPDATE", "row_count": 2}]
+
+
+async def test_without_rows_the_count_is_that_of_the_last_change(run: Runner, table: str) -> None:
+    done = await run([f"insert into {table} values (1), (2), (3)", f"delete from {table} where id > 1", "set local jit = off"])
+    assert (done["rows"], done["row_count"], done["columns"]) == ([], 2, [])
+    assert [it["row_count"] for it in done["statements"]] == [3, 2, None]
+
+
+@pytest.mark.parametrize("name", ["command", "query", "commands"])
+async def test_the_three_names_of_the_text_mean_the_same(run: Runner, make_call: Any, name: str) -> None:
+    call = make_call({"credential": "db", name: ["select 1 as a", "select 2 as a"]}, credentials={"db": run.dsn})
+    assert (await run.tool.run(call)).result["rows"] == [{"a": 2}]
+
+
+async def test_parameters_bind_by_name_and_by_place(run: Runner) -> None:
+    sql = "select $b::int - $a::int as x, '$a' as y, $b::int as z; select $a::int as x"
+    assert (await run(sql, {"a": 1, "b": 5}))["rows"] == [{"x": 1}]
+    assert (await run("select $2::int - $1::int as x", [1, 5]))["rows"] == [{"x": 4}]
+    assert (await run("select 'b' as b; select $2::text || $1::text as x", ["c", "d"]))["rows"] == [{"x": "dc"}]
+
+
+@pytest.mark.parametrize(
+    ("cast", "value", "expected"),
+    [
+        ("int", 5, 5),
+        ("int", 5.0, 5),
+        ("bigint", 2**62, 2**62),
+        ("numeric", 0.1, 0.1),
+        ("numeric", "12345678901234567890", 12345678901234567890),
+        ("float8", 5, 5.0),
+        ("bool", True, True),
+        ("text", "a", "a"),
+        ("text", None, None),
+        ("varchar(1)", "a", "a"),
+        ("uuid", "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000001"),
+        ("date", "2024-02-29", "2024-02-29"),
+        ("timestamp", "2024-02-29T10:00:00", "2024-02-29T10:00:00"),
+        ("timestamptz", "2024-02-29T10:00:00+02:00", "2024-02-29T08:00:00+00:00"),
+        ("timestamptz", "2024-02-29T10:00:00", "2024-02-29T10:00:00+00:00"),
+        ("time", "10:00", "10:00:00"),
+        ("timetz", "10:00+01:00", "10:00:00+01:00"),
+        ("interval", 90.5, 90.5),
+        ("text::interval", "1 day", 86_400.0),
+        ("jsonb", {"a": [1, None]}, {"a": [1, None]}),
+        ("jsonb", "text", "text"),
+        ("json", [1], [1]),
+        ("jsonb[]", [{"a": 1}, None], [{"a": 1}, None]),
+        ("int[]", [1, None, 3], [1, None, 3]),
+        ("int[]", [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+        ("date[]", ["2024-01-01"], ["2024-01-01"]),
+        ("bytea", "aGk=", "aGk="),
+        ("inet", "10.0.0.1", "10.0.0.1"),
+    ],
+)
+async def test_json_values_bind_by_the_type_postgres_expects_and_come_back(
+    run: Runner, cast: str, value: Any, expected: Any
+) -> None:
+    back = await run.value(f"$v::{cast}", {"v": value})
+    assert back == expected
+    assert type(back) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("cast", "value", "reason"),
+    [
+        ("int", "5", "a whole number is needed, not text"),
+        ("int", 1.5, "a whole number is needed, not a number"),
+        ("int", True, "a whole number is needed, not true or false"),
+        ("int", 2**40, "out of int32 range"),
+        ("text", 5, "Postgres expects text, not a number; write $v::bigint, or give text"),
+        ("text", {"a": 1}, "write $v::jsonb for a mapping"),
+        ("bool", 1, "true or false is needed"),
+        ("numeric", "x", "the text is no number"),
+        ("date", "tomorrow", "for other forms, write $v::text::date"),
+        ("timestamp", "2024-01-01T00:00:00Z", "write $v::timestamptz"),
+        ("interval", "1 day", "write $v::text::interval"),
+        ("int[]", 5, "int4[] needs a list, not a number"),
+        ("uuid", "secret-uuid", "params.v: "),
+        ("bytea", "%", "base64"),
+    ],
+)
+async def test_a_parameter_of_the_wrong_type_is_named_and_its_value_is_not_shown(
+    run: Runner, cast: str, value: Any, reason: str
+) -> None:
+    failed = await run.failure(f"select $v::{cast}", {"v": value})
+    assert failed.error.kind == "invalid_input"
+    assert failed.error.message.startswith("params.v: ")
+    assert reason in failed.error.message
+    assert "query argument" not in failed.error.message
+
+
+async def test_types_of_postgres_are_converted(run: Runner) -> None:
+    sql = """select 12.50::numeric as n, 3::numeric as whole, '{"a": 1.5}'::jsonb as j, null::jsonb as nothing,
+                    '\\x6869'::bytea as b, '10.0.0.0/8'::cidr as net, interval '1 day 2 hours' as i, 'a'::name as name"""
+    assert (await run(sql))["rows"][0] == {
+        "n": 12.5,
+        "whole": 3,
+        "j": {"a": 1.5},
+        "nothing": None,
+        "b": "aGk=",
+        "net": "10.0.0.0/8",
+        "i": 93_600.0,
+        "name": "a",
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("'NaN'::numeric", "rows[0].value: NaN is no JSON number"),
+        ("int4range(1, 5)", "rows[0].value: "),
+        ("'-infinity'::interval", "a value cannot be read"),
+        ("'[1e400]'::jsonb", "a json column holds what no JSON reader here can take"),
+    ],
+)
+async def test_a_value_without_a_json_form_is_refused_with_advice(run: Runner, expression: str, message: str) -> None:
+    failed = await run.failure(f"select {expression} as value")
+    assert failed.error.kind == "result_not_json"
+    assert message in failed.error.message
+    assert "cast" in failed.error.message
+
+
+async def test_two_columns_of_one_name_are_an_error_and_nothing_is_kept(run: Runner, table: str) -> None:
+    failed = await run.failure(f"insert into {table} values (1); select 1 as a, 2 as a")
+    assert failed.error.kind == "sql"
+    assert failed.error.message == "statement 2 returns more than one column named 'a'; name them apart with AS"
+    assert await run.value(f"count(*) from {table}".replace(" from", " as value, 1 as one from", 1)) == 0
+
+
+async def test_all_statements_are_one_transaction(run: Runner, table: str) -> None:
+    failed = await run.failure(f"insert into {table} values (1);\ninsert into {table} values (1)")
+    assert failed.error.kind == "sql"
+    assert failed.error.code == "23505"
+    assert failed.error.message.startswith("statement 2: duplicate key value")
+    assert not failed.error.retryable
+    assert failed.helper["sqlstate"] == failed.helper["code"] == "23505"
+    assert failed.helper["message"].startswith("duplicate key value")
+    assert (await run(f"select * from {table}"))["rows"] == []
+
+
+async def test_an_error_names_the_statement_and_line(run: Runner) -> None:
+    failed = await run.failure("select 1;\n\nselect $a::int,\n  nothing", {"a": 1})
+    assert failed.error.message == 'statement 2 (line 4): column "nothing" does not exist'
+
+
+async def test_sql_that_does_not_parse_is_a_syntax_error(run: Runner) -> None:
+    failed = await run.failure("selec 1")
+    assert (failed.error.kind, failed.error.code) == ("syntax", "42601")
+
+
+async def test_what_fails_at_the_commit_is_told(run: Runner, table: str) -> None:
+    await run(f"alter table {table} add constraint later unique (name) deferrable initially deferred")
+    failed = await run.failure(f"insert into {table} values (1, 'a'), (2, 'a')")
+    assert failed.error.code == "23505"
+    assert failed.error.message.startswith("at the end of the transaction: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retryable"),
+    [
+        ("40001", "sql", True),
+        ("40P01", "sql", True),
+        ("55P03", "sql", True),
+        ("57P01", "sql", True),
+        ("08006", "connection", True),
+        ("57014", "sql", False),
+        ("P0001", "sql", False),
+    ],
+)
+async def test_which_errors_may_pass(run: Runner, code: str, kind: str, retryable: bool) -> None:
+    failed = await run.failure(f"do $$ begin raise exception 'no' using errcode = '{code}'; end $$")
+    assert (failed.error.kind, failed.error.retryable, failed.error.code) == (kind, retryable, code)
+
+
+@pytest.mark.parametrize("sql", ["begin", "commit", "select 1; rollback", "start transaction", "prepare transaction 'x'", "end"])
+async def test_statements_that_end_the_transaction_are_refused(run: Runner, sql: str) -> None:
+    failed = await run.failure(sql)
+    assert failed.error.kind == "invalid_input"
+    assert "one transaction already" in failed.error.message
+
+
+async def test_savepoints_are_allowed(run: Runner, table: str) -> None:
+    await run(f"insert into {table} values (1); savepoint s; insert into {table} values (2); rollback to s; release s")
+    assert (await run(f"select id from {table}"))["rows"] == [{"id": 1}]
+
+
+async def test_copy_over_the_connection_is_refused(run: Runner, table: str) -> None:
+    for sql in (f"copy {table} from stdin", f"copy {table} to stdout"):
+        assert (await run.failure(sql)).error.kind == "invalid_input"
+
+
+async def test_more_rows_than_allowed_are_an_error(run: Runner) -> None:
+    assert (await run("select generate_series(1, 3) as n", knobs={"max_rows": 3}))["row_count"] == 3
+    failed = await run.failure("select generate_series(1, 1000000000) as n", knobs={"max_rows": 3})
+    assert failed.error.kind == "result_too_large"
+
+
+async def test_many_rows_come_whole(run: Runner) -> None:
+    done = await run("select n, n::text as text, now() as at from generate_series(1, 5000) n order by n")
+    assert done["row_count"] == 5000
+    assert done["rows"][-1]["text"] == "5000"
+
+
+async def test_rows_can_be_stored_from_one_json_parameter(run: Runner, table: str) -> None:
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    sql = f"insert into {table} select id, name from jsonb_to_recordset($rows::jsonb) as r(id int, name text)"
+    assert (await run(sql, {"rows": rows}))["row_count"] == 2
+    assert (await run(f"select * from {table} order by id"))["rows"] == rows
+
+
+async def test_sql_can_read_the_idempotency_key_and_the_connection_says_whose_it_is(run: Runner) -> None:
+    assert await run.value("current_setting('noetl.idempotency_key')") == "key-1"
+    assert await run.value("current_setting('application_name')") == "noetl-stream step.task execution-1"
+
+
+async def test_what_a_task_sets_does_not_reach_the_next(run: Runner) -> None:
+    await run("set search_path = nowhere; create temp table left_behind (a int)")
+    assert await run.value("current_setting('search_path')") != "nowhere"
+
+
+async def test_cancelling_ends_the_statement(run: Runner, postgres_dsn: str) -> None:
+    observer = await asyncpg.connect(postgres_dsn)
+    running = "select count(*) from pg_stat_activity where query like '%the_slow_one%' and state = 'active' and pid <> $1"
+    task = asyncio.ensure_future(run("select pg_sleep(600) as the_slow_one"))
+    while await observer.fetchval(running, observer.get_server_pid()) == 0:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    while await observer.fetchval(running, observer.get_server_pid()) > 0:
+        await asyncio.sleep(0)
+    await observer.close()
+    assert await run.value("1") == 1
+
+
+async def test_a_statement_over_its_read_timeout_is_a_timeout(run: Runner) -> None:
+    failed = await run.failure("select pg_sleep(600)", timeouts=Timeouts(read=0.05))
+    assert (failed.error.kind, failed.error.retryable) == ("timeout", True)
+    assert failed.error.message == "statement 1: took longer than timeout.read"
+
+
+async def test_a_connection_that_is_cut_is_a_connection_error_and_the_next_task_gets_a_new_one(run: Runner) -> None:
+    failed = await run.failure("select pg_terminate_backend(pg_backend_pid())")
+    assert failed.error.kind in ("connection", "sql")
+    assert failed.error.retryable
+    assert await run.value("1") == 1
+
+
+async def test_many_tasks_share_a_few_connections(run: Runner) -> None:
+    assert await asyncio.gather(*(run.value("$n::int", {"n": n}) for n in range(30))) == list(range(30))
+
+
+async def test_a_credential_may_be_a_mapping(run: Runner, postgres_dsn: str) -> None:
+    folder = postgres_dsn.partition("host=")[2]
+    by_parts = {"host": folder, "user": "postgres", "database": "postgres", "port": 5432}
+    for credential in ({"dsn": postgres_dsn}, by_parts):
+        assert (await run("select 1 as a", credential=credential))["rows"] == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    "credential",
+    [
+        "mysql://u:s3cret@h/d",
+        {"dsn": "postgresql://h/d", "password": "s3cret"},
+        {"user": "u", "password": "s3cret"},
+        {"host": "h", "token": "s3cret"},
+        {"host": "h", "port": "no"},
+        {"host": 5},
+        {"token": "s3cret"},
+        "postgresql://u:s3cret@127.0.0.1:99999/d",
+        "postgresql://u:s3cret@127.0.0.1/d?sslmode=s3cret",
+    ],
+)
+async def test_a_credential_postgres_cannot_use_is_refused_without_showing_it(run: Runner, credential: Any) -> None:
+    failed = await run.failure("select 1", credential=credential)
+    assert failed.error.kind == "credential"
+    assert failed.error.message.startswith("credential 'db': ")
+    assert "s3cret" not in failed.error.message
+
+
+async def test_a_database_that_refuses_the_credential_is_a_credential_error(run: Runner, postgres_dsn: str) -> None:
+    for dsn in (postgres_dsn.replace("postgres@", "nobody@"), postgres_dsn.replace("/postgres?", "/nowhere?")):
+        failed = await run.failure("select 1", credential=dsn)
+        assert failed.error.kind == "credential"
+        assert "does not exist" in failed.error.message
+
+
+async def test_a_database_that_is_not_there_is_a_connection_error(run: Runner, tmp_path: Any) -> None:
+    for dsn in (f"postgresql://postgres@/postgres?host={tmp_path}", "postgresql://u@127.0.0.1:1/d"):
+        failed = await run.failure("select 1", credential=dsn)
+        assert (failed.error.kind, failed.error.retryable) == ("connection", True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"command": "select 1"}, "auth: field required"),
+        ({"auth": "db"}, "command: field required"),
+        ({"auth": "db", "command": 5}, "command: input should be a valid string"),
+        ({"auth": "db", "command": " -- nothing"}, "command: holds no statement"),
+        ({"auth": "db", "command": "select 1", "query": "select 2"}, "query: says the same as command; give one of them"),
+        ({"auth": "db", "command": "select $a"}, "statement 1 names $a, and the task has no params"),
+        ({"auth": "db", "command": "select 1", "dsn": "x"}, "dsn: is no input of this kind"),
+        ({"auth": "db", "command": "select 1", "params": "x"}, "params: input should be a valid dictionary"),
+    ],
+)
+async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run.tool.run(make_call(inputs, credentials={"db": run.dsn}))
+    assert failed.value.error.kind == "invalid_input"
+    assert failed.value.error.message.startswith(message)
+
+
+async def test_a_missing_credential_is_told(run: Runner, make_call: Any) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run.tool.run(make_call({"auth": "db", "command": "select 1"}))
+    assert failed.value.error.kind == "credential"
