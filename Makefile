@@ -14,8 +14,11 @@ test: $(VENV)/ready
 check: $(VENV)/ready
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
-lock: $(VENV)/ready
-	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^noetl-stream' > requirements-dev.lock
+# After a change of the dependencies: what a fresh environment resolves them to becomes the lock.
+lock:
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable . $$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"])')
+	(head -1 requirements-dev.lock; $(BIN)/python -m pip freeze --exclude-editable) > lock.new && mv lock.new requirements-dev.lock
 
 $(VENV)/ready: pyproject.toml requirements-dev.lock
 	$(PYTHON) -m venv $(VENV)

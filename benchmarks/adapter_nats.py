@@ -2,8 +2,9 @@
 
     python benchmarks/adapter_nats.py [--messages 20000] [--url nats://127.0.0.1:4222]
 
-Without ``--url`` it starts a nats-server of its own with nats.conf. CPU is this process's, which is what a role pays; the
-server's work comes on top. One run says little: the machine's phases differ by a quarter (compare the two paths of one run).
+Without ``--url`` it starts a nats-server of its own with nats.conf. CPU is this process's, which is what a role pays;
+the server's work comes on top. One run says little, a machine has faster and slower phases: compare the two paths of
+one run.
 """
 
 from __future__ import annotations
@@ -99,11 +100,8 @@ async def measure_path(url: str, count: int, *, fast: bool) -> None:
     connection = await NatsConnection.open(url, name="adapter benchmark", fast=fast)
     print(type(connection.wire).__name__)
     await ensure_streams(connection)
-    for stream in (EVENTS, COMMANDS):
-        await connection.api(f"STREAM.PURGE.{stream}")
     log = await NatsEventLog.open(connection, SystemClock())
     queue = await NatsCommandQueue.open(connection)
-    # Ids of an earlier run are remembered for two minutes, so each path has its own server time or a fresh stream.
     await measure("report (256 waiting)", count, lambda: report(log, count))
     await measure("read", count, lambda: read(log, count))
     await measure("decide (ticks of 100)", count, lambda: decide(log, count))

@@ -51,6 +51,7 @@ async def _first(*works: Coroutine[Any, Any, object]) -> None:
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _answer(place: Place) -> None:

@@ -10,12 +10,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from noetl_stream.errors import Unreachable
+from noetl_stream.local.diagnosis import system_errors_explained
+from noetl_stream.local.home import prepare_home
 from noetl_stream.local.locks import FileLock
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.server import Server
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import (
+    COMMAND_WAIT_S,
     Connected,
     Endpoint,
     HostedWorker,
@@ -30,6 +33,7 @@ log = logging.getLogger(__name__)
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
+ROLE_WAIT_S = 5.0
 IDLE_POLL_S = 0.5
 EXTERNAL_LINGER_S = 5.0
 STALLED_LINGER_S = 60.0
@@ -78,9 +82,9 @@ async def prepare_embedded(place: Place) -> None:
 
 
 @asynccontextmanager
-async def connected_to(place: Place, name: str) -> AsyncIterator[Connected]:
+async def connected_to(place: Place, name: str, *, nats_wait_s: float = COMMAND_WAIT_S) -> AsyncIterator[Connected]:
     """Connections for the time of a command."""
-    connected = await connect(place.endpoint, name=name)
+    connected = await connect(place.endpoint, name=name, nats_wait_s=nats_wait_s)
     try:
         yield connected
     finally:
@@ -163,7 +167,7 @@ class Roles:
 
 async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
     """Connects, runs the roles until a signal, and closes."""
-    async with connected_to(place, name) as connected:
+    async with connected_to(place, name, nats_wait_s=ROLE_WAIT_S) as connected:
         await Roles(connected, place.endpoint).run(server=server, worker=worker)
 
 
@@ -173,7 +177,8 @@ def only_background(settings: Settings) -> Iterator[bool]:
     if settings.nats_url is not None:
         yield True
         return
-    lock = FileLock(settings.home / BACKGROUND_LOCK)
+    with system_errors_explained(settings.home):
+        lock = FileLock(prepare_home(settings.home).root / BACKGROUND_LOCK)
     try:
         yield lock.take_alone_within(BACKGROUND_WAIT_S)
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.connection import CONNECT_TIMEOUT_S, NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
@@ -28,6 +28,9 @@ from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools
 from noetl_stream.worker.asked_plans import AskedPlans
 from noetl_stream.worker.worker import Worker
+
+COMMAND_WAIT_S = 2.0
+"""A person at a terminal is told soon that NATS does not answer; a role that starts beside it is more patient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,17 @@ class Connected:
         await self.store.close()
 
 
-async def connect(endpoint: Endpoint, *, name: str) -> Connected:
+async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> Connected:
     """Connects to both.
 
     Args:
         name: Shown by NATS and Postgres as the client's name.
+        nats_wait_s: How long a NATS that does not answer is asked again.
 
     Raises:
         Unreachable: one of them does not answer; the message says which.
     """
-    nats = await NatsConnection.open(endpoint.nats_url, name=name)
+    nats = await NatsConnection.open(endpoint.nats_url, name=name, connect_timeout_s=nats_wait_s)
     try:
         store = await PostgresStore.open(endpoint.postgres_dsn, name=name)
     except BaseException:
@@ -89,7 +93,7 @@ async def migrate_schema(endpoint: Endpoint) -> list[str]:
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
     """Makes or adapts the streams; says what it did."""
-    nats = await NatsConnection.open(endpoint.nats_url, name="noetl-prepare")
+    nats = await NatsConnection.open(endpoint.nats_url, name="noetl-prepare", connect_timeout_s=COMMAND_WAIT_S)
     try:
         return await ensure_streams(nats, replicas=replicas)
     finally:

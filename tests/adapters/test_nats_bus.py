@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import NatsServer
+from nats_process import NatsServer
 
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.connection import NatsConnection

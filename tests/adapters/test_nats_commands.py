@@ -7,7 +7,7 @@ import threading
 
 import msgspec
 import pytest
-from conftest import NatsServer
+from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import NatsServer
+from nats_process import NatsServer
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection, redacted
 from noetl_stream.adapters.nats.fast_path import FastWire

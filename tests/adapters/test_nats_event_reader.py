@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from conftest import NatsServer
+from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.connection import NatsConnection
@@ -92,6 +92,20 @@ async def test_a_silent_server_breaks_the_reader(own_nats: NatsServer, own_conne
     own_nats.pause()
     assert "two heartbeats are missing" in await broken_reason(reader)
     own_nats.resume()
+
+
+async def test_a_subject_with_no_partition_of_ours_is_passed_over(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    reader = await log.open_reader(ALL, 0)
+    for subject in (
+        "noetl.events.abc.run-1.reported",
+        "noetl.events.99.run-1.reported",
+        "noetl.events.03.run-1.reported",
+    ):
+        await connection.jetstream.publish(subject, b"{}")
+    mine = await log.publish_reported("run-1", "request-1", b"{}")
+    assert [message.sequence for message in await read(reader, 1)] == [mine] == [4]
+    await reader.close()
 
 
 async def test_an_idle_reader_stays_in_contact(connection: NatsConnection) -> None:

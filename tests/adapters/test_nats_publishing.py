@@ -7,7 +7,7 @@ import logging
 
 import msgspec
 import pytest
-from conftest import NatsServer
+from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.connection import NatsConnection

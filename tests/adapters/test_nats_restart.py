@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from conftest import NatsServer
+from nats_process import NatsServer
 
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection

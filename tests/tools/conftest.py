@@ -19,7 +19,7 @@ MakeCall = Callable[..., ToolCall]
 
 @pytest.fixture(scope="session")
 def make_call() -> MakeCall:
-    """Makes the call of a task ``task`` in a step ``step``; credentials are what ``credentials`` maps their names to."""
+    """Makes the call of a task ``task`` in a step ``step``; ``credentials`` maps names to what they stand for."""
 
     def make(
         inputs: Mapping[str, Any],
@@ -43,7 +43,9 @@ def make_call() -> MakeCall:
             step="step",
             task="task",
             attempt=1,
-            scope=scope if scope is not None else {"workload": {}, "ctx": {}, "iter": {}, "execution_id": "execution-1"},
+            scope=scope
+            if scope is not None
+            else {"workload": {}, "ctx": {}, "iter": {}, "execution_id": "execution-1"},
             credential=credential,
         )
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ async def run(make_call: Any) -> AsyncIterator[Runner]:
 
 
 async def test_the_result_has_the_shape_of_every_sql_task(run: Runner) -> None:
-    done = await run("create table t (id int, name text); insert into t values (1, 'a'), (2, null); from t order by id; ")
+    done = await run(
+        "create table t (id int, name text); insert into t values (1, 'a'), (2, null); from t order by id; "
+    )
     assert done == {
         "rows": [{"id": 1, "name": "a"}, {"id": 2, "name": None}],
         "row_count": 2,
@@ -69,9 +71,10 @@ async def test_parameters_bind_by_name_and_by_place(run: Runner) -> None:
     assert done["rows"] == [{"x": 2}]
     done = await run("select 'only text: $a' as t, $2 - $1 as x", params=[1, 5])
     assert done["rows"] == [{"t": "only text: $a", "x": 4}]
-    done = await run("select $day::date + 1 as d, $names as names, $point as point", params={
-        "day": "2024-02-28", "names": ["a", "b"], "point": {"x": 1}
-    })
+    done = await run(
+        "select $day::date + 1 as d, $names as names, $point as point",
+        params={"day": "2024-02-28", "names": ["a", "b"], "point": {"x": 1}},
+    )
     assert done["rows"] == [{"d": "2024-02-29", "names": ["a", "b"], "point": {"x": 1}}]
 
 
@@ -89,7 +92,8 @@ async def test_parameters_must_fit(run: Runner, params: Any, message: str) -> No
 
 
 async def test_types_are_converted(run: Runner) -> None:
-    sql = """select 1.50::decimal(9, 2) as n, 170141183460469231731687303715884105727::hugeint as huge, date '2024-01-02' as d,
+    sql = """select 1.50::decimal(9, 2) as n, 170141183460469231731687303715884105727::hugeint as huge,
+        date '2024-01-02' as d,
         timestamp '2024-01-02 10:00:00' as t, interval '90 seconds' as i, 'hi'::blob as b, [1, null] as list,
         {'a': {'b': 1}} as struct, map {'k': 1} as map, uuid '00000000-0000-0000-0000-000000000001' as u"""
     assert (await run(sql))["rows"][0] == {
@@ -146,7 +150,16 @@ async def test_earlier_rows_are_tables(run: Runner) -> None:
 
 async def test_the_types_of_a_table_follow_its_values(run: Runner) -> None:
     rows = [
-        {"whole": 1, "number": 1, "huge": 2**70, "truth": None, "text": "2024-01-01", "mixed": 1, "tree": {"a": 1}, "none": None},
+        {
+            "whole": 1,
+            "number": 1,
+            "huge": 2**70,
+            "truth": None,
+            "text": "2024-01-01",
+            "mixed": 1,
+            "tree": {"a": 1},
+            "none": None,
+        },
         {"whole": 2, "number": 1.5, "huge": 1, "truth": True, "text": None, "mixed": "x", "tree": [1], "late": 1},
     ]
     done = await run("select column_name, column_type from (describe t)", tables={"t": rows})
@@ -166,7 +179,7 @@ async def test_the_types_of_a_table_follow_its_values(run: Runner) -> None:
 
 
 async def test_names_of_tables_and_columns_may_be_anything(run: Runner) -> None:
-    rows = [{"it's \"odd\"": 1, "select": 2}]
+    rows = [{'it\'s "odd"': 1, "select": 2}]
     done = await run('select "it\'s ""odd""" + "select" as sum from "my; table"', tables={"my; table": rows})
     assert done["rows"] == [{"sum": 3}]
 
@@ -186,7 +199,7 @@ async def test_an_earlier_result_can_be_given_whole(run: Runner) -> None:
     ("table", "message"),
     [
         ([], "tables.t: has no rows to tell its columns by; give the whole result of the SQL task"),
-        ([{"a": 1}, 5], "tables.t.1: input should be a valid dictionary"),
+        ([{"a": 1}, 5], "tables.t[1]: a row is a mapping of columns to values"),
         ({"a": 1}, "tables.t: give a list of rows, or the result of a SQL task that returned rows"),
         ({"rows": [5], "columns": ["a"]}, "tables.t[0]: a row is a mapping of columns to values"),
         ("rows", "tables.t: input should be a valid list"),
@@ -221,12 +234,11 @@ async def test_a_task_that_fails_leaves_nothing_in_the_file(run: Runner, tmp_pat
 async def test_a_file_another_process_holds_is_a_connection_error(run: Runner, tmp_path: Path) -> None:
     path = str(tmp_path / "held.duckdb")
     program = f"import duckdb, sys; held = duckdb.connect({path!r}); print('held', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with holder:
-        assert holder.stdout is not None and holder.stdin is not None
-        holder.stdout.readline()
-        failed = await run.failure("select 1", database=path)
-        holder.stdin.close()
+    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=PIPE, stdout=PIPE)
+    assert holder.stdout is not None
+    assert await holder.stdout.readline() == b"held\n"
+    failed = await run.failure("select 1", database=path)
+    await holder.communicate()
     assert (failed.error.kind, failed.error.retryable) == ("connection", True)
     assert path in failed.error.message
 
@@ -297,7 +309,7 @@ async def test_cancelling_interrupts_the_statement(run: Runner, tmp_path: Path) 
     started = tmp_path / "started.csv"
     sql = f"copy (select 1) to '{started}'; select count(*) as n from range(1000000000000) t(a) where a % 7 = 3"
     task = asyncio.ensure_future(run(sql, knobs={"external_access": True}))
-    while not started.exists():
+    while not started.exists():  # noqa: ASYNC110  # what tells is a file
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -312,7 +324,8 @@ async def test_a_task_cancelled_before_its_thread_began_does_nothing(run: Runner
         await asyncio.sleep(0)
     for task in tasks:
         task.cancel()
-    assert all(isinstance(done, asyncio.CancelledError) for done in await asyncio.gather(*tasks, return_exceptions=True))
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(end) for end in ended} == {asyncio.CancelledError}, ended
     assert (await run("select 1 as a"))["rows"] == [{"a": 1}]
 
 

@@ -70,7 +70,9 @@ async def send(make_call: Any) -> AsyncIterator[Callable[..., Awaitable[ToolResu
 
 
 async def test_a_get_returns_status_headers_and_parsed_json(api: Api, send: Any) -> None:
-    done = await send(url=api.answer(body=b'{"items": [1, 2]}', content_type="application/json", headers={"X-Page": "3"}))
+    done = await send(
+        url=api.answer(body=b'{"items": [1, 2]}', content_type="application/json", headers={"X-Page": "3"})
+    )
     assert done.result["status"] == 200
     assert done.result["headers"]["x-page"] == "3"
     assert done.result["data"] == {"items": [1, 2]}
@@ -188,15 +190,23 @@ async def test_a_missing_credential_is_told(api: Api, send: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "retryable"), [(400, False), (401, False), (404, False), (408, True), (429, True), (500, True), (503, True)]
+    ("status", "retryable"),
+    [(400, False), (401, False), (404, False), (408, True), (429, True), (500, True), (503, True)],
 )
 async def test_a_status_of_400_or_above_is_an_error_that_keeps_the_result(
     api: Api, send: Any, status: int, retryable: bool
 ) -> None:
     with pytest.raises(ToolFailure) as failed:
-        await send(url=api.answer(status=status, body=b'{"why": "so"}', content_type="application/json"), params={"key": "k"})
+        await send(
+            url=api.answer(status=status, body=b'{"why": "so"}', content_type="application/json"), params={"key": "k"}
+        )
     error = failed.value.error
-    assert (error.kind, error.code, error.retryable, error.retry_after_s) == ("http_status", str(status), retryable, None)
+    assert (error.kind, error.code, error.retryable, error.retry_after_s) == (
+        "http_status",
+        str(status),
+        retryable,
+        None,
+    )
     assert error.message == f'GET {api.url}/answer answered {status}: {{"why":"so"}}'
     assert failed.value.result["status"] == status
     assert failed.value.result["data"] == {"why": "so"}

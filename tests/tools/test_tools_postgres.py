@@ -78,7 +78,9 @@ async def test_the_result_is_that_of_the_last_statement_that_returned_rows(run: 
 
 
 async def test_without_rows_the_count_is_that_of_the_last_change(run: Runner, table: str) -> None:
-    done = await run([f"insert into {table} values (1), (2), (3)", f"delete from {table} where id > 1", "set local jit = off"])
+    done = await run(
+        [f"insert into {table} values (1), (2), (3)", f"delete from {table} where id > 1", "set local jit = off"]
+    )
     assert (done["rows"], done["row_count"], done["columns"]) == ([], 2, [])
     assert [it["row_count"] for it in done["statements"]] == [3, 2, None]
 
@@ -168,7 +170,8 @@ async def test_a_parameter_of_the_wrong_type_is_named_and_its_value_is_not_shown
 
 async def test_types_of_postgres_are_converted(run: Runner) -> None:
     sql = """select 12.50::numeric as n, 3::numeric as whole, '{"a": 1.5}'::jsonb as j, null::jsonb as nothing,
-                    '\\x6869'::bytea as b, '10.0.0.0/8'::cidr as net, interval '1 day 2 hours' as i, 'a'::name as name"""
+                    '\\x6869'::bytea as b, '10.0.0.0/8'::cidr as net, interval '1 day 2 hours' as i,
+                    'a'::name as name"""
     assert (await run(sql))["rows"][0] == {
         "n": 12.5,
         "whole": 3,
@@ -187,7 +190,7 @@ async def test_types_of_postgres_are_converted(run: Runner) -> None:
         ("'NaN'::numeric", "rows[0].value: NaN is no JSON number"),
         ("int4range(1, 5)", "rows[0].value: "),
         ("'-infinity'::interval", "a value cannot be read"),
-        ("'[1e400]'::jsonb", "a json column holds what no JSON reader here can take"),
+        ("'[1e400]'::json", "a json column holds what no JSON reader here can take"),
     ],
 )
 async def test_a_value_without_a_json_form_is_refused_with_advice(run: Runner, expression: str, message: str) -> None:
@@ -201,7 +204,7 @@ async def test_two_columns_of_one_name_are_an_error_and_nothing_is_kept(run: Run
     failed = await run.failure(f"insert into {table} values (1); select 1 as a, 2 as a")
     assert failed.error.kind == "sql"
     assert failed.error.message == "statement 2 returns more than one column named 'a'; name them apart with AS"
-    assert await run.value(f"count(*) from {table}".replace(" from", " as value, 1 as one from", 1)) == 0
+    assert (await run(f"select * from {table}"))["rows"] == []
 
 
 async def test_all_statements_are_one_transaction(run: Runner, table: str) -> None:
@@ -249,7 +252,9 @@ async def test_which_errors_may_pass(run: Runner, code: str, kind: str, retryabl
     assert (failed.error.kind, failed.error.retryable, failed.error.code) == (kind, retryable, code)
 
 
-@pytest.mark.parametrize("sql", ["begin", "commit", "select 1; rollback", "start transaction", "prepare transaction 'x'", "end"])
+@pytest.mark.parametrize(
+    "sql", ["begin", "commit", "select 1; rollback", "start transaction", "prepare transaction 'x'", "end"]
+)
 async def test_statements_that_end_the_transaction_are_refused(run: Runner, sql: str) -> None:
     failed = await run.failure(sql)
     assert failed.error.kind == "invalid_input"
@@ -297,15 +302,17 @@ async def test_what_a_task_sets_does_not_reach_the_next(run: Runner) -> None:
 
 async def test_cancelling_ends_the_statement(run: Runner, postgres_dsn: str) -> None:
     observer = await asyncpg.connect(postgres_dsn)
-    running = "select count(*) from pg_stat_activity where query like '%the_slow_one%' and state = 'active' and pid <> $1"
+    running = (
+        "select count(*) from pg_stat_activity where query like '%the_slow_one%' and state = 'active' and pid <> $1"
+    )
     task = asyncio.ensure_future(run("select pg_sleep(600) as the_slow_one"))
     while await observer.fetchval(running, observer.get_server_pid()) == 0:
-        await asyncio.sleep(0)
+        pass
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     while await observer.fetchval(running, observer.get_server_pid()) > 0:
-        await asyncio.sleep(0)
+        pass
     await observer.close()
     assert await run.value("1") == 1
 
@@ -375,7 +382,10 @@ async def test_a_database_that_is_not_there_is_a_connection_error(run: Runner, t
         ({"auth": "db"}, "command: field required"),
         ({"auth": "db", "command": 5}, "command: input should be a valid string"),
         ({"auth": "db", "command": " -- nothing"}, "command: holds no statement"),
-        ({"auth": "db", "command": "select 1", "query": "select 2"}, "query: says the same as command; give one of them"),
+        (
+            {"auth": "db", "command": "select 1", "query": "select 2"},
+            "query: says the same as command; give one of them",
+        ),
         ({"auth": "db", "command": "select $a"}, "statement 1 names $a, and the task has no params"),
         ({"auth": "db", "command": "select 1", "dsn": "x"}, "dsn: is no input of this kind"),
         ({"auth": "db", "command": "select 1", "params": "x"}, "params: input should be a valid dictionary"),

@@ -259,7 +259,7 @@ async def test_code_imports_what_the_worker_can_and_nothing_of_the_folder_it_sta
 
 async def test_a_process_that_cannot_start_is_said(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(ToolFailure, match="no Python process could be started: .*/no/such/python") as failed:
+    with pytest.raises(ToolFailure, match=r"no Python process could be started: .*/no/such/python") as failed:
         await PythonTool().run(make_call({"code": "pass"}))
     assert failed.value.error.kind == "crashed"
     assert failed.value.error.retryable

@@ -59,7 +59,9 @@ def test_the_checker_gets_every_kind_s_specification() -> None:
 
 
 def test_a_plugin_adds_a_kind() -> None:
-    installed = installed_tools([point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.noop:NoopTool")])
+    installed = installed_tools(
+        [point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.noop:NoopTool")]
+    )
     assert set(installed.tools) == {"lamp", "noop"}
     assert installed.problems == ()
 
@@ -99,7 +101,9 @@ def test_a_plugin_cannot_take_the_name_of_one_of_ours() -> None:
     assert "already provided by noetl-stream" in installed.problems[0].message
 
 
-def test_a_broken_plugin_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_plugin_is_logged(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     information = tmp_path / "shed-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: shed\nVersion: 1.0\n")

@@ -85,7 +85,7 @@ def test_a_statement_knows_its_first_line() -> None:
     assert [it.line for it in split_statements("\nselect 1;\n\n\nselect 2; select 3")] == [2, 5, 5]
 
 
-@given(st.lists(st.sampled_from(list("a$1;'\"-/*\n()eE\\ ") + ["$$", "$t$", "begin", "atomic"]), max_size=40))
+@given(st.lists(st.sampled_from([*"a$1;'\"-/*\n()eE\\ ", "$$", "$t$", "begin", "atomic"]), max_size=40))
 def test_nothing_is_lost_or_made_up(parts: list[str]) -> None:
     sql = "".join(parts)
     position = 0

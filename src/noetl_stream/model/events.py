@@ -236,36 +236,6 @@ class StepFailed(Fact, frozen=True, tag="step.failed"):
 
 
 ClientFact = ExecutionRequested
-WorkerFact = (
-    StepClaimed
-    | StepStarted
-    | TaskStarted
-    | TaskProcessed
-    | LoopIterationStarted
-    | LoopIterationDone
-    | LoopIterationFailed
-    | LoopDone
-    | StepDone
-    | StepFailed
-)
-ServerFact = (
-    ExecutionEvaluated
-    | ExecutionStarted
-    | TokenEnqueued
-    | TokenHeld
-    | TokenClaimed
-    | TokenDiscarded
-    | StepScheduled
-    | StepCancelled
-    | ExecutionFailing
-    | NextEvaluated
-    | LoopStarted
-    | LoopDone
-    | StepDone
-    | StepFailed
-    | ExecutionFinished
-    | PlaybookProcessed
-)
 AnyFact = (
     ExecutionRequested
     | ExecutionEvaluated

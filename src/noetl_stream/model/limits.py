@@ -10,8 +10,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     max_inline_bytes: int = 64 * 1024
     max_resolve_bytes: int = 4 * 1024 * 1024
-    max_ctx_bytes: int = 256 * 1024
-    max_workload_bytes: int = 256 * 1024
+    max_ctx_bytes: int = 1024 * 1024
+    max_workload_bytes: int = 1024 * 1024
     max_loop_items_bytes: int = 512 * 1024
     max_task_runs: int = 10_000
     max_step_runs: int = 100_000

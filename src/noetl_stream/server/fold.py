@@ -23,8 +23,8 @@ from noetl_stream.server.tick import PendingTick, input_entry, name_of
 
 log = logging.getLogger(__name__)
 
-MAX_COMMAND_BYTES = 900 * 1024
-"""A command above this is not sent: NATS refuses messages over its ``max_payload`` (1 MiB by default)."""
+MAX_COMMAND_BYTES = 3 * 1024 * 1024
+"""A command above this is not sent: NATS must take messages of 4 MiB (``max_payload``), and headers need room too."""
 
 
 class Fold:

@@ -19,7 +19,7 @@ from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.store import EventRow, ExecutionRow, PlaybookRow, RequestRow
 
 MAX_RECORD_BYTES = 512 * 1024
-"""A journal record is cut above this: NATS refuses messages over its ``max_payload`` (1 MiB by default)."""
+"""A journal record is cut above this; one entry alone may be larger, up to a few limits of an execution."""
 
 _names: dict[type, str] = {}
 

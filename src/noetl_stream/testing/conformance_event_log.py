@@ -83,6 +83,25 @@ class EventLogConformance:
         assert messages[-1].sequence == last
         await reader.close()
 
+    async def test_a_reader_of_most_partitions_sees_only_those(self, event_log: EventLog) -> None:
+        for partition in ALL:
+            await event_log.publish_reported(execution_in(partition), f"request-{partition}", b"{}")
+        reader = await event_log.open_reader(range(0, PARTITIONS, 2), 0)
+        messages = await read(reader, PARTITIONS // 2)
+        assert [message.partition for message in messages] == list(range(0, PARTITIONS, 2))
+        assert await wait_for_high_water(event_log, reader) == PARTITIONS
+        await reader.close()
+
+    async def test_a_reader_passes_a_long_stretch_that_is_not_its_own(self, event_log: EventLog) -> None:
+        foreign = execution_in(1)
+        reader = await event_log.open_reader(range(0, PARTITIONS, 2), 0)
+        waiting = asyncio.create_task(read(reader, 1))
+        await asyncio.gather(*(event_log.publish_reported(foreign, f"request-{n}", b"{}") for n in range(5000)))
+        mine = await event_log.publish_reported(execution_in(0), "request-last", b"{}")
+        assert [message.sequence for message in await waiting] == [mine]
+        assert reader.high_water == mine
+        await reader.close()
+
     async def test_decided_records_are_stored_but_not_read(self, event_log: EventLog) -> None:
         await event_log.publish_decided([decided("run-1", "0.1.1.a.0"), decided("run-2", "0.1.1.a.1")])
         sequence = await event_log.publish_reported("run-1", "request-1", b"{}")

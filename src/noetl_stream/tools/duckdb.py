@@ -11,7 +11,7 @@ from pydantic import Field
 from noetl_stream.playbook.kinds import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.duckdb_session import DuckdbSession
-from noetl_stream.tools.duckdb_tables import Table, rows_of
+from noetl_stream.tools.duckdb_tables import Table
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.sql_inputs import SqlInputs, SqlKnobs
 
@@ -66,10 +66,9 @@ class DuckdbTool:
         knobs = validated(DuckdbKnobs, call.knobs)
         if inputs.database is not None and inputs.database.startswith(":"):
             raise invalid_input("database: names a file; leave it out for a database in memory")
-        tables = {name: rows_of(name, table) for name, table in (inputs.tables or {}).items()}
         session = DuckdbSession(inputs.database, _config(inputs, knobs), knobs.max_rows)
         work = asyncio.get_running_loop().run_in_executor(
-            self._threads, session.run, inputs.texts, inputs.params, tables, call.idempotency_key
+            self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
         )
         try:
             return ToolResult(await asyncio.shield(work))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb_tables import quoted, table_statement
+from noetl_stream.tools.duckdb_tables import Table, quoted, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
 from noetl_stream.tools.sql_inputs import Params, check_params, value_of
 from noetl_stream.tools.sql_result import Returned, StatementRun, check_columns, result_of, too_many_rows
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
 _MESSAGE_CHARACTERS: Final = 1_000
-
-Tables = Mapping[str, tuple[Sequence[str], list[dict[str, Any]]]]
 
 
 class DuckdbSession:
@@ -35,15 +33,18 @@ class DuckdbSession:
         self._max_rows = max_rows
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = threading.Event()
+        self._closing = threading.Lock()  # a closed connection must not be interrupted
 
     def interrupt(self) -> None:
         """Ends the statement that runs, and keeps later ones from starting."""
         self._interrupted.set()
-        connection = self._connection
-        if connection is not None:
-            connection.interrupt()
+        with self._closing:
+            if self._connection is not None:
+                self._connection.interrupt()
 
-    def run(self, texts: Iterable[str], params: Params, tables: Tables, idempotency_key: str) -> dict[str, Any]:
+    def run(
+        self, texts: Iterable[str], params: Params, tables: Mapping[str, Table], idempotency_key: str
+    ) -> dict[str, Any]:
         """Makes the tables, runs the statements of ``texts`` as one transaction, and gives the result.
 
         Raises:
@@ -52,22 +53,26 @@ class DuckdbSession:
         """
         import duckdb
 
+        if self._interrupted.is_set():
+            raise _cancelled()
+        connection = self._connected()
         try:
-            with self._connected() as connection:
-                statements = _statements(connection, texts)
-                check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
-                connection.execute("begin")
-                connection.execute(f"set variable idempotency_key = '{idempotency_key.replace(chr(39), chr(39) * 2)}'")
-                for name, (columns, rows) in tables.items():
-                    statement, text = table_statement(name, columns, rows)
-                    self._execute(statement, {"1": text}, "tables." + name)
-                result = self._results(statements, params)
-                self._execute("commit", {}, "at the end of the transaction")
-                return result
+            statements = _statements(connection, texts)
+            check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
+            connection.execute("begin")
+            connection.execute("set variable idempotency_key = $1", [idempotency_key])
+            for name, table in tables.items():
+                statement, text = table_statement(name, *rows_of(name, table))
+                self._execute(statement, {"1": text}, f"tables.{name}")
+            result = self._results(statements, params)
+            self._execute("commit", {}, "at the end of the transaction")
+            return result
         except duckdb.Error as error:
             raise _failure(error, "duckdb") from None
         finally:
-            self._connection = None
+            with self._closing:
+                self._connection = None
+            connection.close()  # rolls back what is not committed
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         import duckdb

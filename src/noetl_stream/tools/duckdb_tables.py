@@ -12,7 +12,7 @@ from noetl_stream.tools.inputs import invalid_input
 _BIGINT: Final = range(-(2**63), 2**63)
 _HUGEINT: Final = range(-(2**127), 2**127)
 
-Table = list[dict[str, Any]] | dict[str, Any]
+Table = list[Any] | dict[str, Any]
 
 
 def rows_of(name: str, table: Table) -> tuple[list[str], list[dict[str, Any]]]:

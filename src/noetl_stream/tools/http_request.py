@@ -44,7 +44,7 @@ class HttpInputs(Inputs):
     body: Any = Field(default=None, description="The body: text is sent as it is, anything else as JSON.")
     auth: Auth | None = auth_field(
         None,
-        "Name of a credential (text is a bearer token), or in place `{token}`, `{username, password}`, `{header: {…}}`.",
+        "Name of a credential (text: a bearer token), or in place `{token}`, `{username, password}`, `{header: {…}}`.",
     )
 
     @model_validator(mode="before")

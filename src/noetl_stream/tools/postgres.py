@@ -134,6 +134,7 @@ class _Run:
         self._read_timeout_s = read_timeout_s
         self._runs: list[StatementRun] = []
         self._returned: Returned | None = None
+        self._json_places: frozenset[int] = frozenset()
 
     async def settings(self, call: ToolCall) -> None:
         name = f"noetl-stream {call.step}.{call.task} {call.execution_id}"[:_MAX_APPLICATION_NAME]
@@ -147,7 +148,8 @@ class _Run:
         if columns:
             check_columns(columns, number)
             rows = await self._rows(prepared, values, number)
-            self._returned = Returned(columns, _with_json(prepared, rows))
+            self._returned = Returned(columns, rows)
+            self._json_places = _json_places(prepared)
             self._runs.append(StatementRun(statement.command, len(rows)))
         else:
             await prepared.fetch(*values, timeout=self._read_timeout_s)
@@ -162,12 +164,17 @@ class _Run:
         return rows
 
     async def result(self) -> dict[str, Any]:
+        if self._returned is None or len(self._returned.rows) <= ROWS_CONVERTED_INLINE:
+            return self._plain_result()
+        return await asyncio.to_thread(self._plain_result)
+
+    def _plain_result(self) -> dict[str, Any]:
         import asyncpg
 
-        also = {**CONVERSIONS, asyncpg.Record: dict}
-        if self._returned is None or len(self._returned.rows) <= ROWS_CONVERTED_INLINE:
-            return result_of(self._returned, self._runs, also)
-        return await asyncio.to_thread(result_of, self._returned, self._runs, also)
+        returned = self._returned
+        if returned is not None and self._json_places:
+            returned = Returned(returned.columns, _with_json(returned.rows, self._json_places))
+        return result_of(returned, self._runs, {**CONVERSIONS, asyncpg.Record: dict})
 
 
 def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> list[Any]:
@@ -180,15 +187,13 @@ def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> lis
     return values
 
 
-def _with_json(prepared: PreparedStatement[Any], rows: list[Any]) -> list[Sequence[Any]]:
-    """The rows, with JSON columns parsed: the driver hands their text over."""
-    places = {
-        place
-        for place, attribute in enumerate(prepared.get_attributes())
-        if attribute.type.name.removesuffix("[]") in ("json", "jsonb")
-    }
-    if not places:
-        return rows
+def _json_places(prepared: PreparedStatement[Any]) -> frozenset[int]:
+    """Where the columns stand whose JSON the driver hands over as text."""
+    names = [attribute.type.name.removesuffix("[]") for attribute in prepared.get_attributes()]
+    return frozenset(place for place, name in enumerate(names) if name in ("json", "jsonb"))
+
+
+def _with_json(rows: Sequence[Sequence[Any]], places: frozenset[int]) -> list[list[Any]]:
     return [[_parsed_json(value) if place in places else value for place, value in enumerate(row)] for row in rows]
 
 

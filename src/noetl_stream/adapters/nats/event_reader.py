@@ -33,6 +33,13 @@ PROBE_HEARTBEAT_S = 0.02
 
 INACTIVE_S = 30.0
 
+FILTERS_LIMIT = 4
+"""Up to so many partitions the server filters; above, it hands out all and the reader drops what is not its own.
+
+On a tail both cost the same. On a backlog a consumer with several filters hands out some 7,000 messages a second, one
+with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py``).
+"""
+
 
 class NatsEventReader:
     """An :class:`~noetl_stream.ports.event_log.EventReader` on an ephemeral pull consumer without acknowledgements.
@@ -43,18 +50,21 @@ class NatsEventReader:
     would not do: the server updates it a little after the message is stored.
     """
 
-    def __init__(self, connection: NatsConnection, clock: Clock, consumer: str, after: int, heartbeat_s: float) -> None:
+    def __init__(
+        self, connection: NatsConnection, clock: Clock, partitions: Collection[int], after: int, heartbeat_s: float
+    ) -> None:
         self.high_water = after
         self.contact_s = clock.monotonic_s()
         self._asked_s = self.contact_s
         self._connection = connection
         self._clock = clock
-        self._consumer = consumer
+        self._consumer = f"reader-{clock.random_bytes(8).hex()}"
+        self._partitions = {str(partition): partition for partition in sorted(partitions)}
         self._heartbeat_s = heartbeat_s
         self._after = after
         self._loop = asyncio.get_running_loop()
         self._inbox = connection.client.new_inbox()
-        self._pull = Pull(connection, EVENTS, consumer, self._inbox, heartbeat_s)
+        self._pull = Pull(connection, EVENTS, self._consumer, self._inbox, heartbeat_s)
         self._last_consumer_sequence = 0
         self._ready: deque[ReportedMessage | int] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -72,11 +82,11 @@ class NatsEventReader:
         heartbeat_s: float = HEARTBEAT_S,
     ) -> NatsEventReader:
         """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`."""
-        reader = cls(connection, clock, f"reader-{clock.random_bytes(8).hex()}", after, heartbeat_s)
+        reader = cls(connection, clock, partitions, after, heartbeat_s)
         connection.on_lost(reader._on_lost)
         try:
             reader._hearing = await connection.wire.hear(f"{reader._inbox}.*", reader._hear)
-            await reader._create_consumer(partitions)
+            await reader._create_consumer()
         except BaseException:
             await reader.close()
             raise
@@ -114,13 +124,14 @@ class NatsEventReader:
         # Not awaited: the server forgets an inactive consumer by itself.
         self._connection.wire.send(f"$JS.API.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
-    async def _create_consumer(self, partitions: Collection[int]) -> None:
+    async def _create_consumer(self) -> None:
+        filtered = self._partitions if len(self._partitions) <= FILTERS_LIMIT else ("*",)
         config = {
             "name": self._consumer,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,
             "ack_policy": "none",
-            "filter_subjects": [f"noetl.events.{partition}.*.reported" for partition in sorted(partitions)],
+            "filter_subjects": [f"noetl.events.{partition}.*.reported" for partition in filtered],
             "inactive_threshold": round(INACTIVE_S * NANOSECONDS),
             "mem_storage": True,
             "num_replicas": 1,
@@ -134,14 +145,16 @@ class NatsEventReader:
     def _take(self, limit: int) -> list[ReportedMessage]:
         ready = self._ready
         batch: list[ReportedMessage] = []
-        while ready and len(batch) < limit:
-            item = ready.popleft()
+        while ready:
+            item = ready[0]
             if isinstance(item, int):
                 self.high_water = max(self.high_water, item)
-            else:
+            elif len(batch) < limit:
                 batch.append(item)
-        if batch:
-            self.high_water = max(self.high_water, batch[-1].sequence)
+                self.high_water = max(self.high_water, item.sequence)
+            else:
+                break
+            ready.popleft()
         return batch
 
     def _request(self) -> None:
@@ -169,9 +182,23 @@ class NatsEventReader:
         self._last_consumer_sequence = metadata.consumer_sequence
         self._pull.arrived()
         tokens = subject.decode().split(".")
-        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, int(tokens[2]), tokens[3], body)
+        partition = self._partitions.get(tokens[2])
+        if partition is None:
+            self._pass_over(metadata.stream_sequence)
+            self._request()
+            return
+        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, partition, tokens[3], body)
         self._ready.append(message)
         self._wake()
+
+    def _pass_over(self, sequence: int) -> None:
+        """Up to here there is nothing more for us but what is ready."""
+        if not self._ready:
+            self.high_water = max(self.high_water, sequence)
+        elif isinstance(self._ready[-1], int):
+            self._ready[-1] = sequence
+        else:
+            self._ready.append(sequence)
 
     def _hear_status(self, status: Status) -> None:
         if status.code == HEARTBEAT:
@@ -181,10 +208,8 @@ class NatsEventReader:
                 return
             if found != self._last_consumer_sequence:
                 self._break(f"a gap: {found} messages were sent to this reader, {self._last_consumer_sequence} arrived")
-            elif self._ready:
-                self._ready.append(looked_through)
             else:
-                self.high_water = max(self.high_water, looked_through)
+                self._pass_over(looked_through)
         elif status.code == REQUEST_EXPIRED:
             self._pull.expired(status)
             self._request()

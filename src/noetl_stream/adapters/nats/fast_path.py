@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
@@ -42,8 +42,8 @@ class FastWire(PlainWire):
         super().__init__(client)
         self._loop = asyncio.get_running_loop()
         self._frames: list[bytes] = []
-        self._parser = FrameParser(client._ps)
-        self._inside: Any = client
+        self._inside = cast(Any, client)
+        self._parser = FrameParser(self._inside._ps)
         self._inside._ps = self._parser
 
     def send(self, subject: str, body: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:

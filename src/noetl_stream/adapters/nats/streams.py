@@ -26,6 +26,9 @@ DUPLICATE_WINDOW_S: Final = 120
 _PARTITIONS_KEY = "noetl_partitions"
 _FORMAT_KEY = "noetl_format"
 
+MIN_PAYLOAD = 4 * 1024 * 1024
+"""What NATS must take in one message, bytes: commands and reports hold up to a few ``limits.*``."""
+
 
 class _StreamInfo(msgspec.Struct):
     config: dict[str, Any]
@@ -106,6 +109,12 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int =
     Raises:
         NotReady: it is missing or differs; says which command mends it.
     """
+    if connection.max_payload < MIN_PAYLOAD:
+        taken = connection.max_payload
+        raise NotReady(
+            f"NATS at {connection.shown_url} takes messages of up to {taken} bytes; {MIN_PAYLOAD} are needed",
+            hint="set `max_payload: 8MB` in its configuration, as nats.conf does",
+        )
     present = await _config(connection, name)
     if present is None:
         raise stream_missing(name)

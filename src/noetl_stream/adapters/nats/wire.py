@@ -62,9 +62,9 @@ class PlainWire:
 
     async def push(self) -> None:
         """Has everything sent or subscribed so far written to the socket: nats-py's own flush overtakes it."""
-        while self._outgoing:
+        while self._outgoing:  # noqa: ASYNC110  the writer takes them within a turn or two
             await asyncio.sleep(0)
-        # One turn for nats-py's writer.
+        # One turn for nats-py's own writer.
         await asyncio.sleep(0)
 
     async def hear(self, subject: str, heard: Heard) -> Hearing:

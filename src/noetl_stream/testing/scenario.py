@@ -1,0 +1,254 @@
+"""Engine scenarios: given a playbook, when a worker reports, then these decisions follow. No IO, no clock.
+
+    scenario = Scenario(PLAYBOOK)
+    scenario.start(workload={"pages": 2})
+    scenario.done("fetch", {"rows": 3})
+    assert scenario.status == "completed"
+
+The engine is the real one, the playbook is checked and compiled as a server would, and every fact that is fed is held
+against the laws of the engine (DESIGN §3, PROTOCOL §2): :class:`LawBroken` says which did not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from textwrap import dedent
+from typing import Any, NamedTuple, TypeVar
+
+from noetl_stream.engine.advance import Advanced, advance
+from noetl_stream.engine.binding import answer_claim
+from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.orders import command_for
+from noetl_stream.engine.rest import at_rest
+from noetl_stream.engine.state import Assignment, Execution, Occurrence, Status
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested, Fact, StepScheduled, TokenEnqueued
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import ClaimAnswer, StepCommand
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.scripted_run import ARGS, ScriptedRun, Sink
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
+PARTITION = 0
+
+
+class LawBroken(AssertionError):
+    """The engine broke one of its own laws; the message says which, and at which fact."""
+
+
+class Entry(NamedTuple):
+    """One position of the journal: an input (``decided`` is false) or a decision."""
+
+    occurrence: Occurrence
+    decided: bool
+
+
+class Scenario:
+    """One execution of a playbook on the engine alone.
+
+    Args:
+        playbook: The YAML, indented as you like.
+        kinds: The tool kinds the playbook may name; those installed here by default.
+
+    Raises:
+        InvalidPlaybook: the playbook has errors.
+
+    Attributes:
+        state: ``None`` before :meth:`start`.
+        journal: Everything that was folded, in order; its index plus one is the position.
+        inputs: Everything that was fed, with effect or without.
+    """
+
+    def __init__(self, playbook: str, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
+        self.kinds = installed_kinds() if kinds is None else kinds
+        self.plan: Plan = compile_playbook(dedent(playbook), self.kinds)
+        self.execution_id = execution_id
+        self.state: Execution | None = None
+        self.journal: list[Entry] = []
+        self.inputs: list[Occurrence] = []
+        self._deliveries: dict[str, int] = {}
+
+    # --- when ---------------------------------------------------------------------------------------------------------
+
+    def start(self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None) -> Sequence[Fact]:
+        """Someone asks for a run; the decisions that follow."""
+        request = ExecutionRequested("request-1", self.plan.digest, self.plan.path, workload or {}, ctx or {})
+        return self.feed(Occurrence(request)).journal
+
+    def done(self, step: str, result: Any = ARGS, *, index: int | None = None) -> Sequence[Fact]:
+        """A worker runs the owed command of ``step`` to its end, each task with this result; what follows."""
+        before = len(self.journal)
+        self.take(step, index=index).finish(result)
+        return self._decided_since(before)
+
+    def failed(
+        self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | None = None
+    ) -> Sequence[Fact]:
+        """A worker runs the owed command of ``step``, whose tasks all fail; what follows."""
+        before = len(self.journal)
+        self.take(step, index=index).fail(kind, message)
+        return self._decided_since(before)
+
+    def take(self, step: str, *, index: int | None = None, tell: Sink | None = None) -> ScriptedRun:
+        """A worker takes the owed command of ``step`` (of its iteration ``index``, if it is a distributed loop).
+
+        Its run reports to the fold as it goes, or to ``tell``. Every further run of a command has a higher rank.
+        """
+        owed = self.owed(step, index)
+        number = self._deliveries[owed.command_id] = self._deliveries.get(owed.command_id, 0) + 1
+        return ScriptedRun(
+            self.plan,
+            self.kinds,
+            self.command(owed),
+            tell or self.feed,
+            num_delivered=number,
+            nonce=f"n{number}",
+        )
+
+    def claim(self, run: ScriptedRun) -> ClaimAnswer:
+        """``run`` asks whether it may run, is answered by the fold, and heeds that (PROTOCOL §3 *Claim*)."""
+        run.claim()
+        answer = self.answer_to(run.run)
+        run.answered(answer)
+        return answer
+
+    def issue_again(self, assignment: Assignment, reason: str = "the queue lacks it") -> Advanced:
+        """The shell's own input: a command is ordered once more (PROTOCOL §2 *Reconcile*)."""
+        issue = assignment.issue + 1
+        fact = StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
+        return self.feed(Occurrence(fact))
+
+    def feed(self, occurrence: Occurrence) -> Advanced:
+        """One input is folded.
+
+        Raises:
+            LawBroken: the engine did not keep its laws.
+        """
+        before = self.state
+        advanced = advance(self.plan, before, occurrence, self.execution_id)
+        self._hold_against_the_laws(before, occurrence, advanced)
+        self.inputs.append(occurrence)
+        if advanced.taken:
+            self.journal.append(Entry(occurrence, decided=False))
+            self.journal += [Entry(Occurrence(fact), decided=True) for fact in advanced.journal]
+        self.state = advanced.state
+        return advanced
+
+    # --- then ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def execution(self) -> Execution:
+        """The state after what was fed so far."""
+        assert self.state is not None, "the scenario has not been started"
+        return self.state
+
+    @property
+    def status(self) -> Status:
+        return self.execution.status
+
+    @property
+    def ctx(self) -> dict[str, Any]:
+        return self.execution.ctx
+
+    @property
+    def result(self) -> Any:
+        """The result of an execution that has completed, in plain values."""
+        outcome = self.execution.outcome
+        assert outcome is not None and outcome.status == "ok", f"the execution is {self.status}"
+        return codec.decode_json(outcome.result.value)
+
+    @property
+    def error(self) -> ErrorInfo:
+        """Why the execution has failed."""
+        outcome = self.execution.outcome
+        assert outcome is not None and outcome.error is not None, f"the execution is {self.status}"
+        return outcome.error
+
+    @property
+    def names(self) -> list[str]:
+        """The event names of the journal, in order."""
+        return [str(type(entry.occurrence.fact).__struct_config__.tag) for entry in self.journal]
+
+    def facts(self, of: type[AnyFactOf]) -> list[AnyFactOf]:
+        """The facts of one class in the journal, in order."""
+        return [entry.occurrence.fact for entry in self.journal if isinstance(entry.occurrence.fact, of)]
+
+    @property
+    def working(self) -> list[tuple[str, int | None]]:
+        """What workers owe an end: step and iteration (``None`` outside distributed loops), in order of ordering."""
+        runs = self.execution.runs
+        assignments = self.execution.assignments.values()
+        return [(runs[one.step_run_id].step, one.path[0] if one.path else None) for one in assignments]
+
+    @property
+    def held(self) -> list[str]:
+        """The steps of the tokens that admission holds, in order of arrival."""
+        return [waiting.token.step for waiting in self.execution.tokens.values() if waiting.held]
+
+    def owed(self, step: str, index: int | None = None) -> Assignment:
+        """The oldest command of ``step`` (and iteration) that is owed an end."""
+        path = () if index is None else (index,)
+        for assignment in self.execution.assignments.values():
+            if self.execution.runs[assignment.step_run_id].step == step and assignment.path == path:
+                return assignment
+        raise AssertionError(f"no command of {step}{list(path) or ''} is owed; there are {self.working}")
+
+    def command(self, assignment: Assignment) -> StepCommand:
+        """The order as a worker reads it from the wire."""
+        return codec.decode_command(codec.encode(command_for(self.plan, self.execution, assignment, PARTITION)))
+
+    def answer_to(self, run: RunId) -> ClaimAnswer:
+        """What a run that has claimed is told."""
+        return codec.decode_claim_answer(codec.encode(answer_claim(self.state, run)))
+
+    def replayed(self) -> Execution | None:
+        """The state that the journal gives with ``evolve`` alone, each fact read back from its bytes."""
+        state: Execution | None = None
+        for occurrence, _ in self.journal:
+            fact = codec.decode_fact(codec.encode(occurrence.fact))
+            state = evolve(state, occurrence._replace(fact=fact), self.execution_id)
+        return state
+
+    def decided_again(self) -> list[Entry]:
+        """The journal that ``advance`` gives for the same inputs."""
+        state: Execution | None = None
+        journal: list[Entry] = []
+        for occurrence in self.inputs:
+            advanced = advance(self.plan, state, occurrence, self.execution_id)
+            if advanced.taken:
+                journal += [Entry(occurrence, decided=False)]
+                journal += [Entry(Occurrence(fact), decided=True) for fact in advanced.journal]
+            state = advanced.state
+        return journal
+
+    def _decided_since(self, position: int) -> list[Fact]:
+        return [entry.occurrence.fact for entry in self.journal[position:] if entry.decided]
+
+    def _hold_against_the_laws(self, before: Execution | None, occurrence: Occurrence, advanced: Advanced) -> None:
+        fact, after = occurrence.fact, advanced.state
+        if not advanced.taken:
+            if after is not before or advanced.journal:
+                raise LawBroken(f"no change, no consequence: {fact} changed nothing and yet something followed")
+            return
+        if after is None:
+            raise LawBroken(f"{fact} was taken and left no state")
+        expected = len(self.journal) + 1 + len(advanced.journal)
+        if after.position != expected:
+            raise LawBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
+        if at_rest(self.plan, after):
+            raise LawBroken(f"at rest nothing follows: {at_rest(self.plan, after)} after {fact}")
+        for repeated in (occurrence, *map(Occurrence, advanced.journal)):
+            # A token leaves no trace once it is consumed: its journal position alone keeps it from coming back.
+            if type(repeated.fact) is not TokenEnqueued and evolve(after, repeated, self.execution_id) is not after:
+                raise LawBroken(f"a repeated fact changes nothing: {repeated.fact} did")
+
+
+@cache
+def installed_kinds() -> Kinds:
+    """What the checker must know of the tool kinds of this environment."""
+    return kinds_of(load_tools())

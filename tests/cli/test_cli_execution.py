@@ -1,0 +1,87 @@
+"""``execution``, ``database`` and ``stream`` on a stack that is up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_program import noetl, one_clear_line, only_json
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+
+@pytest.fixture
+def ended(shared_home: Path, one_step: Path) -> Any:
+    """An execution that has ended."""
+    return only_json(noetl("run", one_step, "--home", shared_home, "-o", "json"))
+
+
+def test_list_shows_the_newest_first_page_by_page(shared_home: Path, ended: Any, one_step: Path) -> None:
+    newer = only_json(noetl("run", one_step, "--home", shared_home, "-o", "json"))
+    first = only_json(noetl("execution", "list", "--limit", "1", "--home", shared_home, "-o", "json"))
+    assert [row["execution_id"] for row in first] == [newer["execution_id"]]
+    assert list(first[0]) == ["execution_id", "status", "path", "version", "started", "duration_s"]
+    options = ["--limit", "1", "--before", newer["execution_id"], "--home", shared_home, "-o", "json"]
+    second = only_json(noetl("execution", "list", *options))
+    assert [row["execution_id"] for row in second] == [ended["execution_id"]]
+
+
+def test_list_can_be_narrowed(shared_home: Path, ended: Any) -> None:
+    where = ["--home", shared_home, "-o", "json"]
+    rows = only_json(noetl("execution", "list", "--status", "completed", "--path", "tests/one", *where))
+    assert ended["execution_id"] in [row["execution_id"] for row in rows]
+    assert only_json(noetl("execution", "list", "--path", "tests/none", *where)) == []
+    assert noetl("execution", "list", "--status", "done", "--home", shared_home).returncode == 2
+
+
+def test_list_is_a_table_for_people(shared_home: Path, ended: Any) -> None:
+    found = noetl("execution", "list", "--home", shared_home)
+    assert found.stdout.splitlines()[0].split() == ["execution", "status", "path", "version", "started", "seconds"]
+    assert ended["execution_id"] in found.stdout
+    assert "\x1b" not in found.stdout
+
+
+def test_get_describes_one_execution(shared_home: Path, ended: Any) -> None:
+    found = noetl("execution", "get", ended["execution_id"], "--home", shared_home, "-o", "json")
+    described = only_json(found)
+    assert {key: described[key] for key in ended if key != "steps"} == {
+        key: value for key, value in ended.items() if key != "steps"
+    }
+    assert described["steps"] == [{**ended["steps"][0], "retries": 0}]
+    text = noetl("execution", "get", ended["execution_id"], "--home", shared_home).stdout
+    assert "status: completed" in text
+    assert "greet" in text
+    assert "hello" in text
+
+
+def test_events_are_the_journal_by_position(shared_home: Path, ended: Any) -> None:
+    where = [ended["execution_id"], "--home", shared_home]
+    journal = only_json(noetl("execution", "events", *where, "-o", "json"))
+    assert [event["position"] for event in journal] == list(range(1, len(journal) + 1))
+    names = [event["name"] for event in journal]
+    assert names[0] == "execution.requested"
+    assert "step.done" in names
+    assert names[-1] == "execution.finished"
+    part = only_json(noetl("execution", "events", *where, "--after", "2", "--limit", "1", "-o", "json"))
+    assert part == [journal[2]]
+    table = noetl("execution", "events", *where).stdout.splitlines()
+    assert len(table) == len(journal) + 1
+
+
+@pytest.mark.parametrize("command", ["get", "events"])
+def test_an_unknown_execution_is_a_usage_error(shared_home: Path, command: str) -> None:
+    found = noetl("execution", command, "no-such-id", "--home", shared_home)
+    assert found.returncode == 2
+    assert "no execution no-such-id" in one_clear_line(found)
+
+
+def test_migrating_and_ensuring_again_changes_nothing(shared_home: Path) -> None:
+    assert noetl("database", "migrate", "--home", shared_home).stdout == "the schema is up to date\n"
+    assert noetl("stream", "ensure", "--home", shared_home).stdout == "the streams are up to date\n"
+
+
+def test_a_benchmark_wants_a_stack_of_its_own(shared_home: Path) -> None:
+    found = noetl("bench", "--home", shared_home)
+    assert found.returncode == 2
+    assert "a server already runs here" in one_clear_line(found)

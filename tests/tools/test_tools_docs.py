@@ -1,0 +1,70 @@
+"""``docs/tools.md`` says of every kind what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import AliasChoices, BaseModel
+from ruamel.yaml import YAML
+
+from noetl_stream.model.outcome import ERROR_KINDS
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+KINDS = kinds_of(load_tools())
+OURS = ["noop", "python", "http", "postgres", "duckdb"]
+OF_THE_LANGUAGE = {"timeout", "policy"}
+
+
+def section(kind: str) -> str:
+    return PAGE.partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
+
+
+def names(model: type[BaseModel]) -> set[str]:
+    found: set[str] = set()
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        found |= {str(choice) for choice in alias.choices} if isinstance(alias, AliasChoices) else {name}
+    return found
+
+
+def fragments() -> list[dict[str, Any]]:
+    blocks = re.findall(r"```yaml tasks\n(.*?)```", PAGE, re.DOTALL)
+    return [task for block in blocks for task in YAML(typ="safe", pure=True).load(block)]
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_input_and_knob_is_described(kind: str) -> None:
+    described = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section(kind), re.MULTILINE))))
+    assert described == names(KINDS[kind].inputs) | names(KINDS[kind].knobs)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_default_of_a_knob_is_the_real_one(kind: str) -> None:
+    for name, field in KINDS[kind].knobs.model_fields.items():
+        if field.default is not None:
+            assert f"| `{name}` | {str(field.default).lower()} |" in section(kind)
+
+
+def test_every_sample_names_inputs_and_knobs_that_exist() -> None:
+    assert {task["kind"] for task in fragments()} == set(OURS)
+    for task in fragments():
+        spec = KINDS[task["kind"]]
+        assert set(task) - {"name", "kind", "spec"} <= names(spec.inputs)
+        assert set(task.get("spec", {})) - OF_THE_LANGUAGE <= names(spec.knobs)
+
+
+def test_every_error_kind_is_one_of_the_model() -> None:
+    for kind, says in re.findall(r"^\| `(\w+)` \| (.*?) \|$", PAGE.partition("\n## noop\n")[0], re.MULTILINE):
+        assert kind in ERROR_KINDS
+        assert says == ERROR_KINDS[kind].replace(", SQL or input text", " or the SQL")
+
+
+def test_the_sample_plugin_is_a_tool() -> None:
+    source = PAGE.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(source, names)
+    assert names["LampTool"].spec.kind == "lamp"
