@@ -20,9 +20,10 @@ def without_settings() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def shared_home() -> Iterator[Path]:
-    """The home of a whole stack that is kept up, for tests that do it no harm. Mark them ``xdist_group("stack")``, so that there is only one.
+    """The home of a whole stack that is kept up, for tests that do it no harm.
 
-    Not under pytest's own folder: that one is closed to Postgres' system user when we are root.
+    Mark them ``xdist_group("stack")``, so that there is only one. The home is not under pytest's
+    own folder: that one is closed to Postgres' system user when we are root.
     """
     home = Path(tempfile.mkdtemp(prefix="noetl-shared-")).resolve()
     with (home / "dev.log").open("w") as log:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.diagnosis import system_errors_explained
@@ -15,7 +16,6 @@ from noetl_stream.local.home import prepare_home
 from noetl_stream.local.locks import FileLock
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.server.server import Server
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import (
     COMMAND_WAIT_S,
@@ -28,6 +28,9 @@ from noetl_stream.wiring import (
     make_worker,
     migrate_schema,
 )
+
+if TYPE_CHECKING:
+    from noetl_stream.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +190,6 @@ def only_background(settings: Settings) -> Iterator[bool]:
 
 async def host_in_background(place: Place, worker: tuple[str, int]) -> None:
     """Server and worker for commands that found none; leaves when nobody needs them any more."""
-    await prepare_embedded(place)
     async with connected_to(place, "noetl-background") as connected:
         roles = Roles(connected, place.endpoint)
         watch = asyncio.create_task(_end_when_idle(roles, connected, place.embedded))

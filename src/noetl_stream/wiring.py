@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
@@ -23,11 +23,13 @@ from noetl_stream.client.submit import Client
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools
-from noetl_stream.worker.asked_plans import AskedPlans
-from noetl_stream.worker.worker import Worker
+
+if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
+    from noetl_stream.server.server import Server
+    from noetl_stream.worker.asked_plans import AskedPlans
+    from noetl_stream.worker.worker import Worker
 
 COMMAND_WAIT_S = 2.0
 """A person at a terminal is told soon that NATS does not answer; a role that starts beside it is more patient."""
@@ -117,6 +119,8 @@ def make_client(connected: Connected) -> Client:
 
 
 def make_server(connected: Connected) -> Server:
+    from noetl_stream.server.server import Server, ServerPorts
+
     ports = ServerPorts(
         connected.log, connected.queue, connected.store, connected.blobs, connected.bus, connected.clock
     )
@@ -140,6 +144,9 @@ class HostedWorker:
 
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
+    from noetl_stream.worker.asked_plans import AskedPlans
+    from noetl_stream.worker.worker import Worker
+
     tools = {kind: factory() for kind, factory in installed_kinds().items()}
     plans = AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from nats_proxy import LossyProxy
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams
+from noetl_stream.testing.waiting import TIMEOUT_S
+
+CANNOT_MAKE_STORE = 10049
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +25,22 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
     server.start()
     yield server
     server.end()
+
+
+async def make_anew(connection: NatsConnection) -> None:
+    """Deletes and makes the streams. The server removes a stream's folder a little after it says so: try again then."""
+    for stream in (EVENTS, COMMANDS, RESULTS):
+        try:
+            await connection.api(f"STREAM.DELETE.{stream}")
+        except ApiRefused as error:
+            assert error.err_code == STREAM_NOT_FOUND, error
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                await ensure_streams(connection)
+                return
+            except ApiRefused as error:
+                assert error.err_code == CANNOT_MAKE_STORE, error
 
 
 @pytest.fixture
@@ -36,12 +56,7 @@ def own_nats(tmp_path: Path) -> Iterator[NatsServer]:
 async def connection(shared_nats: NatsServer, request: pytest.FixtureRequest) -> AsyncIterator[NatsConnection]:
     """A connection to the shared server with fresh, empty streams; each test runs on the fast and on the plain path."""
     opened = await NatsConnection.open(shared_nats.url, name="test", fast=request.param == "fast")
-    for stream in (EVENTS, COMMANDS, RESULTS):
-        try:
-            await opened.api(f"STREAM.DELETE.{stream}")
-        except ApiRefused as error:
-            assert error.err_code == STREAM_NOT_FOUND, error
-    await ensure_streams(opened)
+    await make_anew(opened)
     yield opened
     await opened.close()
 

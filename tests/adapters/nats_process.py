@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -44,6 +45,8 @@ class NatsServer:
     def pause(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # Returns when it has really stopped.
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def resume(self) -> None:
         assert self._process is not None

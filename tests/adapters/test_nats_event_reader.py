@@ -43,7 +43,7 @@ async def test_a_deleted_consumer_breaks_the_reader(connection: NatsConnection) 
 
 
 async def test_a_deleted_stream_breaks_the_reader_and_cannot_be_read_again(connection: NatsConnection) -> None:
-    log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.1)
+    log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader(ALL, 0)
     await connection.api(f"STREAM.DELETE.{EVENTS}")
     # The server may or may not tell a pull that waits; then the missing heartbeats do.
@@ -78,7 +78,7 @@ async def test_a_lost_message_is_noticed_with_the_next_one(proxy: LossyProxy, th
 async def test_a_lost_last_message_is_noticed_with_the_next_heartbeat(
     proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:
-    log = await NatsEventLog.open(through_proxy, SystemClock(), heartbeat_s=0.1)
+    log = await NatsEventLog.open(through_proxy, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader(ALL, 0)
     proxy.loses = lambda frame: frame.startswith(b"HMSG noetl.events.")
     sequence = await log.publish_reported("run-1", "request-1", b"lost")
@@ -87,7 +87,7 @@ async def test_a_lost_last_message_is_noticed_with_the_next_heartbeat(
 
 
 async def test_a_silent_server_breaks_the_reader(own_nats: NatsServer, own_connection: NatsConnection) -> None:
-    log = await NatsEventLog.open(own_connection, SystemClock(), heartbeat_s=0.1)
+    log = await NatsEventLog.open(own_connection, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader(ALL, 0)
     own_nats.pause()
     assert "two heartbeats are missing" in await broken_reason(reader)
@@ -109,12 +109,12 @@ async def test_a_subject_with_no_partition_of_ours_is_passed_over(connection: Na
 
 
 async def test_an_idle_reader_stays_in_contact(connection: NatsConnection) -> None:
-    log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.05)
+    log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader(ALL, 0)
     opened_s = reader.contact_s
     waiting = asyncio.create_task(reader.next_batch(1))
     # Longer than it would take to break: several heartbeats must have come.
-    await until(lambda: reader.contact_s >= opened_s + 0.5 or waiting.done())
+    await until(lambda: reader.contact_s >= opened_s + 0.7 or waiting.done())
     assert not waiting.done()
     await log.publish_reported("run-1", "request-1", b"{}")
     assert len(await waiting) == 1
@@ -122,7 +122,7 @@ async def test_an_idle_reader_stays_in_contact(connection: NatsConnection) -> No
 
 
 async def test_heartbeats_alone_move_high_water(connection: NatsConnection) -> None:
-    log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.05)
+    log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader([0], 0)
     quiet = await NatsEventLog.open(connection, SystemClock())
     last = await quiet.publish_reported("run-1", "request-1", b"{}")

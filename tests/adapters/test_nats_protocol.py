@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from nats.aio.client import Client
 
-from noetl_stream.adapters.nats.fast_path import FrameParser
+from noetl_stream.adapters.nats.fast_path import FrameParser, fast_path_fits
 from noetl_stream.adapters.nats.protocol import Metadata, milliseconds, parse_metadata, parse_status
 
 
@@ -115,6 +116,23 @@ async def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> No
         await parser.parse(FRAMES[start:end])
     assert heard == OURS
     assert original.handed == THEIRS
+
+
+async def test_a_failing_listener_is_logged_and_the_rest_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    parser, _, heard = parser_with(b"7")
+
+    def fail(*message: bytes) -> None:
+        raise ValueError("a defect")
+
+    parser.ours[b"6"] = fail
+    await parser.parse(b"MSG a.b 6 3\r\nbad\r\nMSG a.b 7 4\r\ngood\r\n")
+    assert heard == [(b"a.b", b"", b"", b"good")]
+    assert "hearing a message of b'a.b' failed" in caplog.text
+
+
+async def test_the_fast_path_is_not_for_a_client_it_does_not_know() -> None:
+    # Not connected: there is no transport that it could write to.
+    assert not fast_path_fits(Client())
 
 
 async def test_a_new_connection_forgets_half_a_frame() -> None:

@@ -14,7 +14,7 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import EVENTS, ensure_streams
 from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable
+from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
 from noetl_stream.testing.conformance_event_log import ALL, decided, read
 from noetl_stream.testing.waiting import TIMEOUT_S, until
@@ -178,6 +178,13 @@ async def test_a_publish_right_after_opening_hears_its_answer(connection: NatsCo
         log = await NatsEventLog.open(connection, SystemClock())
         assert await log.publish_reported("run-1", f"request-{number}", b"{}") == number
         await log.close()
+
+
+async def test_a_message_id_cannot_smuggle_commands_in(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    with pytest.raises(UsageError, match="cannot be a message id"):
+        await log.publish_reported("run-1", "x\r\n\r\nPUB noetl.events.1.a.reported 0\r\n", b"{}")
+    assert await log.last_sequence() == 0
 
 
 async def test_subjects_hold_partition_and_execution(connection: NatsConnection) -> None:

@@ -50,7 +50,7 @@ workflow:
   - step: wait
     tool:
       kind: python
-      timeout: 60
+      spec: {timeout: 60}
       args: {gate: "{{ workload.gate }}"}
       code: |
         import socket

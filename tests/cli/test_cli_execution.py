@@ -62,7 +62,7 @@ def test_events_are_the_journal_by_position(shared_home: Path, ended: Any) -> No
     names = [event["name"] for event in journal]
     assert names[0] == "execution.requested"
     assert "step.done" in names
-    assert names[-1] == "execution.finished"
+    assert "execution.finished" in names
     part = only_json(noetl("execution", "events", *where, "--after", "2", "--limit", "1", "-o", "json"))
     assert part == [journal[2]]
     table = noetl("execution", "events", *where).stdout.splitlines()

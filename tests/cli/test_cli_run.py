@@ -18,13 +18,14 @@ from cli_program import NOETL, PATIENCE_S, environment, noetl, only_json, start
 pytestmark = pytest.mark.xdist_group("stack")
 
 ESCAPE = "\x1b"
+GATE_S = 20.0
 
 
 @contextmanager
 def gate() -> Iterator[socket.socket]:
     """What the waiting playbook's step connects to; its port is the workload."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(PATIENCE_S)
+        listening.settimeout(GATE_S)
         yield listening
 
 
@@ -139,10 +140,11 @@ def test_a_reader_that_stops_reading_gets_no_traceback(shared_home: Path, one_st
     assert "BrokenPipe" not in found.stderr
 
 
-def test_it_works_with_no_standard_input_at_all(shared_home: Path, one_step: Path) -> None:
+@pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-"])
+def test_it_works_with_standard_streams_closed(shared_home: Path, one_step: Path, closed: str) -> None:
     words = [*NOETL, "run", str(one_step), "--home", str(shared_home), "-o", "json"]
     found = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&-', "sh", *words], capture_output=True, text=True, timeout=60, env=environment()
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *words], capture_output=True, text=True, timeout=60, env=environment()
     )
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["status"] == "completed"

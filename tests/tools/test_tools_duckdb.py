@@ -238,7 +238,7 @@ async def test_a_file_another_process_holds_is_a_connection_error(run: Runner, t
     assert holder.stdout is not None
     assert await holder.stdout.readline() == b"held\n"
     failed = await run.failure("select 1", database=path)
-    await holder.communicate()
+    await holder.communicate(b"")  # closes its standard input, so it ends
     assert (failed.error.kind, failed.error.retryable) == ("connection", True)
     assert path in failed.error.message
 

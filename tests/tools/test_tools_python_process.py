@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.python import PythonTool
@@ -263,3 +264,19 @@ async def test_a_process_that_cannot_start_is_said(make_call: Any, monkeypatch: 
         await PythonTool().run(make_call({"code": "pass"}))
     assert failed.value.error.kind == "crashed"
     assert failed.value.error.retryable
+
+
+def test_children_work_on_uvloop_too(make_call: Any) -> None:
+    async def runs() -> list[Any]:
+        tool = PythonTool(max_children=1)
+        first = (await tool.run(make_call({"code": "print('out')\nresult = 'x' * 200_000"}))).result
+        with pytest.raises(ToolFailure, match="exit code 7"):
+            await tool.run(make_call({"code": "import os\nos._exit(7)"}))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await tool.run(make_call({"code": "import time\ntime.sleep(600)"}))
+        second = (await tool.run(make_call({"code": "print('out')"}))).output
+        await tool.close()
+        return [len(first), second]
+
+    assert uvloop.run(runs()) == [200_000, "out\n"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from typing import Any, Final
@@ -63,8 +64,18 @@ def noetl_stream() -> None:
     """
 
 
+def _open_standard_streams() -> None:
+    """Whoever closed one of the three must not get a socket or a file in its place: the libraries do not bear it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123  open as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits. A person's mistake never shows a traceback."""
+    _open_standard_streams()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun is put away
     try:
         code: Any = noetl_stream.main(arguments, prog_name="noetl-stream", standalone_mode=False)

@@ -122,9 +122,9 @@ class PlainProgress:
 class LiveProgress:
     """A table that is redrawn in place."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
         self._heard = Heard()
-        self._live = Live(self._draw(), console=Console(stderr=True), refresh_per_second=8, transient=True)
+        self._live = Live(self._draw(), console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
     def news(self, news: News) -> None:
@@ -161,4 +161,5 @@ def progress_for(output: str) -> Progress:
     """The picture that fits the output and the terminal."""
     if output == "json":
         return SilentProgress()
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+    console = Console(stderr=True)
+    return LiveProgress(console) if sys.stderr.isatty() and not console.is_dumb_terminal else PlainProgress()

@@ -42,7 +42,7 @@ class Follower:
         decided = subjects.decided(partition, self._execution_id)
         self._subscriptions.append(await self._bus.listen(decided, self._on_decided))
         if reports:
-            reported = subjects.reported(partition, self._execution_id)
+            reported = subjects.reported(self._execution_id)
             self._subscriptions.append(await self._bus.listen(reported, self._on_reported))
         return self
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.decide import decide, refuse
 from noetl_stream.engine.evolve import evolve
 from noetl_stream.engine.rest import at_rest
 from noetl_stream.engine.state import Execution, Occurrence
-from noetl_stream.model.events import ExecutionFailing, Fact, StepCancelled, StepScheduled
+from noetl_stream.model.events import ExecutionFailing, Fact, StepCancelled, StepScheduled, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
+
+
+_BOUNDED: Final = frozenset({StepScheduled, StepCancelled, TokenDiscarded})
+"""Decide nothing further, and are bounded by what there is: a loop's window, commands in flight, waiting tokens."""
 
 
 class Advanced(NamedTuple):
@@ -63,10 +67,10 @@ def _settle(plan: Plan | None, state: Execution, pending: deque[Fact]) -> Advanc
                 continue
             state = after
             journal.append(fact)
-            if type(fact) is StepScheduled or type(fact) is StepCancelled:
-                continue  # bounded by the loop's window and the commands in flight; they decide nothing further
+            if type(fact) in _BOUNDED:
+                continue
             steps += 1
-            if steps == state.limits.max_decisions_per_fact and state.failing is None:
+            if steps == state.limits.max_decisions_per_fact and state.failing is None and not state.ended:
                 pending.appendleft(_endless(state))
                 continue
             if plan is not None:

@@ -41,10 +41,12 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str) -> Sequence[events.Fa
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[events.Fact]:
     workload = deep_merge(plan.workload, fact.workload)
     limits = plan.limits
-    size = len(codec.encode(workload))
-    if size > limits.max_workload_bytes:
-        text = f"the workload has {size} bytes; limits.max_workload_bytes is {limits.max_workload_bytes}"
-        return refuse([{"code": "limit_exceeded", "message": text}], text)
+    sizes = (("workload", workload, limits.max_workload_bytes), ("ctx", fact.ctx, limits.max_ctx_bytes))
+    for name, value, at_most in sizes:
+        size = len(codec.encode(value))
+        if size > at_most:
+            text = f"the {name} has {size} bytes; limits.max_{name}_bytes is {at_most}"
+            return refuse([{"code": "limit_exceeded", "message": text}], text)
     started = events.ExecutionStarted(
         plan.digest, plan.path, plan.version, FORMAT, workload, fact.ctx, limits, fact.trace_id
     )

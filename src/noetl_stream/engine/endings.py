@@ -46,11 +46,12 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
+    if isinstance(fact, StepFailed):
+        state = _release(state, run.step_run_id)
     if state.failing is not None:
         return replace(state, runs=without(state.runs, run.step_run_id))
     if isinstance(fact, StepFailed):
-        state = _release(state, run.step_run_id)
-        ended = replace(run, ended="step.failed", error=fact.error, vars=progress.vars if progress else run.vars)
+        ended = replace(run, ended="step.failed", error=fact.error)
         return replace(with_run(state, ended), steps=without(state.steps, run.step))
     if isinstance(fact, LoopDone):
         loop = run.loop
@@ -59,7 +60,7 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
         ended = replace(run, ended="loop.done")
     else:
         value = step_value(progress)
-        ended = replace(run, ended="step.done", vars=progress.vars if progress else run.vars)
+        ended = replace(run, ended="step.done")
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
 
 

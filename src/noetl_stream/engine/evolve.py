@@ -100,7 +100,7 @@ def _held(state: Execution, fact: events.TokenHeld) -> Execution:
 
 def _claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     waiting = state.tokens.get(fact.token_id)
-    if waiting is None:
+    if waiting is None or state.failing is not None:
         return state
     token = waiting.token
     run = StepRun(fact.step_run_id, token.step, token, state.ctx, state.steps)
@@ -119,23 +119,24 @@ def _discarded(state: Execution, fact: events.TokenDiscarded) -> Execution:
 
 
 def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
-    run = state.runs.get(fact.step_run_id)
-    if run is None:
-        return state
     present = state.assignments.get(fact.command_id)
     if present is not None:
         if fact.issue <= present.issue:
             return state
         assignment = replace(present, issue=fact.issue)
-    else:
-        assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue)
-    runs = state.runs
-    if fact.path and run.loop is not None:
-        moved = replace(run.loop, next_index=max(run.loop.next_index, fact.path[0] + 1))
-        runs = {**runs, fact.step_run_id: replace(run, loop=moved)}
-    elif fact.items is not None and run.loop is None:
+        return replace(state, assignments={**state.assignments, fact.command_id: assignment})
+    run = state.runs.get(fact.step_run_id)
+    if run is None or run.ended or state.failing is not None:
+        return state
+    runs, loop = state.runs, run.loop
+    if fact.path and loop is not None:
+        if fact.path[0] < loop.next_index:
+            return state
+        runs = {**runs, fact.step_run_id: replace(run, loop=replace(loop, next_index=fact.path[0] + 1))}
+    elif fact.items is not None:
         loop = Loop(fact.items, len(fact.items), True, fact.max_in_flight)
         runs = {**runs, fact.step_run_id: replace(run, loop=loop)}
+    assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue)
     return replace(state, runs=runs, assignments={**state.assignments, fact.command_id: assignment})
 
 

@@ -21,14 +21,16 @@ replace = msgspec.structs.replace
 
 
 def evolve_reported(state: Execution, occurrence: Occurrence) -> Execution:
-    """The state after a worker's event; the very same value unless it is the next event of the bound run."""
+    """The state after a worker's event; the very same value unless it is the next event of the bound run.
+
+    A fact that is no worker's to report changes nothing either.
+    """
     fact, run = occurrence.fact, occurrence.run
     assert run is not None
-    if standing(state, run, occurrence.number, claim=type(fact) is events.StepClaimed) != "next":
+    rule = _WORKER_FACTS.get(type(fact))
+    if rule is None or standing(state, run, occurrence.number, claim=type(fact) is events.StepClaimed) != "next":
         return state
-    assignment = bind(state.assignments[run.command_id], occurrence)
-    rule = _WORKER_FACTS.get(type(fact), _noted)
-    return rule(state, assignment, fact)
+    return rule(state, bind(state.assignments[run.command_id], occurrence), fact)
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
@@ -63,7 +65,7 @@ def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopI
 
 def _iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
     index = fact.path[0]
-    skipped = bool(assignment.cancelling) or fact.error.kind == "cancelled"
+    skipped = bool(assignment.cancelling) and fact.error.kind == "cancelled"
     error = replace(fact.error, index=index)
     return _iteration_ended(state, assignment, index, "skipped" if skipped else "failed", Payload(), error)
 
@@ -95,6 +97,10 @@ def _ended(
 
 _WORKER_FACTS: Final[dict[type, Callable[[Execution, Assignment, Any], Execution]]] = {
     events.StepClaimed: _claimed,
+    events.StepStarted: _noted,
+    events.TaskStarted: _noted,
+    events.LoopStarted: _noted,
+    events.LoopIterationStarted: _noted,
     events.TaskProcessed: _processed,
     events.LoopIterationDone: _iteration_done,
     events.LoopIterationFailed: _iteration_failed,

@@ -26,7 +26,7 @@ def end_iteration(
     changes: dict[str, Any] = {"done": done, "low": low, ending: getattr(loop, ending) + 1}
     if ending == "failed" and loop.first_error is None:
         changes["first_error"] = error
-    if ending == "ok" and not loop.spilled:
+    if not loop.spilled:
         changes |= _keep(loop, index, payload, max_inline_bytes)
     return msgspec.structs.replace(loop, **changes)
 

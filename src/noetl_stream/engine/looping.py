@@ -31,7 +31,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, loop: LoopPlan) -> Seq
         text = f"loop.in gave {size} bytes; limits.max_loop_items_bytes is {state.limits.max_loop_items_bytes}"
         return _refuse(run, ErrorInfo("limit_exceeded", text))
     at_once = min(at_once, state.limits.max_in_flight)
-    if loop.placement == "local":
+    if loop.placement == "local" and items:  # an empty one completes at once: no worker is asked
         command_id = command_of(run.step_run_id)
         return (StepScheduled(run.step_run_id, command_id, items=items, max_in_flight=at_once),)
     return (LoopStarted(run.step_run_id, len(items), items, at_once),)

@@ -9,6 +9,8 @@ import re
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from noetl_stream.errors import UsageError
+
 ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """What any id that becomes part of a NATS subject must match (PROTOCOL §1)."""
 
@@ -23,6 +25,17 @@ _MASK_32: Final = 0xFFFFFFFF
 def is_valid_id(text: str) -> bool:
     """Whether ``text`` may stand in a subject as an id."""
     return ID_PATTERN.match(text) is not None
+
+
+def checked_id(text: str) -> str:
+    """``text``, if it may stand in a subject.
+
+    Raises:
+        UsageError: it may not.
+    """
+    if not is_valid_id(text):
+        raise UsageError(f"{text!r} cannot be an id", hint="ids are 1 to 64 letters, digits, '_' and '-'")
+    return text
 
 
 def partition_of(execution_id: str, partitions: int = PARTITIONS) -> int:

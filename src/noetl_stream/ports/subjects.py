@@ -1,8 +1,11 @@
-"""The names of core NATS subjects, in one place (PROTOCOL §1, §4)."""
+"""The subjects that more than one part speaks about, in one place (DESIGN §1, PROTOCOL §1, §4)."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
+
+from noetl_stream.model.ids import checked_id, partition_of
 
 STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
@@ -33,12 +36,24 @@ def ask_result(execution_id: str, step_run_id: str) -> str:
     return f"{ASK_RESULT}.{execution_id}.{step_run_id}"
 
 
+@lru_cache(maxsize=8192)
+def reported(execution_id: str) -> str:
+    """Where reports and requests of this execution go; the partition is a function of the id.
+
+    Raises:
+        UsageError: the id cannot stand in a subject.
+    """
+    return f"noetl.events.{partition_of(execution_id)}.{checked_id(execution_id)}.reported"
+
+
+@lru_cache(maxsize=8192)
 def decided(partition: int, execution_id: str) -> str:
-    return f"noetl.events.{partition}.{execution_id}.decided"
+    """Where the journal records of this execution go, and where a listener hears them live.
 
-
-def reported(partition: int, execution_id: str) -> str:
-    return f"noetl.events.{partition}.{execution_id}.reported"
+    Raises:
+        UsageError: the id cannot stand in a subject.
+    """
+    return f"noetl.events.{partition}.{checked_id(execution_id)}.decided"
 
 
 def playbook_key(digest: str) -> str:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from noetl_stream.errors import Unreachable
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage, EventLog
 
@@ -17,9 +18,10 @@ log = logging.getLogger(__name__)
 class Publications:
     """Publishes in commit order and knows, per partition, up to which tick everything has been acknowledged."""
 
-    def __init__(self, log: EventLog, queue: CommandQueue) -> None:
+    def __init__(self, log: EventLog, queue: CommandQueue, clock: Clock) -> None:
         self._log = log
         self._queue = queue
+        self._clock = clock
         self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[list[None]]]] = deque()
         self._published: dict[int, int] = {}
         self._withdrawals: set[asyncio.Future[None]] = set()
@@ -75,5 +77,11 @@ class Publications:
         """Waits until everything is acknowledged, or the time is over."""
         waits = [done for _, _, done in self._under_way if not done.done()]
         if waits:
-            await asyncio.wait(waits, timeout=timeout_s)
+            all_done = asyncio.ensure_future(asyncio.wait(waits))
+            timer = asyncio.ensure_future(self._clock.sleep(timeout_s))
+            try:
+                await asyncio.wait((all_done, timer), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                timer.cancel()
+                all_done.cancel()
         self.settle()

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from noetl_stream.errors import NoetlError, ReaderBroken
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
 BATCH_MESSAGES = 512
@@ -29,8 +30,9 @@ class Pump:
 class Reading:
     """All pumps of a server. Breaks as a whole: a broken reader surfaces in :meth:`take`."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, clock: Clock) -> None:
         self._log = log
+        self._clock = clock
         self._pumps: list[Pump] = []
         self._arrived: asyncio.Queue[tuple[Pump, list[ReportedMessage]] | NoetlError] = asyncio.Queue(maxsize=8)
 
@@ -50,12 +52,8 @@ class Reading:
         Raises:
             ReaderBroken: some reader can no longer vouch for what it reads.
         """
-        try:
-            first = await asyncio.wait_for(self._arrived.get(), timeout_s)
-        except TimeoutError:
-            return []
+        arrived = await self._first(timeout_s)
         messages: list[ReportedMessage] = []
-        arrived: tuple[Pump, list[ReportedMessage]] | NoetlError | None = first
         while arrived is not None:
             if isinstance(arrived, NoetlError):
                 raise arrived
@@ -64,6 +62,18 @@ class Reading:
             messages += batch
             arrived = self._arrived.get_nowait() if not self._arrived.empty() else None
         return messages
+
+    async def _first(self, timeout_s: float) -> tuple[Pump, list[ReportedMessage]] | NoetlError | None:
+        if not self._arrived.empty():
+            return self._arrived.get_nowait()
+        arriving = asyncio.ensure_future(self._arrived.get())
+        timer = asyncio.ensure_future(self._clock.sleep(timeout_s))
+        try:
+            await asyncio.wait((arriving, timer), return_when=asyncio.FIRST_COMPLETED)
+            return arriving.result() if arriving.done() else None
+        finally:
+            timer.cancel()
+            arriving.cancel()
 
     def folded_through(self) -> dict[int, int]:
         """Per partition, the sequence up to which everything was handed out; only of pumps with nothing queued."""

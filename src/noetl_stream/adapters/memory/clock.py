@@ -48,9 +48,19 @@ class ManualClock:
         """How many tasks sleep by this clock."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
+    @property
+    def next_waking_s(self) -> float | None:
+        """When, by :meth:`monotonic_s`, the next sleep is over; ``None`` if nobody sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
     def advance(self, seconds: float) -> None:
         """Moves time on and wakes those whose sleep is over, in the order of their waking."""
-        until_s = self._elapsed_s + seconds
+        self.advance_to(self._elapsed_s + seconds)
+
+    def advance_to(self, until_s: float) -> None:
+        """Moves time on to this moment of :meth:`monotonic_s`."""
         while self._sleepers and self._sleepers[0][0] <= until_s:
             due_s, _, woken = heapq.heappop(self._sleepers)
             self._elapsed_s = max(self._elapsed_s, due_s)

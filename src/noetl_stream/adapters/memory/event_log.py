@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
-from noetl_stream.adapters.subjects import decided_subject, reported_subject
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import partition_of
+from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 
 
@@ -101,14 +101,14 @@ class MemoryEventLog:
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
     async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
-        subject = reported_subject(execution_id)
+        subject = subjects.reported(execution_id)
         self._line.check()
         return self._store(subject, partition_of(execution_id), execution_id, message_id, body, is_reported=True)
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         def store() -> None:
             for partition, execution_id, message_id, body in messages:
-                subject = decided_subject(partition, execution_id)
+                subject = subjects.decided(partition, execution_id)
                 self._store(subject, partition, execution_id, message_id, body, is_reported=False)
 
         return self._line.hold(store)
@@ -165,6 +165,11 @@ class MemoryEventLog:
         """Lets all open readers hear from the broker now."""
         for reader in self._readers:
             reader.look()
+
+    def store_stray(self, partition: int, execution_id: str, body: bytes) -> int:
+        """Stores a reported message under a subject that names any partition, as a broken client may."""
+        subject = f"noetl.events.{partition}.{execution_id}.reported"
+        return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_reported=True)
 
     def lose_tail(self, count: int) -> None:
         """Loses the last messages, as a power failure may (PROTOCOL §5)."""

@@ -13,7 +13,8 @@ from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, milliseconds
 from noetl_stream.adapters.nats.publishing import HeldBatch, publish_once
 from noetl_stream.adapters.nats.streams import EVENTS, stream_missing, verify_stream
-from noetl_stream.adapters.subjects import decided_subject, reported_subject
+from noetl_stream.errors import UsageError
+from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import DecidedMessage
 
@@ -67,7 +68,9 @@ class NatsEventLog:
         """See :meth:`noetl_stream.ports.event_log.EventLog.publish_reported`. A stream that is full or missing refuses:
         that is an Unreachable which says so.
         """
-        subject = reported_subject(execution_id)
+        subject = subjects.reported(execution_id)
+        if not message_id.isprintable():
+            raise UsageError(f"{message_id!r} cannot be a message id", hint="it must be printable text")
         if not self._connection.is_connected:
             raise self._connection.unreachable("not connected")
         return (await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})).seq
@@ -76,7 +79,7 @@ class NatsEventLog:
         """See :meth:`noetl_stream.ports.event_log.EventLog.publish_decided`."""
         batch = HeldBatch(self._outbox)
         for partition, execution_id, message_id, body in messages:
-            batch.put(decided_subject(partition, execution_id), body, message_id)
+            batch.put(subjects.decided(partition, execution_id), body, message_id)
         return batch.seal()
 
     async def open_reader(self, partitions: Collection[int], after: int) -> NatsEventReader:

@@ -7,6 +7,7 @@ not ours (other subscriptions, PING, INFO, errors) goes to nats-py's own parser 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, cast
@@ -16,6 +17,8 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from noetl_stream.adapters.nats.wire import Heard, Hearing, PlainWire
+
+log = logging.getLogger(__name__)
 
 KNOWN_RELEASE = "2.16."
 """The insides used here were read in this release; any other gets the plain path."""
@@ -158,10 +161,15 @@ class FrameParser:
             heard = ours.get(words[2])
             if heard is None:
                 await self._original.parse(data[at : end + 2])
-            elif kind == _MESSAGE:
-                heard(words[1], words[3] if len(words) == 5 else b"", b"", data[body_at:end])
             else:
-                headers_end = body_at + int(words[-2])
-                reply = words[3] if len(words) == 6 else b""
-                heard(words[1], reply, data[body_at:headers_end], data[headers_end:end])
+                try:
+                    if kind == _MESSAGE:
+                        heard(words[1], words[3] if len(words) == 5 else b"", b"", data[body_at:end])
+                    else:
+                        headers_end = body_at + int(words[-2])
+                        reply = words[3] if len(words) == 6 else b""
+                        heard(words[1], reply, data[body_at:headers_end], data[headers_end:end])
+                except Exception:
+                    # Raised further, it would end nats-py's reading without a word.
+                    log.exception("hearing a message of %s failed", words[1])
             at = end + 2

@@ -82,7 +82,7 @@ class HeldBatch:
     def refused(self, sent: Sent, error: ApiError) -> bool:
         if error.description != self._complaint:
             self._complaint = error.description
-            log.warning("%s is not stored, trying again: %s (%s)", sent.subject, error.description, hint_for(error))
+            log.warning("trying again: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
         return True
 
     def overdue(self, sent: Sent, reason: str) -> bool:

@@ -77,7 +77,10 @@ class PlainWire:
 
     async def _subscribe(self, subject: str, heard: Heard) -> Subscription:
         async def call(message: Msg) -> None:
-            heard(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
+            try:
+                heard(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
+            except Exception:
+                log.exception("hearing a message of %s failed", message.subject)
 
         return await self._client.subscribe(
             subject, cb=call, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED

@@ -1,0 +1,72 @@
+"""An event loop whose time passes only when there is nothing left to do: hours of a run take milliseconds, and each run
+of the same seed is the same.
+
+``asyncio.sleep``, ``asyncio.timeout`` and ``loop.call_later`` go by that time too. Threads have no place here: what
+would go to one (``asyncio.to_thread``) is done at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from noetl_stream.adapters.memory.clock import ManualClock
+
+Value = TypeVar("Value")
+
+
+class NothingWouldHappen(RuntimeError):
+    """Everybody waits and nobody sleeps: without this the loop would stand still for ever."""
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """Give :attr:`clock` to everything that runs here."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.clock = ManualClock(seed=seed)
+        super().__init__(_Idling(self.clock))
+        self.set_default_executor(_AtOnce())
+
+    def time(self) -> float:
+        return self.clock.monotonic_s()
+
+
+def simulated_clock() -> ManualClock:
+    """The clock of the running :class:`SimulatedLoop`."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop.clock
+
+
+class _Idling(selectors.DefaultSelector):
+    """Asked to wait, it moves the clock to the next moment at which something is due."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        due = [self._clock.next_waking_s, None if timeout is None else self._clock.monotonic_s() + timeout]
+        moments = [moment for moment in due if moment is not None]
+        if not moments:
+            raise NothingWouldHappen("every task waits, and nobody sleeps by the clock")
+        self._clock.advance_to(min(moments))
+        return []
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """Runs what it is given before it returns."""
+
+    def submit(self, fn: Callable[..., Value], /, *args: Any, **kwargs: Any) -> Future[Value]:
+        done: Future[Value] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done

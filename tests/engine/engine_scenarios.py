@@ -1,0 +1,30 @@
+"""Short ways to a scenario for tests."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+from noetl_stream.testing.scenario import Scenario
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: test, path: tests/test }\n"
+
+
+def given(steps: str, root: str = "") -> Scenario:
+    """A scenario of these steps, not started yet; ``root`` are root keys before ``workflow``."""
+    return Scenario(HEAD + dedent(root) + "workflow:\n" + dedent(steps).strip("\n") + "\n")
+
+
+def started(steps: str, root: str = "", *, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None) -> Scenario:
+    """The same, after someone asked for it."""
+    scenario = given(steps, root)
+    scenario.start(workload, ctx)
+    return scenario
+
+
+BEST_EFFORT = "executor: { spec: { policy: { failure: { mode: best_effort } } } }\n"
+
+
+def limits(**values: int) -> str:
+    """The root key that lowers these limits."""
+    return f"executor: {{ spec: {{ policy: {{ limits: {{ {', '.join(f'{k}: {v}' for k, v in values.items())} }} }} }} }}\n"

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from server_stage import Stage
+
+from noetl_stream.testing.simulated_time import SimulatedLoop
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
+    """All tests here run in simulated time."""
+    return {"simulated": SimulatedLoop}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    """A broker, a store and a clock in memory; servers, workers and clients are started by the test."""
+    made = Stage()
+    yield made
+    await made.close()

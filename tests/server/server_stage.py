@@ -1,0 +1,251 @@
+"""Servers, workers and clients on a broker and a store in memory, each in a host that can be frozen or killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.submit import Client, Submission
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import NoetlError, Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested, Fact, StepDone, StepScheduled, StepStarted, TaskProcessed
+from noetl_stream.model.ids import RunId, report_id
+from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
+from noetl_stream.model.outcome import Outcome
+from noetl_stream.playbook.compile import digest_of
+from noetl_stream.ports import subjects
+from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.store import ExecutionRow, StoredEvent
+from noetl_stream.server.living import replay
+from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.testing.simulated_host import Fate, GoodFate, Host
+from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulated_work import Effect, WorkTool, playbook, work
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.worker import Worker
+
+KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
+ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
+PATIENCE_S = 60.0
+
+
+class Stage:
+    """Everything around the servers of a test."""
+
+    def __init__(self) -> None:
+        self.clock = simulated_clock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = Interrupted(MemoryStore(self.clock))
+        self.effects: Counter[Effect] = Counter()
+        self.running: list[asyncio.Task[None]] = []
+        self.stops: list[Stop] = []
+        self._names = 0
+
+    def host(self, role: str, fate: Fate | None = None) -> Host:
+        self._names += 1
+        return Host(f"{role}-{self._names}", self.broker, self.store, fate or GoodFate())
+
+    def start_server(self, host: Host | None = None, **times: float) -> tuple[Server, Host, asyncio.Task[None]]:
+        """A server at work; its task ends when it does."""
+        host = host or self.host("server")
+        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock)
+        server = Server(host.name, ports, KINDS, ServerTimes(**times))
+        task = asyncio.create_task(server.run())
+        self.running.append(task)
+        return server, host, task
+
+    async def server(self, **times: float) -> Server:
+        """A server that owns its share."""
+        server, _, task = self.start_server(**times)
+        await self.until(lambda: len(server.ownership) > 0 or task.done())
+        return server
+
+    def start_worker(self, slots: int = 8) -> Host:
+        host = self.host("worker")
+        tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
+        worker = Worker(
+            name=host.name,
+            pool="default",
+            slots=slots,
+            event_log=host.log,
+            queue=host.queue,
+            bus=host.bus,
+            blobs=host.blobs,
+            clock=self.clock,
+            tools=tools,
+            plans=AskedPlans(host.bus, self.clock, KINDS),
+            credential=_no_credential,
+        )
+        self.running.append(asyncio.create_task(worker.run()))
+        return host
+
+    async def submit(self, source: str, workload: dict[str, Any] | None = None) -> str:
+        """Submits as a client does; the execution's id once it is accepted."""
+        submission = Submission.new(source, "tests/server", workload or {}, self.clock)
+        client = Client(self.broker.event_log, self.broker.blobs, self.broker.bus)
+        follower = await client.follow(submission.execution_id).open()
+        try:
+            await client.submit(submission, follower)
+        finally:
+            await follower.close()
+        return submission.execution_id
+
+    async def request(self, execution_id: str, request_id: str, source: str, *, known: bool = True) -> bytes:
+        """Publishes a request by hand; its bytes."""
+        digest = digest_of(source)
+        if known:
+            await self.broker.blobs.put(subjects.playbook_key(digest), source.encode())
+        body = codec.encode(Request(execution_id, request_id, ExecutionRequested(request_id, digest, "tests/server")))
+        await self.broker.event_log.publish_reported(execution_id, request_id, body)
+        return body
+
+    async def until(self, condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
+        """Lets time pass until ``condition`` holds."""
+        until_s = self.clock.monotonic_s() + patience_s
+        while not condition():
+            assert self.clock.monotonic_s() < until_s, "what the test waits for did not happen"
+            await self.clock.sleep(0.01)
+
+    async def pass_time(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+
+    async def ended(self, execution_id: str, patience_s: float = PATIENCE_S) -> ExecutionRow:
+        """Its row, once it has ended."""
+        rows = self.store.real._tables.executions
+        await self.until(lambda: execution_id in rows and rows[execution_id].finished_ms is not None, patience_s)
+        return rows[execution_id]
+
+    async def journal(self, execution_id: str) -> list[StoredEvent]:
+        return await self.store.real.journal(execution_id, -1)
+
+    async def facts(self, execution_id: str) -> list[Fact]:
+        return [codec.decode_fact(row.data) for row in await self.journal(execution_id)]
+
+    async def issues(self, execution_id: str) -> list[int]:
+        """The issue numbers of all ``step.scheduled``, in order."""
+        return [fact.issue for fact in await self.facts(execution_id) if isinstance(fact, StepScheduled)]
+
+    async def state(self, execution_id: str) -> Execution | None:
+        """What its journal folds to."""
+        return replay(execution_id, await self.journal(execution_id))
+
+    async def owners(self) -> Counter[str | None]:
+        """How many partitions each has."""
+        return Counter(view.owner if view.live else None for view in await self.store.real.read_partitions())
+
+    async def hear_stops(self) -> list[Stop]:
+        """Collects orders to stop from now on."""
+
+        async def hear(_subject: str, body: bytes, _reply: str) -> None:
+            self.stops.append(codec.decode_stop(body))
+
+        await self.broker.bus.listen(subjects.STOP, hear)
+        return self.stops
+
+    def records(self) -> list[JournalRecord]:
+        """The decided messages of EVENTS."""
+        stored = self.broker.event_log.stored
+        return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
+
+    async def hand(self) -> Hand:
+        """A worker's hand, moved by the test."""
+        return Hand(self, await self.broker.command_queue.open_source("default"))
+
+    async def close(self) -> None:
+        for _ in range(20):
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if not others:
+                return
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=0.001)
+
+
+class Hand:
+    """Plays a worker by hand: takes commands, reports what the test says."""
+
+    def __init__(self, stage: Stage, source: Any) -> None:
+        self._stage = stage
+        self._source = source
+        self._nonces = 0
+
+    async def take(self) -> tuple[StepCommand, Delivery]:
+        self._source.request(1)
+        delivery = await self._source.next()
+        return codec.decode_command(delivery.body), delivery
+
+    def run_of(self, command: StepCommand, delivery: Delivery) -> RunId:
+        self._nonces += 1
+        return RunId(command.command_id, command.issue, delivery.num_delivered, f"hand{self._nonces}")
+
+    async def report(
+        self, command: StepCommand, run: RunId, number: int, first: int, *facts: Fact, message_id: str = ""
+    ) -> None:
+        report = Report(
+            command.execution_id,
+            command.step_run_id,
+            command.command_id,
+            run.issue,
+            run.num_delivered,
+            run.nonce,
+            number,
+            first,
+            [msgspec.Raw(codec.encode(fact)) for fact in facts],
+        )
+        identity = message_id or report_id(run, number)
+        await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))
+
+    async def finish(self, command: StepCommand, run: RunId, number: int = 0, first: int = 0) -> None:
+        """Reports a step that went well, from its start to its end."""
+        done = TaskProcessed("only", 1, Outcome("ok"), "continue")
+        await self.report(command, run, number, first, StepStarted("hand"), done, StepDone(command.step_run_id))
+
+
+class Interrupted:
+    """A store that can be away, and whose commits can go wrong."""
+
+    def __init__(self, real: MemoryStore) -> None:
+        self.real = real
+        self.away = False
+        self.before_commit: Callable[[Any], NoetlError | None] = lambda tick: None
+        self.after_commit: Callable[[Any], NoetlError | None] = lambda tick: None
+
+    def __getattr__(self, name: str) -> Any:
+        method: Callable[..., Awaitable[Any]] = getattr(self.real, name)
+
+        async def call(*arguments: Any) -> Any:
+            await asyncio.sleep(0)
+            if self.away:
+                raise Unreachable("the store is away")
+            if name != "commit":
+                return await method(*arguments)
+            if (error := self.before_commit(arguments[0])) is not None:
+                raise error
+            await method(*arguments)
+            if (error := self.after_commit(arguments[0])) is not None:
+                raise error
+            return None
+
+        return call
+
+
+def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(tick.events)) -> Callable[[Any], Any]:
+    """Gives ``error`` for the first tick that is wanted, and for no other."""
+    left = [error]
+
+    def give(tick: Any) -> NoetlError | None:
+        return left.pop() if left and wanted(tick) else None
+
+    return give
+
+
+async def _no_credential(name: str) -> str | dict[str, Any]:
+    raise AssertionError(f"no task of these tests has a credential {name}")

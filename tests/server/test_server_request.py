@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.client.submit import Refused
+from noetl_stream.model import codec
+from noetl_stream.model.ids import partition_of
+from noetl_stream.testing.simulated_work import JOBS, Job, playbook
+
+EXECUTION = "execution-1"
+
+
+async def test_a_request_is_answered_once_and_leaves_its_row(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    row = await stage.ended(EXECUTION)
+    answer = await stage.store.real.request(EXECUTION, "request-1")
+    assert answer is not None
+    assert codec.decode_json(answer.answer) == {"ok": True, "execution_id": EXECUTION}
+    assert answer.position == 1
+    assert (row.status, codec.decode_payload(row.result or b"").value) == ("completed", b'"done"')
+    journal = await stage.journal(EXECUTION)
+    assert [entry.position for entry in journal] == list(range(1, row.position + 1))
+
+
+async def test_any_server_tells_the_answer_to_whoever_asks(stage: Stage) -> None:
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(1)
+    known = await stage.broker.bus.ask(f"noetl.ask.request.{EXECUTION}.request-1", b"", 1)
+    unknown = await stage.broker.bus.ask(f"noetl.ask.request.{EXECUTION}.request-2", b"", 1)
+    assert codec.decode_json(known or b"")["answer"] == {"ok": True, "execution_id": EXECUTION}
+    assert codec.decode_json(unknown or b"") == {"known": False}
+
+
+async def test_a_request_stored_twice_starts_nothing_twice(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    for _ in range(2):
+        await stage.request(EXECUTION, "request-1", ONE_STEP)
+        stage.broker.event_log.forget_message_ids()
+    await stage.ended(EXECUTION)
+    await stage.pass_time(5)
+    assert [row.name for row in await stage.journal(EXECUTION)].count("execution.requested") == 1
+    assert set(stage.effects.values()) == {1}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
+async def test_a_request_that_comes_again_after_the_end_changes_nothing(stage: Stage, restarted: bool) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    before = await stage.ended(EXECUTION)
+    if restarted:
+        server.stop()
+        await stage.server()
+    stage.broker.event_log.forget_message_ids()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(5)
+    assert await stage.store.real.execution(EXECUTION) == before
+    assert len(await stage.journal(EXECUTION)) == before.position
+    assert len(stage.store.real._tables.requests) == 1
+
+
+@pytest.mark.parametrize("after_the_end", [False, True])
+async def test_another_request_for_the_same_execution_is_refused_with_a_row_of_its_own(
+    stage: Stage, after_the_end: bool
+) -> None:
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    if after_the_end:
+        stage.start_worker()
+        await stage.ended(EXECUTION)
+    for _ in range(2):
+        await stage.request(EXECUTION, "request-2", ONE_STEP)
+        stage.broker.event_log.forget_message_ids()
+    await stage.pass_time(5)
+    row = await stage.store.real.request(EXECUTION, "request-2")
+    assert row is not None
+    answer = codec.decode_json(row.answer)
+    assert answer["ok"] is False and "request-1" not in answer["error"] and EXECUTION in answer["error"]
+    assert [row.name for row in await stage.journal(EXECUTION)].count("execution.requested") == 1
+
+
+async def test_an_invalid_playbook_ends_failed_with_its_diagnostics_and_a_row(stage: Stage) -> None:
+    await stage.server()
+    broken = playbook("broken", [{"step": "a", "tol": {}}])
+    await stage.request(EXECUTION, "request-1", broken)
+    row = await stage.ended(EXECUTION)
+    answer = await stage.store.real.request(EXECUTION, "request-1")
+    assert answer is not None
+    told = codec.decode_json(answer.answer)
+    assert row.status == "failed" and told["ok"] is False
+    assert {diagnostic["code"] for diagnostic in told["diagnostics"]} >= {"unknown_key"}
+    assert codec.decode_json(row.error or b"")["kind"] == "invalid_playbook"
+    names = [entry.name for entry in await stage.journal(EXECUTION)]
+    assert names == ["execution.requested", "execution.evaluated", "execution.finished", "playbook.processed"]
+
+
+async def test_a_digest_nobody_knows_ends_failed_and_is_looked_for_anew_next_time(stage: Stage) -> None:
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP, known=False)
+    row = await stage.ended(EXECUTION)
+    assert row.status == "failed" and b"no playbook with digest" in (row.error or b"")
+    await stage.request("execution-2", "request-2", ONE_STEP)
+    await stage.until(lambda: "execution-2" in stage.store.real._tables.executions)
+    assert stage.store.real._tables.executions["execution-2"].status == "running"
+
+
+async def test_a_client_hears_why_its_playbook_is_refused(stage: Stage) -> None:
+    await stage.server()
+    with pytest.raises(Refused) as refused:
+        await stage.submit(playbook("broken", [{"step": "a", "tol": {}}]))
+    assert refused.value.diagnostics
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+async def test_a_playbook_of_each_shape_runs_to_its_right_end(stage: Stage, job: Job) -> None:
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", job.source)
+    row = await stage.ended(EXECUTION)
+    result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
+    assert (row.status, result) == (job.status, job.result)
+    assert set(stage.effects.values()) <= {1}
+
+
+async def _dead(stage: Stage, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    """The message is passed over with a word in the log, and the partition goes on."""
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 1 and why in errors[0] and "dead letter" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"\x00\xff garbage", "cannot read"),
+        (b"{}", "cannot read"),
+        (b'{"type":"request","execution_id":"other","request_id":"r","fact":{"name":"execution.requested",'
+         b'"request_id":"r","digest":"d"}}', "another execution"),
+        (b'{"type":"request","execution_id":"execution-1","request_id":"a.b","fact":{"name":"execution.requested",'
+         b'"request_id":"a.b","digest":"d"}}', "cannot stand in a subject"),
+        (b'{"type":"request","execution_id":"execution-1","request_id":"r","fact":{"name":"execution.requested",'
+         b'"request_id":"r","digest":"d > *"}}', "cannot stand in a subject"),
+        (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
+         b'"num_delivered":1,"nonce":"n.1","number":0,"first":0,"events":[]}', "cannot stand in a subject"),
+        (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
+         b'"num_delivered":1,"nonce":"n","number":0,"first":0,"events":[{"name":"no.such.fact"}]}', "cannot read"),
+    ],
+    ids=["garbage", "empty", "other execution", "bad request id", "bad digest", "bad nonce", "unknown fact"],
+)  # fmt: skip
+async def test_a_dead_letter_is_passed_over_and_logged(
+    stage: Stage, caplog: pytest.LogCaptureFixture, body: bytes, why: str
+) -> None:
+    await stage.server()
+    await stage.broker.event_log.publish_reported(EXECUTION, "dead", body)
+    await stage.pass_time(1)
+    await _dead(stage, caplog, why)
+
+
+async def test_a_message_in_the_wrong_partition_is_a_dead_letter(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.server()
+    body = await stage.request("execution-2", "request-2", ONE_STEP)
+    wrong = (partition_of(EXECUTION) + 1) % 32
+    stage.broker.event_log.store_stray(wrong, EXECUTION, body)
+    await stage.pass_time(1)
+    await _dead(stage, caplog, "another partition")
