@@ -126,5 +126,8 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 
 def all_gone(processes: list[psutil.Process], timeout_s: float = 40.0) -> bool:
-    """Whether all of them end in time."""
-    return not psutil.wait_procs(processes, timeout=timeout_s)[1]
+    """Whether all of them end in time; what does not is killed, so that a failed test leaves nothing."""
+    _, left = psutil.wait_procs(processes, timeout=timeout_s)
+    for process in left:
+        process.kill()
+    return not left

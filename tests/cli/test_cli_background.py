@@ -66,11 +66,24 @@ def test_a_small_benchmark_gives_its_figures_and_puts_its_processes_away(fresh_h
     assert processes_of(fresh_home) == []
 
 
+def roles_of(process: psutil.Process) -> list[psutil.Process]:
+    """Its server and its worker."""
+    return [child for child in process.children() if "--end-with-parent" in words_of(child)]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; empty if it is gone by now."""
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_benchmark_puts_its_processes_away(fresh_home: Path, number: signal.Signals) -> None:
     bench = start("bench", "--executions", "2000", "--home", fresh_home)
     process = psutil.Process(bench.pid)
-    while len(process.children()) < 2:  # its server and its worker
+    while len(roles_of(process)) < 2:
         assert bench.poll() is None
     started = processes_of(fresh_home) + process.children(recursive=True)
     bench.send_signal(number)

@@ -38,11 +38,10 @@ class Dev:
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE_S)
-        self._listening.join(PATIENCE_S)
-        return code
+        return self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
+        self._listening.join(PATIENCE_S)
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()

@@ -15,10 +15,10 @@ def given(steps: str, root: str = "") -> Scenario:
     return Scenario(HEAD + dedent(root) + "workflow:\n" + dedent(steps).strip("\n") + "\n")
 
 
-def started(steps: str, root: str = "", *, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None) -> Scenario:
-    """The same, after someone asked for it."""
+def started(steps: str, root: str = "", **request: dict[str, Any]) -> Scenario:
+    """The same, after someone asked for it with this ``workload`` and ``ctx``."""
     scenario = given(steps, root)
-    scenario.start(workload, ctx)
+    scenario.start(**request)
     return scenario
 
 
@@ -27,4 +27,5 @@ BEST_EFFORT = "executor: { spec: { policy: { failure: { mode: best_effort } } } 
 
 def limits(**values: int) -> str:
     """The root key that lowers these limits."""
-    return f"executor: {{ spec: {{ policy: {{ limits: {{ {', '.join(f'{k}: {v}' for k, v in values.items())} }} }} }} }}\n"
+    written = ", ".join(f"{name}: {value}" for name, value in values.items())
+    return f"executor: {{ spec: {{ policy: {{ limits: {{ {written} }} }} }} }}\n"

@@ -62,7 +62,8 @@ def _loop(random: Random) -> dict[str, Any]:
 
 def _admission(random: Random, index: int) -> list[dict[str, Any]]:
     key = random.choice(KEYS)
-    guards = [f"{{{{ ctx.{key} | default(0) > 0 }}}}", "{{ token.cause == 'start' }}", f"{{{{ ctx.{key} is defined }}}}"]
+    guards = ["{{ token.cause == 'start' }}"]
+    guards += [f"{{{{ ctx.{key} | default(0) > 0 }}}}", f"{{{{ ctx.{key} is defined }}}}"]
     if index > 0:
         guards.append(f"{{{{ s{index - 1} is not none }}}}")
     if random.random() < 0.05:

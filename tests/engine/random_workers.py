@@ -17,7 +17,7 @@ CHAOS_TURNS = 150
 MAX_TURNS = 20_000
 
 
-@dataclass
+@dataclass(eq=False)
 class Copy:
     """One issue of a command in the queue, built when it was ordered."""
 
@@ -29,7 +29,7 @@ class Copy:
         return self.command.command_id, self.command.issue
 
 
-@dataclass
+@dataclass(eq=False)
 class Working:
     """A run on a worker: what it has still to say, and what it has said."""
 
@@ -72,15 +72,17 @@ class Storm:
         if not calm and self.random.random() < 0.25:
             self.random.choice([self._crash, self._expire, self._repeat, self._issue_again, self._lose])()
             return
-        if self.working and self.random.random() < 0.8:
+        held = [working.copy for working in self.working]
+        free = [copy for copy in self.queue.values() if copy not in held]
+        if self.working and (not free or self.random.random() < 0.8):
             working = self.random.choice(self.working)
             if working.outbox and self.random.random() < 0.7:
                 self._deliver(working)
             else:
                 self._work(working)
-        elif self.queue:
-            self._take(self.random.choice(list(self.queue.values())))
-        elif not self.working:
+        elif free:
+            self._take(self.random.choice(free))
+        else:
             self._reconcile()
 
     def _heed_decisions(self) -> None:
@@ -193,4 +195,3 @@ class Storm:
         """Nothing is queued and nobody works: what is owed is ordered again."""
         for command_id in list(self.scenario.execution.assignments):
             self._order_again(command_id)
-

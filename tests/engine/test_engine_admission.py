@@ -218,10 +218,7 @@ def test_held_tokens_are_discarded_with_the_reason_when_nothing_else_lives_and_t
     ] * 2
     assert scenario.execution.discarded == 2
     assert scenario.result == "result"
-    assert scenario.names[-5:] == ["next.evaluated", "token.discarded", "token.discarded"] + [
-        "execution.finished",
-        "playbook.processed",
-    ]
+    assert scenario.names[-4:] == ["token.discarded", "token.discarded", "execution.finished", "playbook.processed"]
 
 
 def test_held_tokens_are_tried_once_more_before_they_are_discarded() -> None:

@@ -22,7 +22,7 @@ from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
-from noetl_stream.ports.store import ExecutionRow, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.living import replay
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
 from noetl_stream.testing.simulated_host import Fate, GoodFate, Host
@@ -68,8 +68,27 @@ class Stage:
         await self.until(lambda: len(server.ownership) > 0 or task.done())
         return server
 
-    def start_worker(self, slots: int = 8) -> Host:
-        host = self.host("worker")
+    async def server_beside(self, first: Server) -> Server:
+        """A second server, once both have their share."""
+        second = await self.server()
+        await self.until(lambda: len(first.ownership) == len(second.ownership) == 16)
+        return second
+
+    def expire(self, *partitions: int) -> None:
+        """Ends these leases, as if they had not been renewed."""
+        self.store.real.end_leases(partitions)
+
+    async def steal_ticks(self, leases: list[PartitionLease], count: int) -> None:
+        """Commits and publishes so many empty ticks in the name of another owner."""
+        for turn in range(count):
+            advances = [
+                PartitionAdvance(one.id, one.epoch, one.tick + turn, one.last_seq, one.last_ms, one.tick + turn)
+                for one in leases
+            ]
+            await self.store.real.commit(Tick("thief", advances, (), (), (), ()))
+
+    def start_worker(self, slots: int = 8, fate: Fate | None = None) -> Host:
+        host = self.host("worker", fate)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
         worker = Worker(
             name=host.name,

@@ -22,7 +22,7 @@ async def test_a_request_is_answered_once_and_leaves_its_row(stage: Stage) -> No
     assert answer is not None
     assert codec.decode_json(answer.answer) == {"ok": True, "execution_id": EXECUTION}
     assert answer.position == 1
-    assert (row.status, codec.decode_payload(row.result or b"").value) == ("completed", b'"done"')
+    assert (row.status, bytes(codec.decode_payload(row.result or b"").value)) == ("completed", b'"done"')
     journal = await stage.journal(EXECUTION)
     assert [entry.position for entry in journal] == list(range(1, row.position + 1))
 

@@ -32,28 +32,44 @@ class StepProgress:
 
 @dataclass(slots=True)
 class Heard:
-    """Folds news into what is shown. ``line`` is what a plain log says of a piece of news, if anything."""
+    """Folds news into what is shown.
+
+    A worker's report may be heard before the record that says which step its run is of: it waits for that.
+    """
 
     steps: dict[str, StepProgress] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
+    early: dict[str, list[events.Fact]] = field(default_factory=dict)
 
-    def take(self, news: News) -> str | None:
+    def take(self, news: News) -> list[str]:
+        """What a plain log says of a piece of news, if anything."""
         fact = news.fact
+        if isinstance(fact, events.TokenClaimed):
+            step = self.targets.get(fact.token_id, "?")
+            began = self._began(step, fact.step_run_id)
+            waited = [self._moved(step, self.steps[step], one) for one in self.early.pop(fact.step_run_id, [])]
+            return [began, *filter(None, waited)]
+        run = getattr(fact, "step_run_id", None) or news.step_run_id
+        if run is not None and run not in self.runs:
+            self.early.setdefault(run, []).append(fact)
+            return []
+        line = (
+            self._of_execution(fact) if run is None else self._moved(self.runs[run], self.steps[self.runs[run]], fact)
+        )
+        return [] if line is None else [line]
+
+    def _of_execution(self, fact: events.Fact) -> str | None:
         if isinstance(fact, events.TokenEnqueued):
             self.targets[fact.token.token_id] = fact.token.step
             return None
-        if isinstance(fact, events.TokenClaimed):
-            return self._began(self.targets.get(fact.token_id, "?"), fact.step_run_id)
         if isinstance(fact, events.TokenHeld):
             return f"token for {self.targets.get(fact.token_id, '?')} is held by its admission"
         if isinstance(fact, events.TokenDiscarded):
             return f"token for {self.targets.get(fact.token_id, '?')} discarded: {fact.reason}"
         if isinstance(fact, events.ExecutionFailing):
             return f"failing: {fact.error.kind}: {fact.error.message}"
-        run = getattr(fact, "step_run_id", None) or news.step_run_id
-        step = self.runs.get(run or "")
-        return None if step is None else self._moved(step, self.steps[step], fact)
+        return None
 
     def _began(self, step: str, step_run_id: str) -> str:
         self.runs[step_run_id] = step
@@ -111,8 +127,7 @@ class PlainProgress:
         self._heard = Heard()
 
     def news(self, news: News) -> None:
-        line = self._heard.take(news)
-        if line is not None:
+        for line in self._heard.take(news):
             click.echo(line, err=True)
 
     def close(self) -> None:
@@ -128,9 +143,9 @@ class LiveProgress:
         self._live.start()
 
     def news(self, news: News) -> None:
-        line = self._heard.take(news)
-        if line is not None and ("retry" in line or "failed" in line or "discarded" in line):
-            self._live.console.print(Text(line, style="yellow"))
+        for line in self._heard.take(news):
+            if "retry" in line or "failed" in line or "discarded" in line:
+                self._live.console.print(Text(line, style="yellow"))
         self._live.update(self._draw())
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ from noetl_stream.processes import Background
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import Connected, make_client
 
+CANCEL_AGAIN_S = 1.0
+
 
 async def run_playbook(
     settings: Settings, source: str, plan: Plan, workload: dict[str, Any], *, timeout_s: float | None, output: str
@@ -56,10 +58,11 @@ async def _run(
             ensure_server=lambda: _ensure_server(connected, client, background),
         )
     )
-    on_ending(work.cancel)
+    interrupted = asyncio.Event()
+    on_ending(interrupted.set)
     code, said = ExitCode.FAILED, ""
     try:
-        return await work
+        return await _until(interrupted, work)
     except Overtime:
         code, said = ExitCode.TIMEOUT, f"not ended after {timeout_s:g} s"
     except asyncio.CancelledError:
@@ -71,6 +74,19 @@ async def _run(
         progress.close()
     click.echo(f"{said}: {_aftermath(submission, place, accepted=accepted.is_set())}", err=True)
     return code
+
+
+async def _until(interrupted: asyncio.Event, work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+    """Waits for ``work``, and cancels it when the person interrupts: again, if a library has swallowed the first."""
+    interruption = asyncio.create_task(interrupted.wait())
+    try:
+        await asyncio.wait({work, interruption}, return_when=asyncio.FIRST_COMPLETED)
+        while not work.done():
+            work.cancel()
+            await asyncio.wait({work}, timeout=CANCEL_AGAIN_S)
+    finally:
+        interruption.cancel()
+    return await work
 
 
 async def _ensure_server(connected: Connected, client: Client, background: Background) -> None:

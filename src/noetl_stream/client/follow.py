@@ -30,7 +30,7 @@ class Follower:
     def __init__(self, bus: Bus, execution_id: str) -> None:
         self._bus = bus
         self._execution_id = execution_id
-        self._subscriptions: list[Subscription] = []
+        self._subscription: Subscription | None = None
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._begun = asyncio.Event()
         self.finished = asyncio.Event()
@@ -39,16 +39,16 @@ class Follower:
     async def open(self, *, reports: bool = False) -> Follower:
         """Subscribes. ``reports``: worker reports too, which show tasks as they run."""
         partition = partition_of(self._execution_id)
-        decided = subjects.decided(partition, self._execution_id)
-        self._subscriptions.append(await self._bus.listen(decided, self._on_decided))
+        subject = subjects.decided(partition, self._execution_id)
         if reports:
-            reported = subjects.reported(self._execution_id)
-            self._subscriptions.append(await self._bus.listen(reported, self._on_reported))
+            # One subscription for both: two would be heard in an order of their own.
+            subject = f"{subject.rpartition('.')[0]}.*"
+        self._subscription = await self._bus.listen(subject, self._on_message)
         return self
 
     async def close(self) -> None:
-        for subscription in self._subscriptions:
-            await subscription.close()
+        if self._subscription is not None:
+            await self._subscription.close()
 
     async def begun(self, timeout_s: float) -> bool:
         """Whether a journal record of the execution has been seen in time: its request is committed."""
@@ -66,7 +66,13 @@ class Follower:
             if isinstance(news.fact, ExecutionFinished):
                 return
 
-    async def _on_decided(self, subject: str, body: bytes, reply: str) -> None:
+    async def _on_message(self, subject: str, body: bytes, reply: str) -> None:
+        if subject.endswith(".decided"):
+            self._on_decided(body)
+        else:
+            self._on_reported(body)
+
+    def _on_decided(self, body: bytes) -> None:
         for raw in codec.decode_record(body).entries:
             entry = codec.decode_entry(raw)
             if isinstance(entry, InputByReport):
@@ -81,7 +87,7 @@ class Follower:
                 self.finished.set()
         self._begun.set()
 
-    async def _on_reported(self, subject: str, body: bytes, reply: str) -> None:
+    def _on_reported(self, body: bytes) -> None:
         message = codec.decode_reported(body)
         if isinstance(message, Report):
             for raw in message.events:
@@ -89,8 +95,10 @@ class Follower:
 
 
 async def _in_time(event: asyncio.Event, timeout_s: float) -> bool:
+    # Not `wait_for`: Python 3.11's forgets a cancellation that comes together with the event.
     try:
-        await asyncio.wait_for(event.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
     except TimeoutError:
         return False
     return True

@@ -50,7 +50,10 @@ async def run_to_end(
             await ensure_server()
             await client.submit(submission, follower, unanswered=ensure_server)
             on_accepted()
-            return await _described_end(store, follower, submission.execution_id, ensure_server)
+            described = await _described_end(store, follower, submission.execution_id, ensure_server)
+            if follower.finished.is_set():
+                await relay  # what was heard before the end is shown before the result
+            return described
     except TimeoutError:
         raise Overtime from None
     finally:

@@ -20,7 +20,6 @@ from noetl_stream.model.events import ExecutionFailing, Fact, StepCancelled, Ste
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 
-
 _BOUNDED: Final = frozenset({StepScheduled, StepCancelled, TokenDiscarded})
 """Decide nothing further, and are bounded by what there is: a loop's window, commands in flight, waiting tokens."""
 

@@ -12,10 +12,11 @@ from noetl_stream.engine.state import Execution, Occurrence
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, StepClaimed, StepFailed, StepScheduled
-from noetl_stream.model.ids import is_valid_id, partition_of, report_id
+from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import EventRow, RequestRow
 from noetl_stream.server.living import Living, LivingExecutions
@@ -35,6 +36,9 @@ class Fold:
 
     def message(self, message: ReportedMessage, body: Request | Report, tick: PendingTick) -> None:
         """Folds one reported message; what it changes stands in ``tick`` afterwards."""
+        living = self._living.get(message.execution_id)
+        if living is not None:
+            living.through = message.sequence
         if isinstance(body, Request):
             self._request(message, body, tick)
         else:
@@ -50,8 +54,11 @@ class Fold:
 
     def refuse_oversized(self, tick: PendingTick) -> None:
         """Commands too large to be sent fail their step, with the limit named, instead of sticking in the pipeline."""
-        large = [command for command in tick.commands if len(command.body) > MAX_COMMAND_BYTES]
-        tick.commands = [command for command in tick.commands if len(command.body) <= MAX_COMMAND_BYTES]
+        while large := [command for command in tick.commands if len(command.body) > MAX_COMMAND_BYTES]:
+            tick.commands = [command for command in tick.commands if len(command.body) <= MAX_COMMAND_BYTES]
+            self._refuse(large, tick)
+
+    def _refuse(self, large: Sequence[QueuedCommand], tick: PendingTick) -> None:
         for command in large:
             living = self._living.get(command.execution_id)
             if living is None or living.state is None:
@@ -94,8 +101,12 @@ class Fold:
         living = self._living.get(message.execution_id)
         state = living.state if living is not None else None
         run = report.run
-        for index, raw in enumerate(report.events):
-            fact = codec.decode_fact(raw)
+        try:
+            facts = [codec.decode_fact(raw) for raw in report.events]
+        except PayloadRefused as error:
+            _dead(message, str(error))
+            return
+        for index, (fact, raw) in enumerate(zip(facts, report.events, strict=True)):
             occurrence = Occurrence(fact, run, report.first + index)
             stands = takes(state, occurrence)
             if isinstance(fact, StepClaimed):
@@ -106,8 +117,7 @@ class Fold:
                 )
                 return
             if stands == "gap":
-                log.warning("a report is missing", extra={"execution": message.execution_id, "command": run.command_id})
-                self.order_again(message.execution_id, run.command_id, "a report before it is missing", tick)
+                self._mend(message.execution_id, state, run, tick)
                 return
             if stands == "next" and living is not None:
                 identity = report_id(run, report.number)
@@ -115,6 +125,13 @@ class Fold:
                 ids = (report.step_run_id, identity)
                 self._take(living, message, occurrence, "worker", bytes(raw), entry, ids, tick)
                 state = living.state
+
+    def _mend(self, execution_id: str, state: Execution | None, run: RunId, tick: PendingTick) -> None:
+        """The chain of this run is broken for good: it ends, and its command is issued again, once."""
+        log.warning("a report is missing", extra={"execution": execution_id, "command": run.command_id})
+        tick.stops.append(Stop(execution_id, [run.command_id], "a report before its last is missing", run.nonce))
+        if state is not None and state.assignments[run.command_id].issue == run.issue:
+            self.order_again(execution_id, run.command_id, "a report before it is missing", tick)
 
     def _take(
         self,
@@ -133,7 +150,6 @@ class Fold:
         if not advanced.taken or after is None:
             return
         living.at_ms = at_ms = max(living.at_ms, message.at_ms)
-        living.through = message.sequence
         position = after.position - len(advanced.journal)
         number = occurrence.number if occurrence.run is not None else None
         row = EventRow(

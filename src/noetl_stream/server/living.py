@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from noetl_stream.engine.advance import Refusal
@@ -23,7 +23,10 @@ ENDED_KEPT = 20_000
 
 @dataclass(slots=True)
 class Living:
-    """One execution in memory. ``at_ms`` is the time of its last fact, ``through`` the last sequence folded for it."""
+    """One execution in memory. ``at_ms`` is the time of its last fact.
+
+    ``through``: its reported messages are folded up to this sequence, those without effect too.
+    """
 
     state: Execution | None
     plan: Plan | Refusal
@@ -35,9 +38,10 @@ class Living:
 class LivingExecutions:
     """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch)."""
 
-    def __init__(self, store: Store, plans: Plans) -> None:
+    def __init__(self, store: Store, plans: Plans, cursor_of: Callable[[int], int]) -> None:
         self._store = store
         self._plans = plans
+        self._cursor_of = cursor_of
         self._living: dict[str, Living] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
@@ -100,7 +104,8 @@ class LivingExecutions:
         digest = state.digest if state is not None else ""
         known = await self._plans.load(digest)
         first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
-        return Living(state, known.plan, first_ms, last_ms)
+        through = self._cursor_of(partition_of(execution_id))  # all of its messages up to there are in the journal
+        return Living(state, known.plan, first_ms, last_ms, through)
 
 
 def replay(execution_id: str, journal: Sequence[StoredEvent]) -> Execution | None:

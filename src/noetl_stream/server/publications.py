@@ -62,12 +62,12 @@ class Publications:
             self._published.update(ticks)
 
     def published_tick(self, partition: int, otherwise: int) -> int:
-        """The last tick of ``partition`` that is published, as far as this process knows."""
-        return self._published.get(partition, otherwise)
+        """The last tick of ``partition`` that is published, as far as this process knows.
 
-    def forget(self, partition: int) -> None:
-        """The partition is another owner's now."""
-        self._published.pop(partition, None)
+        Args:
+            otherwise: What its row says. Later than what is known here, if the partition was another's in between.
+        """
+        return max(self._published.get(partition, otherwise), otherwise)
 
     def commands_under_way(self) -> set[str]:
         """Ids of commands that are sent and not acknowledged."""

@@ -1,6 +1,7 @@
 """Reading EVENTS for the owned partitions: pumps that feed one queue, newest owners' partitions beside the others.
 
-A partition taken over far behind the rest catches up on a reader of its own, holding nobody up (PROTOCOL §2).
+A partition taken over far behind the rest catches up on a reader of its own, holding nobody up (PROTOCOL §2). One that
+comes back is read by its new pump alone: the old one has passed messages that were not ours to fold.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from noetl_stream.errors import NoetlError, ReaderBroken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
@@ -17,14 +17,16 @@ BATCH_MESSAGES = 512
 MAX_READERS = 4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pump:
-    """One reader, its partitions, and how far what it handed out has been folded."""
+    """One reader, and how many of its batches nobody has taken."""
 
-    partitions: frozenset[int]
     reader: EventReader
     task: asyncio.Task[None] | None = None
     queued: int = 0
+
+
+Arrived = tuple[Pump, list[ReportedMessage]] | Exception
 
 
 class Reading:
@@ -34,7 +36,8 @@ class Reading:
         self._log = log
         self._clock = clock
         self._pumps: list[Pump] = []
-        self._arrived: asyncio.Queue[tuple[Pump, list[ReportedMessage]] | NoetlError] = asyncio.Queue(maxsize=8)
+        self._pump_of: dict[int, Pump] = {}
+        self._arrived: asyncio.Queue[Arrived] = asyncio.Queue(maxsize=8)
 
     @property
     def readers(self) -> int:
@@ -42,28 +45,36 @@ class Reading:
 
     async def add(self, partitions: Collection[int], after: int) -> None:
         """Reads these partitions too, from the first message above ``after``."""
-        pump = Pump(frozenset(partitions), await self._log.open_reader(sorted(partitions), after))
+        pump = Pump(await self._log.open_reader(sorted(partitions), after))
         pump.task = asyncio.create_task(self._run(pump))
         self._pumps.append(pump)
+        self._pump_of.update(dict.fromkeys(partitions, pump))
+        await self._close_useless()
+
+    async def drop(self, partitions: Collection[int]) -> None:
+        """Hands out nothing more of these partitions."""
+        for partition in partitions:
+            self._pump_of.pop(partition, None)
+        await self._close_useless()
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
         """What has arrived, from all pumps; empty when the time is over.
 
         Raises:
-            ReaderBroken: some reader can no longer vouch for what it reads.
+            ReaderBroken: some reader can no longer vouch for what it reads. Any other error of a reader comes as it is.
         """
         arrived = await self._first(timeout_s)
         messages: list[ReportedMessage] = []
         while arrived is not None:
-            if isinstance(arrived, NoetlError):
+            if isinstance(arrived, Exception):
                 raise arrived
             pump, batch = arrived
             pump.queued -= 1
-            messages += batch
+            messages += [message for message in batch if self._pump_of.get(message.partition) is pump]
             arrived = self._arrived.get_nowait() if not self._arrived.empty() else None
         return messages
 
-    async def _first(self, timeout_s: float) -> tuple[Pump, list[ReportedMessage]] | NoetlError | None:
+    async def _first(self, timeout_s: float) -> Arrived | None:
         if not self._arrived.empty():
             return self._arrived.get_nowait()
         arriving = asyncio.ensure_future(self._arrived.get())
@@ -77,7 +88,7 @@ class Reading:
 
     def folded_through(self) -> dict[int, int]:
         """Per partition, the sequence up to which everything was handed out; only of pumps with nothing queued."""
-        return {p: pump.reader.high_water for pump in self._pumps if not pump.queued for p in pump.partitions}
+        return {p: pump.reader.high_water for p, pump in self._pump_of.items() if not pump.queued}
 
     def silent_s(self, now_s: float) -> float:
         """Seconds since the reader that has been silent longest heard anything."""
@@ -86,14 +97,17 @@ class Reading:
     async def close(self) -> None:
         """Ends all pumps and drops what they had read."""
         pumps, self._pumps = self._pumps, []
-        for pump in pumps:
-            if pump.task is not None:
-                pump.task.cancel()
-        await asyncio.gather(*(pump.task for pump in pumps if pump.task), return_exceptions=True)
-        for pump in pumps:
-            await pump.reader.close()
+        self._pump_of.clear()
+        await _end(pumps)
         while not self._arrived.empty():
             self._arrived.get_nowait()
+
+    async def _close_useless(self) -> None:
+        used = set(self._pump_of.values())
+        useless = [pump for pump in self._pumps if pump not in used]
+        if useless:
+            self._pumps = [pump for pump in self._pumps if pump in used]
+            await _end(useless)
 
     async def _run(self, pump: Pump) -> None:
         try:
@@ -101,7 +115,14 @@ class Reading:
                 batch = await pump.reader.next_batch(BATCH_MESSAGES)
                 pump.queued += 1
                 await self._arrived.put((pump, batch))
-        except NoetlError as error:
+        except Exception as error:  # a defect, too: it must stop the server loudly, not leave it waiting for ever
             await self._arrived.put(error)
-        except Exception as error:  # a defect must stop the server loudly, not leave it waiting for ever
-            await self._arrived.put(ReaderBroken(f"the reader failed: {error!r}"))
+
+
+async def _end(pumps: Collection[Pump]) -> None:
+    tasks = [pump.task for pump in pumps if pump.task is not None]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for pump in pumps:
+        await pump.reader.close()

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
+from noetl_stream.errors import (
+    Fenced,
+    JournalConflict,
+    NoetlError,
+    NotReady,
+    OutcomeUnknown,
+    PayloadRefused,
+    ReaderBroken,
+    StreamLost,
+    Unreachable,
+)
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.kinds import Kinds
@@ -27,6 +37,7 @@ from noetl_stream.server.plans import Plans
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reading import MAX_READERS, Reading
 from noetl_stream.server.reconcile import Owed, Reconcile
+from noetl_stream.server.requests import refuse_others
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
@@ -46,10 +57,14 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Seconds. A lease is renewed every third of its length; reconcile also runs after every takeover."""
+    """Seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+
+    ``mark_s``: how soon what has been published, and how far idle partitions are read, is written down.
+    """
 
     lease_s: float = 6.0
     housekeeping_s: float = 0.5
+    mark_s: float = 1.0
     reconcile_s: float = 10.0
     silence_s: float = 7.0
     retry_s: float = 0.5
@@ -63,7 +78,7 @@ class Server:
         self.times = times or ServerTimes()
         self.ports = ports
         self.plans = Plans(ports.store, ports.blobs, kinds)
-        self.living = LivingExecutions(ports.store, self.plans)
+        self.living = LivingExecutions(ports.store, self.plans, self._cursor_of)
         self.fold = Fold(self.living)
         self.reading = Reading(ports.log, ports.clock)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
@@ -74,7 +89,8 @@ class Server:
         self._missing: tuple[list[Owed], int] | None = None
         self._in_vain = 0
         self._stopping = asyncio.Event()
-        self._housekept_s = self._renewed_s = self._reconciled_s = float("-inf")
+        self._housekept_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
+        self._read_since_s = self._abstains_until_s = float("-inf")
 
     def stop(self) -> None:
         """Ends :meth:`run` after the present tick; leases are given back."""
@@ -84,20 +100,29 @@ class Server:
         """Works until :meth:`stop`.
 
         Raises:
-            StreamLost, NotReady: what no waiting mends.
+            StreamLost, NotReady: what no waiting mends; leases are given back.
+            JournalConflict, PayloadRefused: a tick cannot be committed. Leases run out by themselves then, so that the
+                next owner can tell a crash from a departure (PROTOCOL §5 *Poison*); so they do after a defect.
         """
         await self.ports.store.verify()
         await self.ports.log.verify()
         await self.ports.queue.verify()
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
         await self.answers.open()
+        in_order = False
         try:
             while not self._stopping.is_set():
                 await self._turn()
+            in_order = True
+        except (StreamLost, NotReady, asyncio.CancelledError):
+            in_order = True
+            raise
         finally:
             await self.answers.close()
             await presence.close()
-            await self._leave()
+            await self.reading.close()
+            if in_order:
+                await self._leave()
 
     async def _turn(self) -> None:
         try:
@@ -114,7 +139,9 @@ class Server:
             await self._recover()
         except ReaderBroken as error:
             log.info("reading again: %s", error)
-            await self._read_again()
+            if self.ports.clock.monotonic_s() - self._read_since_s < self.times.retry_s:
+                await self.ports.clock.sleep(self.times.retry_s)
+            await self._restore(self._read_again)
         except Unreachable as error:
             log.warning("waiting: %s", error)
             await self.ports.clock.sleep(self.times.retry_s)
@@ -137,6 +164,7 @@ class Server:
         await self._prepare(bodies, tick)
         for message, body in bodies:
             self.fold.message(message, body, tick)
+        await refuse_others(bodies, self.living, self.ports.store, tick)
         await self._commit(tick, moved)
 
     async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
@@ -156,16 +184,25 @@ class Server:
 
     async def _commit(self, tick: PendingTick, moved: dict[int, tuple[int, int]]) -> None:
         self.fold.refuse_oversized(tick)
-        await self.committer.commit(tick, moved)
+        try:
+            await self.committer.commit(tick, moved)
+        except (JournalConflict, PayloadRefused) as error:
+            log.error("stopping, a tick of executions %s cannot be committed: %s", ", ".join(tick.touched), error)
+            raise
 
     async def _keep_house(self, now_s: float) -> None:
         self.publications.settle()
         self.ports.bus.send(subjects.SERVERS, self.owner.encode())
         if now_s - self._renewed_s >= self.times.lease_s / 3 and len(self.ownership):
             await self._renew(now_s)
-        await self._balance(now_s)
+        if now_s - self._marked_s >= self.times.mark_s:
+            self._marked_s = now_s
+            await self.committer.mark(self.reading.folded_through())
+        if now_s >= self._abstains_until_s:
+            await self._balance(now_s)
         if now_s - self._reconciled_s >= self.times.reconcile_s and len(self.ownership):
             self._reconciled_s = now_s
+            await self.ownership.verify_stream()
             await self._reconcile()
 
     async def _renew(self, now_s: float) -> None:
@@ -175,15 +212,15 @@ class Server:
             self._in_vain += 1
             if self._in_vain == 2:
                 log.warning("nothing heard from EVENTS for %.0f s: giving all partitions back", self.times.silence_s)
+                self._in_vain = 0
+                self._abstains_until_s = now_s + self.times.lease_s  # others first: they may hear more
                 await self._give_back(list(self.ownership.ids))
-                await self.reading.close()
             return
         self._in_vain = 0
         lost = await self.ownership.renew()
         if lost:
             log.warning("lost %d partitions to another server", len(lost))
-            self._forget(lost)
-        await self.committer.mark(self.reading.folded_through())
+            await self._forget(lost)
 
     async def _balance(self, now_s: float) -> None:
         share = self.ownership.fair_share(now_s)
@@ -237,20 +274,25 @@ class Server:
         await self.reading.close()
         self.living.forget_all()
         self._missing = None
+        await self._restore(self._reload)
+
+    async def _restore(self, restore: Callable[[], Awaitable[None]]) -> None:
+        """Tries until both stores can be reached."""
         while not self._stopping.is_set():
             try:
-                await self.ownership.reload()
-                await self._read_again()
+                await restore()
                 return
-            except Unreachable as error:
+            except (Unreachable, ReaderBroken) as error:
                 log.warning("waiting: %s", error)
                 await self.ports.clock.sleep(self.times.retry_s)
-            except ReaderBroken as error:
-                log.info("reading again: %s", error)
-                await self.ports.clock.sleep(self.times.retry_s)
+
+    async def _reload(self) -> None:
+        await self.ownership.reload()
+        await self._read_again()
 
     async def _read_again(self) -> None:
         await self.reading.close()
+        self._read_since_s = self.ports.clock.monotonic_s()
         await self.ownership.verify_stream()
         if len(self.ownership):
             await self.living.load_partitions(set(self.ownership.ids))
@@ -260,19 +302,21 @@ class Server:
     async def _give_back(self, partitions: Collection[int]) -> None:
         await self.publications.drain(self.times.lease_s / 3)
         await self.ownership.give_back(partitions, self.committer.published(partitions))
-        self._forget(partitions)
+        await self._forget(partitions)
 
-    def _forget(self, partitions: Collection[int]) -> None:
+    async def _forget(self, partitions: Collection[int]) -> None:
         self.living.forget_partitions(partitions)
-        for partition in partitions:
-            self.publications.forget(partition)
+        await self.reading.drop(partitions)
 
     async def _leave(self) -> None:
-        await self.reading.close()
         try:
             await self._give_back(list(self.ownership.ids))
         except NoetlError as error:
             log.warning("leases not given back, they run out by themselves: %s", error)
+
+    def _cursor_of(self, partition: int) -> int:
+        owned = self.ownership.get(partition)
+        return owned.cursor if owned is not None else 0
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
         self.ownership.heard_of(body.decode(errors="replace"), self.ports.clock.monotonic_s())

@@ -83,7 +83,7 @@ class Scenario:
     def done(self, step: str, result: Any = ARGS, *, index: int | None = None) -> Sequence[Fact]:
         """A worker runs the owed command of ``step`` to its end, each task with this result; what follows."""
         before = len(self.journal)
-        self.take(step, index=index).finish(result)
+        self._run(step, index).finish(result)
         return self._decided_since(before)
 
     def failed(
@@ -91,7 +91,7 @@ class Scenario:
     ) -> Sequence[Fact]:
         """A worker runs the owed command of ``step``, whose tasks all fail; what follows."""
         before = len(self.journal)
-        self.take(step, index=index).fail(kind, message)
+        self._run(step, index).fail(kind, message)
         return self._decided_since(before)
 
     def take(self, step: str, *, index: int | None = None, tell: Sink | None = None) -> ScriptedRun:
@@ -225,6 +225,14 @@ class Scenario:
                 journal += [Entry(Occurrence(fact), decided=True) for fact in advanced.journal]
             state = advanced.state
         return journal
+
+    def _run(self, step: str, index: int | None) -> ScriptedRun:
+        """A run the fold listens to: it claims the command if another run has it."""
+        begun = self.owed(step, index).run is not None
+        run = self.take(step, index=index)
+        if begun:
+            self.claim(run)
+        return run
 
     def _decided_since(self, position: int) -> list[Fact]:
         return [entry.occurrence.fact for entry in self.journal[position:] if entry.decided]

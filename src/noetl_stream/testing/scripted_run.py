@@ -74,6 +74,7 @@ class ScriptedRun:
         self._tell_fold = tell
         self._next_number = 0
         self._begun = False
+        self._unsaid: list[Fact] = []
         tools = cast(Mapping[str, Tool], {kind: _Kind(spec) for kind, spec in kinds.items()})
         self._scope = RunScope(plan, self._step, command, tools, {})
         self._go = Go(next_number=0, vars=command.vars)
@@ -99,13 +100,13 @@ class ScriptedRun:
     @property
     def task(self) -> str:
         """The name of the task that runs next."""
-        self.begin()
+        self._set_out()
         return current_task(self._step, self._progress).name
 
     @property
     def index(self) -> int | None:
         """The iteration that runs; ``None`` outside loops."""
-        self.begin()
+        self._set_out()
         return self._iteration.path[0] if self._iteration.path else None
 
     @property
@@ -115,13 +116,20 @@ class ScriptedRun:
         Raises:
             ExpressionError: they cannot be evaluated.
         """
-        self.begin()
+        self._set_out()
         task = current_task(self._step, self._progress)
         rendered = render(task.inputs, self._scope.for_inputs(task, self._progress, self._iteration))
         return {**rendered, **task.verbatim}
 
     def begin(self) -> None:
-        """Reports that it has started. Implied by everything else; a second time it does nothing."""
+        """Reports that it has started; a second time it does nothing. Implied by all that runs a task."""
+        self._set_out()
+        unsaid, self._unsaid = self._unsaid, []
+        for fact in unsaid:
+            self._tell(fact)
+
+    def _set_out(self) -> None:
+        """Looks where the step run stands. What is to be reported of that waits for :meth:`begin`."""
         if self._begun or self.over:
             return
         self._begun = True
@@ -131,14 +139,16 @@ class ScriptedRun:
         if self.command.path:
             index = self.command.path[0]
             self._iteration = iteration_of(self._step, index, self.command.item, self.command.count)
-            self._tell(LoopIterationStarted(self.command.path, WORKER))
+            self._unsaid.append(LoopIterationStarted(self.command.path, WORKER))
         else:
-            self._tell(StepStarted(WORKER))
+            self._unsaid.append(StepStarted(WORKER))
         self._progress = self._go.progress.get(self.index or 0) or Progress(vars=self._go.vars)
 
     def answer(self, result: Any = ARGS, *, error: ErrorInfo | None = None) -> None:
         """The next task runs once: with this result, or with this error (and then no result unless one is given)."""
         self.begin()
+        if self.over:
+            raise AssertionError(f"the run of {self.command.step} is over: there is no task to answer for")
         task, progress, path = current_task(self._step, self._progress), self._progress, self._iteration.path
         self._tell(TaskStarted(task.name, progress.attempt, path))
         outcome = self._outcome(result, error)
@@ -188,7 +198,7 @@ class ScriptedRun:
         else:
             self._failed += 1
             self._first = self._first or msgspec.structs.replace(error, index=path[0])
-        self._next_iteration(self._progress.vars)
+        self._next_iteration(self._progress.vars, self._tell)
 
     def _begin_loop(self, items: list[Any]) -> None:
         go = self._go
@@ -197,26 +207,27 @@ class ScriptedRun:
             self._first = go.failed[min(go.failed)]
         if not (go.done or go.failed or go.progress):
             at_once = self.command.max_in_flight
-            self._tell(LoopStarted(self.command.step_run_id, len(items), max_in_flight=at_once, local=True))
+            started = LoopStarted(self.command.step_run_id, len(items), max_in_flight=at_once, local=True)
+            self._unsaid.append(started)
         ended = go.failed.keys() | set(go.done)
         self._left = iter([index for index in range(len(items)) if index not in ended])
-        self._next_iteration(go.vars)
+        self._next_iteration(go.vars, self._unsaid.append)
 
-    def _next_iteration(self, variables: dict[str, Any]) -> None:
+    def _next_iteration(self, variables: dict[str, Any], tell: Callable[[Fact], None]) -> None:
         items, loop = self.command.items, self._step.loop
         assert items is not None and loop is not None
         index = None if self._first is not None and loop.failure_mode == "fail_fast" else next(self._left, None)
         if index is not None:
             self._iteration = iteration_of(self._step, index, items[index], len(items))
             self._progress = self._go.progress.get(index) or Progress(vars=variables)
-            self._tell(LoopIterationStarted((index,), WORKER))
+            tell(LoopIterationStarted((index,), WORKER))
             return
         self.over = True
         step_run_id, count = self.command.step_run_id, len(items)
         if loop.failure_mode == "fail_fast" and self._first is not None:
-            self._tell(StepFailed(step_run_id, self._first))
+            tell(StepFailed(step_run_id, self._first))
         else:
-            self._tell(LoopDone(step_run_id, count, self._ok, self._failed, count - self._ok - self._failed))
+            tell(LoopDone(step_run_id, count, self._ok, self._failed, count - self._ok - self._failed))
 
     def _end_command(self, error: ErrorInfo | None) -> None:
         path, step_run_id = self.command.path, self.command.step_run_id

@@ -1,5 +1,5 @@
-"""A process of a simulation: everything it does with the outside passes through here, so that it can be frozen or killed
-in the middle of anything, and so that what it sends takes its time.
+"""A process of a simulation: everything it does with the outside passes through here, so that it can be frozen or
+killed in the middle of anything, and so that what it sends takes its time.
 
 A killed host never returns from the call it is in, and nothing it still tries happens. A frozen one goes on later where
 it was: a zombie.
@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
+from noetl_stream.model import codec
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Handler, Subscription
 from noetl_stream.ports.command_queue import CommandSource, Delivery, QueuedCommand
@@ -60,6 +62,10 @@ class Host:
         self._awake.set()
         self._later: list[Callable[[], None]] = []
         self._unplug: list[Callable[[], Awaitable[None]]] = []
+        self._unplugging: list[asyncio.Future[None]] = []
+        self.leased: set[HostDelivery] = set()
+        """Deliveries it has and has neither acknowledged nor given back."""
+        self.sources: list[MemoryCommandSource] = []
 
     @property
     def is_frozen(self) -> bool:
@@ -70,8 +76,7 @@ class Host:
         if self.alive:
             self.alive = False
             self._awake.clear()
-            for unplug in self._unplug:
-                asyncio.ensure_future(unplug())
+            self._unplugging = [asyncio.ensure_future(unplug()) for unplug in self._unplug]
 
     def freeze(self) -> None:
         """Stands still until :meth:`thaw`, as in a long garbage collection or a suspended virtual machine."""
@@ -91,11 +96,21 @@ class Host:
         elif self.alive:
             self._later.append(act)
 
+    @property
+    def fetched(self) -> set[str]:
+        """The commands that came to it and that it has not begun."""
+        return {codec.decode_command(body).command_id for source in self.sources for body in source.waiting}
+
+    def renew_leases(self) -> None:
+        """What a worker's own thread does in real time."""
+        for delivery in tuple(self.leased):
+            delivery.in_progress()
+
     async def around(self, point: str, work: Callable[[], Awaitable[Value]]) -> Value:
         """``work``, with what may befall this host before and after it."""
-        await self._pass(point)
+        await self.passes(point)
         value = await work()
-        await self._pass(f"{point}.done")
+        await self.passes(f"{point}.done")
         return value
 
     async def awake(self) -> None:
@@ -106,7 +121,8 @@ class Host:
         """``unplug`` is called when it is killed."""
         self._unplug.append(unplug)
 
-    async def _pass(self, point: str) -> None:
+    async def passes(self, point: str) -> None:
+        """It is at this point."""
         await self._awake.wait()
         await self.fate.befall(self, point)
         await self._awake.wait()
@@ -135,10 +151,11 @@ class HostReader:
     def __init__(self, host: Host, real: EventReader) -> None:
         self._host = host
         self._real = real
+        self._on_its_way: int | None = None
 
     @property
     def high_water(self) -> int:
-        return self._real.high_water
+        return self._real.high_water if self._on_its_way is None else self._on_its_way - 1
 
     @property
     def contact_s(self) -> float:
@@ -146,7 +163,11 @@ class HostReader:
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         await self._host.awake()
-        return await self._real.next_batch(limit)
+        batch = await self._real.next_batch(limit)
+        self._on_its_way = batch[0].sequence
+        await self._host.passes("log.next_batch.done")
+        self._on_its_way = None
+        return batch
 
     async def close(self) -> None:
         await self._host.around("log.close_reader", self._real.close)
@@ -190,6 +211,7 @@ class HostDelivery:
     """A delivery of a host."""
 
     def __init__(self, host: Host, real: Delivery) -> None:
+        host.leased.add(self)
         self.body = real.body
         self.num_delivered = real.num_delivered
         self.stored_ms = real.stored_ms
@@ -197,10 +219,12 @@ class HostDelivery:
         self._real = real
 
     def ack(self) -> None:
+        self._host.leased.discard(self)
         if not self._host.fate.loses(self._host, "ack"):
             self._host.when_awake(self._real.ack)
 
     def nak(self, delay_s: float = 0.0) -> None:
+        self._host.leased.discard(self)
         self._host.when_awake(lambda: self._real.nak(delay_s))
 
     def in_progress(self) -> None:
@@ -244,6 +268,7 @@ class HostQueue:
     async def open_source(self, pool: str) -> CommandSource:
         source = await self._host.around("queue.open_source", lambda: self._real.open_source(pool))
         self._host.plugged(source.close)
+        self._host.sources.append(source)
         return cast(CommandSource, HostSource(self._host, source))
 
     async def present(self) -> set[str]:

@@ -18,8 +18,12 @@ from noetl_stream.adapters.memory.clock import ManualClock
 Value = TypeVar("Value")
 
 
+TURNS_AT_A_MOMENT = 100_000
+"""Turns of the loop within one moment of simulated time; more is a task that spins."""
+
+
 class NothingWouldHappen(RuntimeError):
-    """Everybody waits and nobody sleeps: without this the loop would stand still for ever."""
+    """Everybody waits and nobody sleeps, or somebody spins: without this the loop would hang for ever."""
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
@@ -47,11 +51,16 @@ class _Idling(selectors.DefaultSelector):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
         self._clock = clock
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
+            self._turns += 1
+            if self._turns > TURNS_AT_A_MOMENT:
+                raise NothingWouldHappen(f"a task spins: {TURNS_AT_A_MOMENT} turns of the loop and no time has passed")
             return ready
+        self._turns = 0
         due = [self._clock.next_waking_s, None if timeout is None else self._clock.monotonic_s() + timeout]
         moments = [moment for moment in due if moment is not None]
         if not moments:

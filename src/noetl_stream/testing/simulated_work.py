@@ -91,8 +91,12 @@ def then(*steps: str, mode: str = "exclusive", when: str | None = None) -> dict[
 
 
 def _counting(task: str, key: str) -> dict[str, Any]:
-    rule = {"else": {"then": {"do": "continue", "set_ctx": {key: f"{{{{ (ctx.{key} | default(0)) + outcome.result }}}}"}}}}
-    return {"name": task, **work(1, 0.4), "spec": {"policy": {"rules": [rule]}}}
+    patch = {key: f"{{{{ (ctx.{key} | default(0)) + outcome.result }}}}"}
+    return {"name": task, **work(1, 0.4), "spec": {"policy": {"rules": [_always(patch)]}}}
+
+
+def _always(patch: dict[str, str]) -> dict[str, Any]:
+    return {"else": {"then": {"do": "continue", "set_ctx": patch}}}
 
 
 def _chain() -> Job:
@@ -115,8 +119,8 @@ def _fan() -> Job:
 
 def _walk() -> Job:
     loop = {"in": [1, 2, 3, 4], "iterator": "n", "spec": {"mode": "sequential"}}
-    rule = {"else": {"then": {"do": "continue", "set_ctx": {"seen": "{{ (ctx.seen | default([])) + [outcome.result] }}"}}}}
-    task = {"name": "see", **work("{{ iter.n }}", 0.7), "spec": {"policy": {"rules": [rule]}}}
+    patch = {"seen": "{{ (ctx.seen | default([])) + [outcome.result] }}"}
+    task = {"name": "see", **work("{{ iter.n }}", 0.7), "spec": {"policy": {"rules": [_always(patch)]}}}
     steps = [{"step": "walk", "loop": loop, "tool": [task]}]
     return Job("walk", playbook("walk", steps, "{{ ctx.seen }}"), "completed", [1, 2, 3, 4])
 

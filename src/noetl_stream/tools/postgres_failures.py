@@ -58,7 +58,7 @@ def failures_translated() -> Iterator[Place]:
     except TimeoutError:
         message = f"{place.text}: took longer than timeout.read"
         raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
-    except (OSError, asyncpg.InterfaceError) as error:
+    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         message = f"{place.text}: the database hung up: {error}"
         raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
     except (OverflowError, ValueError) as error:

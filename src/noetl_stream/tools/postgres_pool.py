@@ -77,7 +77,7 @@ class Pools:
         try:
             yield connection
         finally:
-            await pool.release(connection)
+            await _released(pool, connection)
 
     async def close(self) -> None:
         """Closes every connection; those in use are given :data:`CLOSE_TIMEOUT_S` to end."""
@@ -106,6 +106,14 @@ async def _new_pool(options: Options) -> Pool:
     )
 
 
+async def _released(pool: Pool, connection: Connection) -> None:
+    """Gives a connection back. One that cannot be reset is closed by the pool; what the task did is not its fault."""
+    import asyncpg
+
+    with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+        await pool.release(connection)
+
+
 async def _acquired(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
     import asyncpg
 
@@ -121,7 +129,7 @@ async def _acquired(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
         raise _unreachable(str(error), code=error.sqlstate) from None
     except asyncpg.ClientConfigurationError:
         raise bad_credential(auth, f"cannot be read as the address of a database; {_SHAPES}") from None
-    except (OSError, asyncpg.InterfaceError) as error:
+    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise _unreachable(str(error) or type(error).__name__) from None
     except (ValueError, OverflowError):
         raise bad_credential(auth, f"cannot be read as the address of a database; {_SHAPES}") from None

@@ -153,6 +153,7 @@ class Reporter:
         self._bytes = 0
         if self._sender is not None:
             self._sender.cancel()
+            self._sender = None  # nobody is to wait for it: its cancellation is not that of the run
 
     async def publish_claim(self, claim: StepClaimed) -> None:
         """Sends the claim as event 0, each time in a report of its own."""

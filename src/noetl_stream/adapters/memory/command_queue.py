@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Collection, Sequence
 
 from noetl_stream.adapters.memory.bus import MemoryBus
@@ -61,6 +62,7 @@ class MemoryCommandSource:
         self.credit = 0
         self._queue = queue
         self._ready: asyncio.Queue[MemoryDelivery] = asyncio.Queue()
+        self._put: deque[MemoryDelivery] = deque(maxlen=1_000)
 
     def request(self, count: int) -> None:
         self.credit += count
@@ -75,6 +77,13 @@ class MemoryCommandSource:
     def put(self, delivery: MemoryDelivery) -> None:
         self.credit -= 1
         self._ready.put_nowait(delivery)
+        self._put.append(delivery)
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """The commands that were delivered and not taken yet, for a test to look at."""
+        count = self._ready.qsize()
+        return [delivery.body for delivery in list(self._put)[-count:]] if count else []
 
 
 class MemoryCommandQueue:
@@ -114,7 +123,12 @@ class MemoryCommandQueue:
 
     async def present(self) -> set[str]:
         self._line.check()
-        return {standing.command.command_id for standing in self._standing.values()}
+        return set(self.standing)
+
+    @property
+    def standing(self) -> dict[str, bytes]:
+        """The commands that :meth:`present` names, for a test to look at even while the broker is stopped."""
+        return {standing.command.command_id: standing.command.body for standing in self._standing.values()}
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         self._line.check()

@@ -54,7 +54,7 @@ class MemoryEventReader:
 
     def look(self) -> None:
         """The log has grown, or the line has given a sign of life."""
-        if self._broken is not None:
+        if self._broken is not None or self._log.deaf:
             return
         self.contact_s = self._line.clock.monotonic_s()
         if self._found_at(self.high_water) is None:
@@ -98,6 +98,8 @@ class MemoryEventLog:
         self._stored: list[StoredMessage] = []
         self._message_ids = MessageIds(line.clock)
         self._readers: list[MemoryEventReader] = []
+        self.deaf = False
+        """While set, open readers hear nothing, and do not notice."""
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
     async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
@@ -170,6 +172,12 @@ class MemoryEventLog:
         """Stores a reported message under a subject that names any partition, as a broken client may."""
         subject = f"noetl.events.{partition}.{execution_id}.reported"
         return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_reported=True)
+
+    def double_last(self) -> None:
+        """Stores the last reported message once more, as a publisher does that never saw its acknowledgement."""
+        last = next((one.message for one in reversed(self._stored) if one.is_reported), None)
+        if last is not None:
+            self.store_stray(last.partition, last.execution_id, last.body)
 
     def lose_tail(self, count: int) -> None:
         """Loses the last messages, as a power failure may (PROTOCOL §5)."""

@@ -187,6 +187,11 @@ class MemoryStore:
         """See :meth:`noetl_stream.ports.store.Store.owner_count`."""
         return len({row.owner for row in self._tables.partitions if self._is_live(row)})
 
+    def end_leases(self, partitions: Collection[int]) -> None:
+        """Lets these leases run out now, as if they had not been renewed."""
+        for id in partitions:
+            self._tables.partitions[id].lease_until_s = _NEVER_S
+
     def _is_live(self, row: _Partition) -> bool:
         return row.owner is not None and row.lease_until_s > self._clock.monotonic_s()
 

@@ -1,0 +1,210 @@
+"""Servers, workers and clients of one simulation, on a broker and a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.submit import Client, Refused, Submission
+from noetl_stream.errors import NoetlError, Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopIterationFailed, StepDone, StepFailed
+from noetl_stream.model.messages import Report
+from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.testing.simulated_faults import Misfortune
+from noetl_stream.testing.simulated_host import Host
+from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulated_work import Effect, Job, WorkTool
+from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.worker import Worker
+
+ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone)
+ENDS_OF_ITERATIONS = (LoopIterationDone, LoopIterationFailed)
+KINDS = {"work": WorkTool.spec}
+SLOTS = 3
+RENEWAL_S = 10.0
+STOLEN_S = 1.0
+ROUNDS_OF_CANCELLING = 20
+
+
+class SimulatedWorld:
+    """See :class:`~noetl_stream.testing.simulated_faults.World`.
+
+    Attributes:
+        accepted: The job of each execution whose request was answered with yes, and of each that was refused.
+        begun: Servers that came as far as taking partitions.
+        ended: Roles that ended by themselves, with their error: none should.
+        touched: Commands that may run twice.
+    """
+
+    def __init__(self, misfortune: Misfortune) -> None:
+        self.clock = simulated_clock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.misfortune = misfortune
+        self.effects: Counter[Effect] = Counter()
+        self.accepted: dict[str, tuple[Submission, Job]] = {}
+        self.refused: dict[str, tuple[Submission, Job]] = {}
+        self.servers: dict[str, Server] = {}
+        self.begun: set[str] = set()
+        self.ended: list[str] = []
+        self.touched: set[str] = set()
+        self._hosts: list[Host] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._names = 0
+
+    def hosts(self, role: str) -> list[Host]:
+        return [host for host in self._hosts if host.alive and host.name.startswith(role)]
+
+    def start(self, role: str) -> Host:
+        """Starts a server or a worker."""
+        self._names += 1
+        host = Host(f"{role}-{self._names}", self.broker, self.store, self.misfortune)
+        self._hosts.append(host)
+        run = self._serve(host) if role == "server" else self._work(host)
+        self._tasks.append(asyncio.create_task(run, name=host.name))
+        return host
+
+    def replace(self, host: Host, after_s: float) -> None:
+        role = host.name.partition("-")[0]
+        asyncio.get_running_loop().call_later(after_s, self.start, role)
+
+    def touch(self, command_ids: set[str]) -> None:
+        self.touched |= command_ids
+
+    def night(self, length_s: float) -> None:
+        self._kill_servers(length_s)
+
+    def lose_unread_tail(self, after_s: float) -> None:
+        self._kill_servers(after_s + 0.5)
+        self._tasks.append(asyncio.create_task(self._lose_unread(after_s)))
+
+    def steal_partitions(self, count: int) -> None:
+        self._tasks.append(asyncio.create_task(self._steal(count)))
+
+    @property
+    def under_way(self) -> set[str]:
+        standing = self.broker.command_queue.standing
+        iterations = {key for key, body in standing.items() if codec.decode_command(body).path}
+        last = {report.command_id: codec.decode_fact(report.events[-1]) for report in self._reports()}
+        return {
+            key
+            for key in standing
+            if not isinstance(last.get(key), ENDS_OF_STEPS + (ENDS_OF_ITERATIONS if key in iterations else ()))
+        }
+
+    async def submit(self, job: Job, delay_s: float) -> None:
+        """A client that does not give up before it has an answer."""
+        await self.clock.sleep(delay_s)
+        submission = Submission.new(job.source, f"simulation/{job.name}", {}, self.clock)
+        while True:
+            try:
+                await self._submit(submission, job)
+                return
+            except NoetlError:
+                await self.clock.sleep(0.5)
+
+    async def clear_up(self) -> None:
+        """Fair weather: all that was frozen goes on, and there is at least one of each role."""
+        self.misfortune.clear_up()
+        self.broker.start()
+        for host in self._hosts:
+            self.touch(host.fetched if host.is_frozen else set())
+            host.thaw()
+
+    async def close(self) -> None:
+        """Ends every task of this simulation."""
+        for _ in range(ROUNDS_OF_CANCELLING):
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if not others:
+                return
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=0.001)
+
+    async def _submit(self, submission: Submission, job: Job) -> None:
+        client = Client(self.broker.event_log, self.broker.blobs, self.broker.bus)
+        follower = await client.follow(submission.execution_id).open()
+        try:
+            await client.submit(submission, follower)
+            self.accepted[submission.execution_id] = (submission, job)
+        except Refused:
+            self.refused[submission.execution_id] = (submission, job)
+        finally:
+            await follower.close()
+
+    async def _serve(self, host: Host) -> None:
+        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock)
+        always = "reconcile always" in self.misfortune.kinds
+        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0))
+        self.servers[host.name] = server
+        await self._until_it_ends(host, server.run())
+
+    async def _work(self, host: Host) -> None:
+        worker = Worker(
+            name=host.name,
+            pool="default",
+            slots=SLOTS,
+            event_log=host.log,
+            queue=host.queue,
+            bus=host.bus,
+            blobs=host.blobs,
+            clock=self.clock,
+            tools={"work": WorkTool(self.clock, self.effects, host.awake)},
+            plans=AskedPlans(host.bus, self.clock, KINDS),
+            credential=_no_credential,
+        )
+        self._tasks.append(asyncio.create_task(self._renew(host)))
+        await self._until_it_ends(host, worker.run())
+
+    async def _until_it_ends(self, host: Host, run: Coroutine[Any, Any, None]) -> None:
+        try:
+            await run
+        except Unreachable as error:
+            if host.name in self.begun:
+                self.ended.append(f"{host.name}: {error!r}")
+            else:  # it never got to its work; a process manager starts another
+                host.kill()
+                self.replace(host, 1.0)
+        except Exception as error:
+            self.ended.append(f"{host.name}: {error!r}")
+        else:
+            self.ended.append(f"{host.name} came to its end")
+
+    async def _renew(self, host: Host) -> None:
+        while host.alive:
+            await self.clock.sleep(RENEWAL_S)
+            host.renew_leases()
+
+    def _kill_servers(self, others_after_s: float) -> None:
+        for host in self.hosts("server"):
+            host.kill()
+            self.replace(host, others_after_s)
+
+    def _reports(self, after: int = 0) -> Iterator[Report]:
+        for stored in self.broker.event_log.stored[after:]:
+            body = codec.decode_reported(stored.message.body) if stored.is_reported else None
+            if isinstance(body, Report):
+                yield body
+
+    async def _steal(self, count: int) -> None:
+        self.store.end_leases(range(count))
+        await self.store.take_over("stranger", STOLEN_S, count)
+
+    async def _lose_unread(self, after_s: float) -> None:
+        await self.clock.sleep(after_s)
+        self._kill_servers(0.5)  # those that have come since in place of others
+        folded = max(view.last_seq for view in await self.store.read_partitions())
+        log = self.broker.event_log
+        self.touch({report.command_id for report in self._reports(folded)})
+        self.broker.stop()
+        log.lose_tail(log.end - folded)
+        self.broker.start()
+
+
+async def _no_credential(name: str) -> str | dict[str, Any]:
+    raise AssertionError(f"no task of a simulation has a credential {name}")

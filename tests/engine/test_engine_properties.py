@@ -1,0 +1,58 @@
+"""Random playbooks under random workers: every execution ends, and every journal keeps the laws.
+
+``NOETL_TEST_SEEDS`` says how many seeds; a seed that fails is named by its test.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+from journal_laws import check_journal
+from random_playbooks import random_playbook
+from random_workers import Storm
+
+from noetl_stream.playbook.compile import check
+from noetl_stream.testing.scenario import Scenario, installed_kinds
+
+SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "400"))
+SEEDS_AT_ONCE = 25
+
+
+def chunks() -> list[range]:
+    return [range(first, min(first + SEEDS_AT_ONCE, SEEDS)) for first in range(0, SEEDS, SEEDS_AT_ONCE)]
+
+
+def named(seeds: range) -> str:
+    return f"seeds {seeds.start} to {seeds.stop - 1}"
+
+
+@pytest.mark.parametrize("seeds", chunks(), ids=named)
+def test_through_duplicates_crashes_takeovers_and_losses_every_execution_ends_and_keeps_the_laws(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        scenario = Scenario(random_playbook(random))
+        try:
+            Storm(scenario, random).run()
+            check_journal(scenario)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", range(max(1, SEEDS // 10)))
+def test_without_faults_each_task_runs_exactly_as_often_as_its_policy_says(seed: int) -> None:
+    random = Random(seed)
+    scenario = Scenario(random_playbook(random))
+    Storm(scenario, random, faults=False).run()
+    check_journal(scenario)
+    assert scenario.names.count("task.started") == scenario.names.count("task.processed")
+    assert not [name for name in scenario.names if name == "step.claimed"]
+
+
+def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
+    texts = [random_playbook(Random(seed)) for seed in range(100)]
+    assert all(check(text, installed_kinds()).ok for text in texts)
+    words = "parallel sequential local distributed best_effort admit inclusive jump retry set_ctx set_vars"
+    for word in words.split():
+        assert any(word in text for text in texts), word

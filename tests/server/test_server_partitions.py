@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.errors import StreamLost
+from noetl_stream.model.ids import partition_of
+from noetl_stream.testing.simulated_host import Host
+
+EXECUTION = "execution-1"
+
+
+class Freezing:
+    """Freezes its host at the first ``point`` after it was armed."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+        self.armed = False
+        self.struck = False
+
+    async def befall(self, host: Host, point: str) -> None:
+        if self.armed and point == self.point:
+            self.armed, self.struck = False, True
+            host.freeze()
+
+    def loses(self, host: Host, what: str) -> bool:
+        return False
+
+
+class SlowOnce:
+    """Once armed, makes one call wait."""
+
+    def __init__(self, stage: Stage, point: str) -> None:
+        self.stage = stage
+        self.point = point
+        self.armed = False
+
+    async def befall(self, host: Host, point: str) -> None:
+        if self.armed and point == self.point:
+            self.armed = False
+            await self.stage.clock.sleep(2)
+
+    def loses(self, host: Host, what: str) -> bool:
+        return False
+
+
+async def test_servers_share_the_partitions_fairly(stage: Stage) -> None:
+    first = await stage.server()
+    assert len(first.ownership) == 32
+    second = await stage.server()
+    await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16))
+    third = await stage.server()
+    await stage.until(lambda: len(first.ownership) + len(second.ownership) + len(third.ownership) == 32)
+    await stage.pass_time(10)
+    assert sorted((await stage.owners()).values()) == [10, 11, 11]
+
+
+async def test_a_stopped_server_gives_its_leases_back_at_once(stage: Stage) -> None:
+    server = await stage.server()
+    server.stop()
+    await stage.running[0]
+    assert await stage.owners() == {None: 32}
+    taken = await stage.store.real.take_over("next", 6.0, 32)
+    assert {lease.crashes for lease in taken} == {0}
+
+
+async def test_the_second_server_takes_over_when_the_first_dies(stage: Stage) -> None:
+    first, host, _ = stage.start_server()
+    await stage.until(lambda: len(first.ownership) == 32)
+    second = await stage.server_beside(first)
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    host.kill()
+    died_s = stage.clock.monotonic_s()
+    await stage.until(lambda: len(second.ownership) == 32)
+    assert stage.clock.monotonic_s() - died_s <= first.times.lease_s + 2
+    await stage.ended(EXECUTION)
+    assert set(stage.effects.values()) == {1}
+
+
+@pytest.mark.parametrize("point", ["store.commit", "store.commit.done", "store.executions", "store.renew"])
+async def test_a_zombie_finds_itself_fenced_and_goes_on_with_what_it_still_owns(stage: Stage, point: str) -> None:
+    fate = Freezing(point)
+    host = stage.host("server", fate)
+    first, _, task = stage.start_server(host)
+    await stage.until(lambda: len(first.ownership) == 32)
+    stage.start_worker()
+    fate.armed = True
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: fate.struck)
+    second, _, _ = stage.start_server()
+    await stage.until(lambda: len(second.ownership) == 32)
+    await stage.ended(EXECUTION)
+    host.thaw()
+    await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16))
+    assert not task.done()
+    executions = [await stage.submit(ONE_STEP) for _ in range(8)]
+    for execution_id in executions:
+        await stage.ended(execution_id)
+    journal = await stage.journal(EXECUTION)
+    assert [entry.position for entry in journal] == list(range(1, len(journal) + 1))
+    if point != "store.commit.done":  # else it published when it thawed: only a fence at the queue could stop that
+        assert set(stage.effects.values()) == {1}
+
+
+async def test_cursors_of_idle_partitions_follow_the_log(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    await stage.pass_time(10)
+    views = await stage.store.real.read_partitions()
+    assert {view.last_seq for view in views} == {stage.broker.event_log.end}
+
+
+async def test_what_is_published_is_known_within_a_second_without_another_tick(stage: Stage) -> None:
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(0.01)
+    partition = partition_of(EXECUTION)
+    view = (await stage.store.real.read_partitions([partition]))[0]
+    assert (view.tick, view.published_tick) == (1, 0)
+    await stage.pass_time(1.6)
+    view = (await stage.store.real.read_partitions([partition]))[0]
+    assert view.published_tick >= 1
+
+
+async def test_the_published_tick_never_goes_back_when_a_partition_comes_back(stage: Stage) -> None:
+    partition = partition_of(EXECUTION)
+    first = await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    await stage.pass_time(5)
+    seen = [(await stage.store.real.read_partitions([partition]))[0].published_tick]
+    first.ownership._owned.pop(partition)  # as if its lease had been lost unheard
+    stage.expire(partition)
+    thief = await stage.store.real.take_over("thief", 0.5, 32)
+    await stage.steal_ticks(thief, 10)
+    for _ in range(20):
+        await stage.pass_time(1)
+        seen.append((await stage.store.real.read_partitions([partition]))[0].published_tick)
+    assert seen == sorted(seen)
+
+
+async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: Stage) -> None:
+    """While it was away, messages passed its reader; its new reader is slow, and the old one sees the next message."""
+    fate = SlowOnce(stage, "log.next_batch.done")
+    server, _, _ = stage.start_server(stage.host("server", fate))
+    stage.start_worker()
+    await stage.pass_time(1)
+    partition = partition_of(EXECUTION)
+    neighbour = next(name for n in range(2, 1000) if partition_of(name := f"execution-{n}") == partition)
+    server.ownership._owned.pop(partition)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)  # read, and passed over: not ours
+    await stage.pass_time(0.2)
+    fate.armed = True
+    stage.expire(partition)
+    await stage.until(lambda: not fate.armed)
+    await stage.request(neighbour, "request-2", ONE_STEP)
+    await stage.ended(neighbour)
+    await stage.ended(EXECUTION)
+
+
+async def test_each_message_is_folded_by_one_reader_alone(stage: Stage) -> None:
+    server = await stage.server()
+    await stage.pass_time(1)
+    partition = partition_of(EXECUTION)
+    server.ownership._owned.pop(partition)
+    stage.expire(partition)
+    await stage.until(lambda: server.ownership.get(partition) is not None)
+    seen: list[Any] = []
+    real = server.fold.message
+    server.fold.message = lambda message, body, tick: (seen.append(message.sequence), real(message, body, tick))[1]  # type: ignore[method-assign]
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(1)
+    assert len(seen) == len(set(seen)) == 1
+
+
+async def test_a_server_that_hears_nothing_leaves_its_partitions_to_others_for_a_while(stage: Stage) -> None:
+    server = await stage.server()
+    stage.broker.event_log.deaf = True
+    await stage.until(lambda: len(server.ownership) == 0, 30)
+    await stage.pass_time(server.times.lease_s / 2)
+    assert await stage.owners() == {None: 32}
+    stage.broker.event_log.deaf = False
+    await stage.until(lambda: len(server.ownership) == 32)
+    stage.broker.event_log.deaf = True
+    await stage.until(lambda: len(server.ownership) == 0, 30)
+
+
+@pytest.mark.parametrize("how", ["shortened", "replaced"])
+async def test_a_server_refuses_a_log_that_is_not_the_one_it_folded(stage: Stage, how: str) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    await stage.pass_time(5)
+    server.stop()
+    await stage.running[0]
+    stage.broker.event_log.lose_tail(2)
+    if how == "replaced":
+        await stage.pass_time(1)
+        for number in range(5):
+            await stage.request(f"other-{number}", f"other-{number}", ONE_STEP)
+    _, _, task = stage.start_server()
+    with pytest.raises(StreamLost, match="EVENTS"):
+        await task
+    assert (await stage.owners())[None] == 32
+
+
+async def test_a_log_that_loses_its_tail_under_a_running_server_is_refused_too(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    await stage.pass_time(5)
+    stage.broker.event_log.lose_tail(3)
+    with pytest.raises(StreamLost):
+        await stage.running[0]

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.testing.simulated_host import Host
+from noetl_stream.testing.simulated_work import JOBS, Job, playbook, work
+
+EXECUTION = "execution-1"
+
+
+class Slow:
+    """Lets one kind of call take long."""
+
+    def __init__(self, stage: Stage, point: str, takes_s: float) -> None:
+        self.stage = stage
+        self.point = point
+        self.takes_s = takes_s
+
+    async def befall(self, host: Host, point: str) -> None:
+        if point == self.point:
+            await self.stage.clock.sleep(self.takes_s)
+
+    def loses(self, host: Host, what: str) -> bool:
+        return False
+
+
+async def test_a_command_lost_from_the_queue_is_issued_again_exactly_once(stage: Stage) -> None:
+    await stage.server(reconcile_s=2.0)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(0.1)
+    (command_id,) = await stage.broker.command_queue.present()
+    stage.broker.command_queue.lose(command_id)
+    await stage.pass_time(30)
+    assert await stage.issues(EXECUTION) == [1, 2]
+    assert await stage.broker.command_queue.present() == {command_id}
+    stage.start_worker()
+    await stage.ended(EXECUTION)
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_a_command_that_waits_long_is_not_issued_again(stage: Stage) -> None:
+    await stage.server(reconcile_s=0.5)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(300)
+    assert await stage.issues(EXECUTION) == [1]
+
+
+async def test_a_step_that_takes_long_is_not_issued_again(stage: Stage) -> None:
+    await stage.server(reconcile_s=0.5)
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": work(1, 25.0)}]))
+    await stage.ended(EXECUTION)
+    assert await stage.issues(EXECUTION) == [1]
+
+
+async def test_a_command_still_on_its_way_to_the_queue_is_not_issued_again(stage: Stage) -> None:
+    stage.start_server(stage.host("server", Slow(stage, "queue.issue", 5.0)), reconcile_s=0.0)
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    assert await stage.issues(EXECUTION) == [1]
+
+
+async def test_a_command_acknowledged_late_is_not_issued_again(stage: Stage) -> None:
+    stage.start_server(stage.host("server", Slow(stage, "queue.issue.done", 5.0)), reconcile_s=0.0)
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    assert await stage.issues(EXECUTION) == [1]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+@pytest.mark.parametrize("slow", ["queue.present", "queue.present.done", "log.last_sequence.done", "store.commit"])
+async def test_what_has_just_finished_is_not_issued_again(stage: Stage, job: Job, slow: str) -> None:
+    stage.start_server(stage.host("server", Slow(stage, slow, 0.15)), reconcile_s=0.0)
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", job.source)
+    row = await stage.ended(EXECUTION)
+    assert row.status == job.status
+    assert set(await stage.issues(EXECUTION)) <= {1}
+
+
+async def test_after_a_takeover_what_is_owed_is_issued_at_once(stage: Stage) -> None:
+    await stage.server(reconcile_s=1000.0)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(0.1)
+    (command_id,) = await stage.broker.command_queue.present()
+    stage.running[0].cancel()
+    await stage.pass_time(1)
+    stage.broker.command_queue.lose(command_id)
+    await stage.server(reconcile_s=1000.0)
+    await stage.pass_time(1)
+    assert await stage.issues(EXECUTION) == [1, 2]
+
+
+async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: Stage) -> None:
+    class DiesAfterCommit:
+        async def befall(self, host: Host, point: str) -> None:
+            if point == "store.commit.done":
+                host.kill()
+
+        def loses(self, host: Host, what: str) -> bool:
+            return False
+
+    stage.start_server(stage.host("server", DiesAfterCommit()))
+    stage.start_worker()
+    await stage.pass_time(1)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(1)
+    assert await stage.broker.command_queue.present() == set()
+    assert await stage.store.real.execution(EXECUTION) is not None
+    await stage.server()
+    await stage.ended(EXECUTION)
+    assert await stage.issues(EXECUTION) == [1, 2]
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_reconcile_asks_the_queue_nothing_while_nothing_is_owed(stage: Stage) -> None:
+    asked: list[str] = []
+
+    class Listening:
+        async def befall(self, host: Host, point: str) -> None:
+            asked.append(point)
+
+        def loses(self, host: Host, what: str) -> bool:
+            return False
+
+    stage.start_server(stage.host("server", Listening()), reconcile_s=0.5)
+    await stage.pass_time(20)
+    assert "queue.present" not in asked
+    assert "store.commit" not in asked, "an idle server writes nothing"

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.model import codec
+from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskProcessed
+from noetl_stream.model.messages import Drop, Go, Report, Stop
+from noetl_stream.model.outcome import Outcome
+from noetl_stream.ports import subjects
+from noetl_stream.testing.simulated_host import Host
+from noetl_stream.testing.simulated_work import JOBS, playbook, work
+
+EXECUTION = "execution-1"
+DONE = TaskProcessed("only", 1, Outcome("ok"), "continue")
+
+
+async def begun(stage: Stage) -> Any:
+    """An execution whose command the test's hand has taken."""
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    hand = await stage.hand()
+    command, delivery = await hand.take()
+    return hand, command, delivery
+
+
+async def answers(stage: Stage, subject: str) -> list[Any]:
+    heard: list[Any] = []
+
+    async def hear(_subject: str, body: bytes, _reply: str) -> None:
+        heard.append(codec.decode_claim_answer(body))
+
+    await stage.broker.bus.listen(subject, hear)
+    return heard
+
+
+async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    run = hand.run_of(command, delivery)
+    for _ in range(2):
+        await hand.report(command, run, 0, 0, StepStarted("hand"))
+        stage.broker.event_log.forget_message_ids()
+    for _ in range(2):
+        await hand.report(command, run, 1, 1, DONE, StepDone(command.step_run_id))
+        stage.broker.event_log.forget_message_ids()
+    row = await stage.ended(EXECUTION)
+    journal = await stage.journal(EXECUTION)
+    assert [entry.position for entry in journal] == list(range(1, row.position + 1))
+    names = [entry.name for entry in journal]
+    assert {names.count(name) for name in ("step.started", "task.processed", "step.done")} == {1}
+
+
+async def test_a_report_that_repeats_the_one_before_and_goes_on_gives_only_what_is_new(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    run = hand.run_of(command, delivery)
+    await hand.report(command, run, 0, 0, StepStarted("hand"))
+    await hand.report(command, run, 1, 0, StepStarted("hand"), DONE, StepDone(command.step_run_id))
+    await stage.ended(EXECUTION)
+    names = [entry.name for entry in await stage.journal(EXECUTION)]
+    assert names.count("step.started") == 1
+
+
+async def test_a_gap_in_the_numbering_ends_that_run_and_issues_the_command_once_more(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    stops = await stage.hear_stops()
+    run = hand.run_of(command, delivery)
+    await hand.report(command, run, 0, 0, StepStarted("hand"))
+    await hand.report(command, run, 2, 5, DONE)
+    await hand.report(command, run, 3, 6, StepDone(command.step_run_id))
+    await stage.pass_time(1)
+    assert await stage.issues(EXECUTION) == [1, 2]
+    assert {(stop.nonce, *stop.command_ids) for stop in stops} == {(run.nonce, command.command_id)}
+    delivery.ack()
+    stage.start_worker()
+    await stage.ended(EXECUTION)
+    assert [entry.name for entry in await stage.journal(EXECUTION)].count("task.processed") == 1
+
+
+async def test_a_first_report_that_is_not_the_first_is_a_gap(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    await hand.report(command, hand.run_of(command, delivery), 1, 1, DONE, StepDone(command.step_run_id))
+    await stage.pass_time(1)
+    assert await stage.issues(EXECUTION) == [1, 2]
+
+
+async def test_a_claim_of_the_only_run_is_granted(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    heard = await answers(stage, "claim")
+    await hand.report(command, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: heard)
+    assert heard == [Go(next_number=1)]
+
+
+async def test_a_claim_that_is_asked_again_gets_the_same_answer(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    heard = await answers(stage, "claim")
+    run = hand.run_of(command, delivery)
+    for number in range(3):
+        await hand.report(command, run, number, 0, StepClaimed("claim"))
+        await stage.pass_time(0.1)
+    assert heard == [Go(next_number=1)] * 3
+    assert [entry.name for entry in await stage.journal(EXECUTION)].count("step.claimed") == 1
+
+
+async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_when_it_reports(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    stops = await stage.hear_stops()
+    heard = await answers(stage, "claim")
+    first = hand.run_of(command, delivery)
+    await hand.report(command, first, 0, 0, StepStarted("first"))
+    second = first._replace(num_delivered=2, nonce="second")
+    await hand.report(command, second, 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: heard)
+    assert isinstance(heard[0], Go)
+    await hand.report(command, first, 1, 1, DONE, StepDone(command.step_run_id))
+    await stage.until(lambda: stops)
+    assert [stop.nonce for stop in stops] == [first.nonce]
+    assert (await stage.state(EXECUTION)).status == "running"  # type: ignore[union-attr]
+    await hand.report(command, second, 1, 1, StepStarted("second"), DONE, StepDone(command.step_run_id))
+    await stage.ended(EXECUTION)
+
+
+async def test_a_claim_of_lower_rank_is_dropped(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    heard = await answers(stage, "claim")
+    first = hand.run_of(command, delivery)
+    await hand.report(command, first._replace(num_delivered=2), 0, 0, StepClaimed("other"))
+    await hand.report(command, first._replace(nonce="late"), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: heard)
+    assert heard == [Drop("another worker has it")]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
+async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -> None:
+    hand, command, delivery = await begun(stage)
+    run = hand.run_of(command, delivery)
+    await hand.finish(command, run)
+    await stage.ended(EXECUTION)
+    if restarted:
+        stage.running[0].cancel()
+        await stage.server()
+    heard = await answers(stage, "claim")
+    await hand.report(command, run._replace(num_delivered=2, nonce="late"), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: heard)
+    assert isinstance(heard[0], Drop)
+
+
+async def test_a_claim_of_an_execution_nobody_knows_is_dropped(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    heard = await answers(stage, "claim")
+    stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))
+    await hand.report(stray, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: heard)
+    assert heard == [Drop("unknown execution")]
+
+
+async def test_a_report_after_the_end_stops_its_run_by_nonce(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    stops = await stage.hear_stops()
+    run = hand.run_of(command, delivery)
+    await hand.finish(command, run)
+    await stage.ended(EXECUTION)
+    await hand.report(command, run._replace(nonce="zombie"), 0, 0, StepStarted("zombie"))
+    await stage.until(lambda: stops)
+    assert (stops[0].nonce, stops[0].command_ids) == ("zombie", [command.command_id])
+
+
+async def test_answers_to_claims_wait_for_the_commit(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    heard = await answers(stage, "claim")
+    stage.store.away = True
+    await hand.report(command, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await stage.pass_time(3)
+    assert not heard
+    stage.store.away = False
+    await stage.until(lambda: heard)
+
+
+async def test_each_record_says_how_far_the_execution_was_folded(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage)
+    run = hand.run_of(command, delivery)
+    await hand.report(command, run, 0, 0, StepStarted("hand"))
+    stage.broker.event_log.forget_message_ids()
+    await hand.report(command, run, 0, 0, StepStarted("hand"))  # without effect
+    await stage.pass_time(1)
+    last = stage.broker.event_log.end
+    last_reported = max(one.message.sequence for one in stage.broker.event_log.stored if one.is_reported)
+    assert last >= last_reported
+    stage.running[0].cancel()
+    await stage.pass_time(1)
+    delivery.ack()
+    await stage.server()  # finds the command gone, and orders it again
+    await stage.until(lambda: len(stage.records()) > 2, 30)
+    assert stage.records()[-1].through >= last_reported
+
+
+async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stage) -> None:
+    stops = await stage.hear_stops()
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", next(job.source for job in JOBS if job.name == "failing"))
+    await stage.ended(EXECUTION)
+    assert any(not stop.nonce for stop in stops)
+
+
+async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
+    class SlowReports:
+        async def befall(self, host: Host, point: str) -> None:
+            if point == "log.publish_reported.done":
+                await stage.clock.sleep(3)
+
+        def loses(self, host: Host, what: str) -> bool:
+            return False
+
+    await stage.server()
+    stage.start_worker(fate=SlowReports())
+    await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": work(1, 10.0)}]))
+    await stage.pass_time(0.2)
+    run = codec.decode_reported([one for one in stage.broker.event_log.stored if one.is_reported][-1].message.body)
+    assert isinstance(run, Report)
+    stop = Stop(EXECUTION, [run.command_id], "another run has it", run.nonce)
+    stage.broker.bus.send(subjects.STOP, codec.encode(stop))
+    await stage.pass_time(0.1)
+    assert await stage.broker.command_queue.present() == set()

@@ -1,0 +1,44 @@
+"""Seeded stories of servers and workers that go wrong in every way they know (PROTOCOL §6).
+
+More of them: ``python -m noetl_stream.testing.simulation --seeds 5000``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from noetl_stream.testing.simulated_faults import HARMLESS, TOUCHING, Misfortune
+from noetl_stream.testing.simulation import tell
+
+SEEDS = 240
+SEEDS_A_TEST = 20
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_whatever_goes_wrong_all_comes_to_its_right_end(first: int) -> None:
+    broken = [story for seed in range(first, first + SEEDS_A_TEST) if (story := tell(seed)).problems]
+    assert not broken, "\n".join(map(str, broken))
+
+
+@pytest.mark.parametrize("kind", [*HARMLESS, *TOUCHING])
+def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
+    broken = [story for seed in range(3) if (story := tell(seed, (kind,))).problems]
+    assert not broken, "\n".join(map(str, broken))
+
+
+def test_fair_weather_is_fair() -> None:
+    story = tell(0, ())
+    assert story.problems == () and story.length_s < 120
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    first, second = tell(7), tell(7)
+    assert first == second
+    assert first.digest != tell(9).digest
+
+
+def test_the_seeds_meet_every_kind_of_trouble() -> None:
+    met = Counter(kind for seed in range(SEEDS) for kind in Misfortune(seed).kinds)
+    assert met.keys() == {*HARMLESS, *TOUCHING}
