@@ -2,8 +2,8 @@
 
     python benchmarks/takeover.py [runs]
 
-Prints, for each run, the seconds from the kill until executions that were submitted right after it, over all partitions,
-have completed. The lease is what a dead server's partitions wait for.
+Prints, for each run, the seconds from the kill until executions that were submitted right after it, over all
+partitions, have completed. The lease is what a dead server's partitions wait for.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from noetl_stream.benching import chain_playbook
 from noetl_stream.client.submit import Client, Submission
 from noetl_stream.hosting import connected_to, open_place, prepare_embedded
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import Store
 from noetl_stream.processes import Supervised
 from noetl_stream.server.server import ServerTimes
@@ -36,10 +37,10 @@ async def owners(store: Store) -> list[str]:
     return [view.owner for view in await store.read_partitions() if view.live and view.owner]
 
 
-async def wait_for_owners(store: Store, count: int) -> None:
+async def wait_for_owners(store: Store, clock: Clock, count: int) -> None:
     """Until all partitions are owned, by so many servers."""
     while len(found := await owners(store)) < PARTITIONS or len(set(found)) != count:
-        await asyncio.sleep(POLL_S)
+        await clock.sleep(POLL_S)
 
 
 async def complete(client: Client, connected: Connected) -> None:
@@ -63,7 +64,7 @@ async def measure(runs: int, home: Path) -> None:
                 stack.push_async_callback(child.stop)
             client = make_client(connected)
             for run in range(runs):
-                await wait_for_owners(connected.store, 2)
+                await wait_for_owners(connected.store, connected.clock, 2)
                 victim = children[run % 2].pid
                 assert victim is not None
                 os.kill(victim, signal.SIGKILL)

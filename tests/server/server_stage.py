@@ -20,6 +20,7 @@ from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile import digest_of
+from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
@@ -48,6 +49,7 @@ class Stage:
         self.running: list[asyncio.Task[None]] = []
         self.stops: list[Stop] = []
         self._names = 0
+        self.kinds: Kinds = KINDS
 
     def host(self, role: str, fate: Fate | None = None) -> Host:
         self._names += 1
@@ -57,7 +59,7 @@ class Stage:
         """A server at work; its task ends when it does."""
         host = host or self.host("server")
         ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock)
-        server = Server(host.name, ports, KINDS, ServerTimes(**times))
+        server = Server(host.name, ports, self.kinds, ServerTimes(**times))
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task

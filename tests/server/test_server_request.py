@@ -6,6 +6,7 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.client.submit import Refused
+from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
 from noetl_stream.testing.simulated_work import JOBS, Job, playbook
@@ -174,3 +175,19 @@ async def test_a_message_in_the_wrong_partition_is_a_dead_letter(
     stage.broker.event_log.store_stray(wrong, EXECUTION, body)
     await stage.pass_time(1)
     await _dead(stage, caplog, "another partition")
+
+
+async def test_a_server_without_a_running_playbooks_kinds_refuses_to_judge_it(stage: Stage) -> None:
+    first, _, ended = stage.start_server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(1)
+    first.stop()
+    await ended
+    stage.kinds = {}
+    second, _, working = stage.start_server()
+    with pytest.raises(NotReady, match="cannot compile"):
+        await working
+    assert second.living.get(EXECUTION) is None
+    row = await stage.store.real.execution(EXECUTION)
+    assert row is not None
+    assert row.status == "running"

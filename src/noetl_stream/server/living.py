@@ -103,6 +103,11 @@ class LivingExecutions:
         state = replay(execution_id, journal)
         digest = state.digest if state is not None else ""
         known = await self._plans.load(digest)
+        if isinstance(known.plan, Refusal) and state is not None and state.status == "running":
+            raise NotReady(
+                f"execution {execution_id} runs a playbook this server cannot compile: {known.plan.reason}",
+                hint="install here the tool kinds it was accepted with",
+            )
         first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
         through = self._cursor_of(partition_of(execution_id))  # all of its messages up to there are in the journal
         return Living(state, known.plan, first_ms, last_ms, through)

@@ -62,7 +62,7 @@ class ToolCall:
 class Tool(Protocol):
     """A tool kind at work. One instance a worker; ``run`` may be called many times at once.
 
-    Cancelling the task that awaits ``run`` must end the work itself: the HTTP call, the SQL statement, the child process.
+    Cancelling the task that awaits ``run`` must end the work itself: the HTTP call, the statement, the child process.
     """
 
     spec: KindSpec
