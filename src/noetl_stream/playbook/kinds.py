@@ -18,6 +18,7 @@ class KindSpec:
             ``forbid`` except for kinds with free inputs.
         knobs: Model of the kind's own keys under ``spec`` (``policy`` and ``timeout`` are the language's).
         verbatim: Inputs that are never rendered (LANGUAGE §2: python ``code``).
+        statements: Inputs that hold SQL, under every name: a template there is warned of, a parameter would do.
         helper: Name of the outcome's block of this kind (``http``, ``pg``, ``py``) or ``None``.
         reads_scope: Whether the tool itself can see ``workload``, ``ctx`` and ``iter`` (python).
     """
@@ -26,6 +27,7 @@ class KindSpec:
     inputs: type[BaseModel]
     knobs: type[BaseModel]
     verbatim: frozenset[str] = frozenset()
+    statements: frozenset[str] = frozenset()
     helper: str | None = None
     reads_scope: bool = False
 

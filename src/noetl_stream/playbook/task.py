@@ -13,7 +13,7 @@ from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, lis
 from noetl_stream.playbook.inputs import check_against, spellings
 from noetl_stream.playbook.kinds import Kinds, KindSpec
 from noetl_stream.playbook.names import check_name
-from noetl_stream.playbook.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.nodes import Mapping, Node, Scalar, Sequence, holds_template, kind_of
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.sections import is_null, later, text_of
@@ -106,10 +106,19 @@ def _read_inputs(node: Mapping, kind: KindSpec, at: Place, problems: Problems) -
     rendered = [key for key in inputs.keys if key not in verbatim]
     title = f"the inputs of kind `{kind.kind}`"
     check_against(inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim)
+    _warn_templates_in_sql(inputs, kind, problems)
     for key in verbatim:
         _warn_unrendered(key, inputs.values[key], problems)
     kept = {key: inputs.values[key] for key in inputs.keys if key in verbatim}
     return inputs.without(verbatim), kept
+
+
+def _warn_templates_in_sql(inputs: Mapping, kind: KindSpec, problems: Problems) -> None:
+    """A value written into SQL text is quoted by nobody; a parameter is (LANGUAGE §12)."""
+    for key, value in inputs.values.items():
+        if key in kind.statements and holds_template(value):
+            hint = "write `$name` there and give the value under `params`"
+            problems.warn("template_in_sql", f"`{key}` has a template inside SQL text", value, hint)
 
 
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:

@@ -13,7 +13,7 @@ from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.duckdb_session import DuckdbSession
 from noetl_stream.tools.duckdb_tables import Table
 from noetl_stream.tools.inputs import invalid_input, validated
-from noetl_stream.tools.sql_inputs import SqlInputs, SqlKnobs
+from noetl_stream.tools.sql_inputs import SQL_INPUTS, SqlInputs, SqlKnobs
 
 MAX_THREADS: Final = 4
 """DuckDB tasks a worker runs at the same time; each may use several processors."""
@@ -48,7 +48,7 @@ class DuckdbKnobs(SqlKnobs):
 class DuckdbTool:
     """Runs each task's statements in a thread, in a database of its own."""
 
-    spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs)
+    spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs, statements=SQL_INPUTS)
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="noetl-duckdb")

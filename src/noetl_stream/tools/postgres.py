@@ -16,7 +16,7 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.postgres_failures import failures_translated
 from noetl_stream.tools.postgres_pool import Pools, options_of
-from noetl_stream.tools.sql_inputs import Params, SqlInputs, SqlKnobs, check_params, value_of
+from noetl_stream.tools.sql_inputs import SQL_INPUTS, Params, SqlInputs, SqlKnobs, check_params, value_of
 from noetl_stream.tools.sql_params import bind_value
 from noetl_stream.tools.sql_result import CONVERSIONS, Returned, StatementRun, check_columns, result_of, too_many_rows
 from noetl_stream.tools.sql_text import SqlStatement, split_statements
@@ -48,7 +48,7 @@ class PostgresKnobs(SqlKnobs):
 class PostgresTool:
     """Runs statements over small pools of connections, one for each database."""
 
-    spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, helper="pg")
+    spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=SQL_INPUTS, helper="pg")
 
     def __init__(self) -> None:
         self._pools = Pools()

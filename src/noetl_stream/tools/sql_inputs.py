@@ -12,6 +12,9 @@ from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
 
 MAX_ROWS: Final = 100_000
 
+SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
+"""The names under which statements may stand."""
+
 Params = dict[str, Any] | list[Any] | None
 
 
