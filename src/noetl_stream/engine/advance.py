@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.decide import decide, refuse
 from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.rest import at_rest
+from noetl_stream.engine.rest import at_rest, retry_held
 from noetl_stream.engine.state import Execution, Occurrence
 from noetl_stream.model.events import ExecutionFailing, Fact, StepCancelled, StepScheduled, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo
@@ -58,8 +58,16 @@ def advance(plan: Plan | Refusal, state: Execution | None, occurrence: Occurrenc
 def _settle(plan: Plan | None, state: Execution, pending: deque[Fact]) -> Advanced:
     journal: list[Fact] = []
     steps = 0
+    tried: tuple[object, object] | None = None
     while True:
         while pending:
+            if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
+                # Older held tokens go before what is newly routed.
+                again = retry_held(plan, state)
+                if again is None:
+                    tried = (state.ctx, state.steps)
+                else:
+                    pending.appendleft(again)
             fact = pending.popleft()
             after = evolve(state, Occurrence(fact), state.execution_id)
             if after is state or after is None:

@@ -30,15 +30,22 @@ def at_rest(plan: Plan, state: Execution) -> Sequence[Fact]:
     for run in state.runs.values():
         if run.loop is not None and (moved := move_loop(plan, state, run)):
             return moved
-    for waiting in state.tokens.values():
-        if waiting.held and (follows := admit(plan, state, waiting)) is not None:
-            return (follows,)
+    if (follows := retry_held(plan, state)) is not None:
+        return (follows,)
     if state.runs or any(not waiting.held for waiting in state.tokens.values()):
         return ()
     if state.tokens:
         reason = "nothing is left that could change its admission"
         return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
     return (_finish(plan, state),)
+
+
+def retry_held(plan: Plan, state: Execution) -> Fact | None:
+    """What follows for the first held token, in order of arrival, that need not stay held (LANGUAGE §4)."""
+    if state.failing is not None or state.ended:
+        return None
+    again = (admit(plan, state, waiting) for waiting in state.tokens.values() if waiting.held)
+    return next((follows for follows in again if follows is not None), None)
 
 
 def _finish(plan: Plan, state: Execution) -> Fact:

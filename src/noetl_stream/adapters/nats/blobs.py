@@ -138,7 +138,11 @@ class NatsBlobs:
         try:
             for at in range(0, len(chunks), CHUNKS_AT_ONCE):
                 window = chunks[at : at + CHUNKS_AT_ONCE]
-                await asyncio.gather(*(publish_once(self._outbox, subject, chunk, {}) for chunk in window))
+                puts = (publish_once(self._outbox, subject, chunk, {}) for chunk in window)
+                # All answers first: a chunk still under way when its siblings are purged would stay for ever.
+                for answer in await asyncio.gather(*puts, return_exceptions=True):
+                    if isinstance(answer, BaseException):
+                        raise answer
         except (OutcomeUnknown, ApiRefused):
             await self._purge(subject)
             raise
