@@ -167,6 +167,25 @@ def test_held_tokens_are_tried_in_order_of_arrival() -> None:
     assert scenario.working == [("b", None), ("a", None), ("b", None)]
 
 
+def test_a_held_token_goes_before_one_that_is_newly_routed() -> None:
+    scenario = started(
+        """
+        - step: start
+          next: {spec: {mode: inclusive}, arcs: [{step: gate}, {step: key}]}
+        - step: gate
+          spec: {policy: {admit: {rules: [{when: "{{ key is not none }}", then: {allow: true}}]}}}
+          tool: {kind: noop}
+        - step: key
+          tool: {kind: noop}
+          next: {arcs: [{step: later}]}
+        - step: later
+          tool: {kind: noop}
+        """
+    )
+    scenario.done("key")
+    assert scenario.working == [("gate", None), ("later", None)]
+
+
 def test_a_token_that_stays_held_is_said_to_be_held_once() -> None:
     scenario = started(GATE)
     run = scenario.take("key")
