@@ -63,7 +63,9 @@ def open_place(settings: Settings) -> Iterator[Place]:
         LocalStackError, UsageError: one clear line.
     """
     if settings.nats_url is not None and settings.postgres_dsn is not None:
-        yield Place(Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials), None)
+        tools = settings.tools(embedded=False)
+        own = Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools)
+        yield Place(own, None)
         return
     with EmbeddedStack.join(settings.home) as stack:
         for notice in stack.notices:
@@ -75,7 +77,13 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> Endpoint:
     """The embedded servers, with the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
     address = stack.address
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
-    return Endpoint(address.nats_url, address.postgres_dsn, credentials)
+    # A key of the person's own comes first; what was stored before it was given can still be read.
+    keys = (*_keys(settings), address.credential_key)
+    return Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, settings.tools(embedded=True))
+
+
+def _keys(settings: Settings) -> tuple[str, ...]:
+    return (settings.credential_key, *settings.credential_old_keys) if settings.credential_key else ()
 
 
 async def prepare_embedded(place: Place) -> None:

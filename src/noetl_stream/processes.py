@@ -14,7 +14,7 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import Place
-from noetl_stream.settings import Settings, child_environment
+from noetl_stream.settings import HTTP_ALLOW_VARIABLE, Settings, child_environment
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,7 @@ class Supervised:
     def __init__(self, title: str, arguments: Sequence[str], place: Place) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
+        self._is_server = arguments[0] == "server"
         self._place = place
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -92,9 +93,11 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child for ever, each time in the place as it is then."""
         while not self._stopping:
-            environment = child_environment(
-                self._place.endpoint.nats_url, self._place.endpoint.postgres_dsn, self._place.endpoint.credentials
-            )
+            endpoint = self._place.endpoint
+            keys = endpoint.credential_keys if self._is_server else ()
+            environment = child_environment(endpoint.nats_url, endpoint.postgres_dsn, endpoint.credentials, keys)
+            if self._place.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
+                environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child cannot tell that its servers are embedded
             # In a session of its own: a Ctrl-C is for us, and we end our children in order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True

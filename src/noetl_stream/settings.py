@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
+from noetl_stream.sealing.keys import read_key
 
 LogFormat = Literal["text", "json"]
 Choice = TypeVar("Choice", bound=str)
@@ -32,6 +34,43 @@ POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
 CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
+KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
+OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
+KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
+"""They look like credentials called `key` and `old_keys`, which therefore cannot be given by a variable."""
+
+HTTP_ALLOW_VARIABLE = "NOETL_HTTP_ALLOW"
+HTTP_ALLOW_WORDS = {
+    "none": (),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+}
+HOST_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\.?")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAllow:
+    """What `http` tasks may reach beside the public internet: networks, and hosts by name wherever they lead."""
+
+    networks: tuple[Network, ...] = ()
+    host_names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """What the operator of a worker lets its tools do: by default nothing that a stranger's playbook could misuse.
+
+    Attributes:
+        http_allow: Beside the public internet.
+        shell: Whether tasks may run commands.
+        duckdb_folders: Folders whose files SQL may read and write, absolute.
+    """
+
+    http_allow: HttpAllow = HttpAllow()
+    shell: bool = True
+    duckdb_folders: tuple[Path, ...] = ()
 
 
 def _from(variable: str, default: str) -> dict[str, str]:
@@ -52,6 +91,11 @@ class Settings:
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, one line a record either way.
         credentials: By lower-case name, a DSN or JSON text (LANGUAGE §11).
+        credential_key: What servers encrypt stored credentials with, or ``None`` for the embedded stack's own key.
+        credential_old_keys: Keys that only decrypt, until everything is rotated.
+        http_allow: What `http` tasks may reach beside the public internet; ``None`` leaves it to the place.
+        shell: Whether `shell` tasks may run.
+        duckdb_folders: Folders whose files `duckdb` tasks may use, absolute.
         no_color: Whether output stays without colours (https://no-color.org).
     """
 
@@ -67,6 +111,15 @@ class Settings:
     credentials: Mapping[str, str] = field(
         default_factory=dict, repr=False, metadata=_from(CREDENTIAL_VARIABLE, "none")
     )
+    credential_key: str | None = field(
+        default=None, repr=False, metadata=_from(KEY_VARIABLE, "the embedded stack's own")
+    )
+    credential_old_keys: tuple[str, ...] = field(default=(), repr=False, metadata=_from(OLD_KEYS_VARIABLE, "none"))
+    http_allow: HttpAllow | None = field(
+        default=None, metadata=_from(HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none")
+    )
+    shell: bool = field(default=True, metadata=_from("NOETL_SHELL", "on"))
+    duckdb_folders: tuple[Path, ...] = field(default=(), metadata=_from("NOETL_DUCKDB_PATHS", "none"))
     no_color: bool = field(default=False, metadata=_from("NO_COLOR", "colours on a terminal"))
 
     @classmethod
@@ -89,6 +142,11 @@ class Settings:
             log_level=_choice(given, "NOETL_LOG_LEVEL", LOG_LEVELS, DEFAULT_LOG_LEVEL),
             log_format=_choice(given, "NOETL_LOG_FORMAT", LOG_FORMATS, DEFAULT_LOG_FORMAT),
             credentials=MappingProxyType(_credentials(given)),
+            credential_key=_key(given),
+            credential_old_keys=_old_keys(given),
+            http_allow=_http_allow(given),
+            shell=_choice(given, "NOETL_SHELL", ("on", "off"), "on") == "on",
+            duckdb_folders=_duckdb_folders(given),
             no_color="NO_COLOR" in given,
         )
 
@@ -105,6 +163,11 @@ class Settings:
                 "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the local stack"
             )
         return self.home_folder
+
+    def tools(self, *, embedded: bool) -> ToolSettings:
+        """What tools may do here. On the embedded stack, which is one machine's own, `http` reaches that machine."""
+        unsaid = read_http_allow("loopback") if embedded else HttpAllow()
+        return ToolSettings(self.http_allow or unsaid, self.shell, self.duckdb_folders)
 
 
 def _address(given: Mapping[str, str], variable: str, schemes: tuple[str, ...]) -> str | None:
@@ -158,11 +221,47 @@ def _choice(given: Mapping[str, str], variable: str, choices: tuple[Choice, ...]
     raise UsageError(f"{variable} is {value!r}", hint=f"one of {', '.join(choices)}")
 
 
+def read_http_allow(text: str) -> HttpAllow:
+    """``loopback``, ``private``, ``none``, addresses, networks (``10.1.0.0/16``) and host names, with commas between.
+
+    Raises:
+        UsageError: an entry is none of these.
+    """
+    networks: list[Network] = []
+    names: set[str] = set()
+    for entry in (part.strip().lower() for part in text.split(",")):
+        if entry in HTTP_ALLOW_WORDS:
+            networks += map(ipaddress.ip_network, HTTP_ALLOW_WORDS[entry])
+            continue
+        try:
+            networks.append(ipaddress.ip_network(entry))
+        except ValueError:
+            # Digits alone are a mistyped network, and never the name of a host.
+            if HOST_NAME.fullmatch(entry) is None or entry.replace(".", "").isdecimal():
+                hint = "loopback, private, none, an address, a network such as 10.1.0.0/16, or a host name"
+                raise UsageError(f"{HTTP_ALLOW_VARIABLE} has the entry {entry!r}", hint=hint) from None
+            names.add(entry.rstrip("."))
+    return HttpAllow(tuple(networks), frozenset(names))
+
+
+def _http_allow(given: Mapping[str, str]) -> HttpAllow | None:
+    text = given.get(HTTP_ALLOW_VARIABLE)
+    return None if text is None else read_http_allow(text)
+
+
+def _duckdb_folders(given: Mapping[str, str]) -> tuple[Path, ...]:
+    folders = tuple(Path(part) for part in given.get("NOETL_DUCKDB_PATHS", "").split(os.pathsep) if part)
+    for folder in folders:
+        if not folder.is_absolute():
+            raise UsageError(f"NOETL_DUCKDB_PATHS has {str(folder)!r}", hint="write the whole path of each folder")
+    return folders
+
+
 def _credentials(given: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for variable, value in given.items():
         name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
-        if not variable.startswith(CREDENTIAL_PREFIX) or not name:
+        if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
             continue
         if found.get(name, value) != value:
             raise UsageError(f"{variable} gives the credential {name!r} a second value", hint="names ignore case")
@@ -170,8 +269,37 @@ def _credentials(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def child_environment(nats_url: str, postgres_dsn: str, credentials: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child process that is to work in the same place as this one."""
-    found = dict(os.environ)
+def _key(given: Mapping[str, str]) -> str | None:
+    value = given.get(KEY_VARIABLE)
+    if value is not None:
+        read_key(value, KEY_VARIABLE)
+    return value
+
+
+def _old_keys(given: Mapping[str, str]) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(OLD_KEYS_VARIABLE, "").split(",") if part.strip())
+    if values and KEY_VARIABLE not in given:
+        raise UsageError(f"{OLD_KEYS_VARIABLE} is set and {KEY_VARIABLE} is not", hint="give the key to write with too")
+    for value in values:
+        read_key(value, OLD_KEYS_VARIABLE)
+    return values
+
+
+def environment_variable(name: str) -> str | None:
+    """A variable of this process that a playbook's keychain names (``kind: env``, LANGUAGE §11)."""
+    return os.environ.get(name)
+
+
+def child_environment(
+    nats_url: str, postgres_dsn: str, credentials: Mapping[str, str], keys: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of a child process that is to work in the same place as this one.
+
+    Args:
+        keys: What the child may decrypt stored credentials with; only a server needs any.
+    """
+    found = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
+    if keys:
+        found |= {KEY_VARIABLE: keys[0], OLD_KEYS_VARIABLE: ",".join(keys[1:])}
     found |= {"NOETL_NATS_URL": nats_url, "NOETL_POSTGRES_DSN": postgres_dsn}
     return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in credentials.items()}

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,9 @@ from noetl_stream.client.submit import Client
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.settings import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
-from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools
+from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
 
 if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
     from noetl_stream.server.server import Server
@@ -37,11 +38,18 @@ COMMAND_WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where NATS and Postgres are, and the credentials that the place itself offers (``local_postgres``)."""
+    """Where NATS and Postgres are, and the credentials that the place itself offers (``local_postgres``).
+
+    Attributes:
+        credential_keys: What stored credentials are encrypted with, the current key first; none if nobody gave one.
+        tools: What the tools of a worker here may do.
+    """
 
     nats_url: str
     postgres_dsn: str
     credentials: Mapping[str, str]
+    credential_keys: tuple[str, ...] = field(default=(), repr=False)
+    tools: ToolSettings = field(default_factory=ToolSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,13 @@ def make_server(connected: Connected) -> Server:
     from noetl_stream.server.server import Server, ServerPorts
 
     ports = ServerPorts(
-        connected.log, connected.queue, connected.store, connected.blobs, connected.bus, connected.clock
+        connected.log,
+        connected.queue,
+        connected.store,
+        connected.blobs,
+        connected.bus,
+        connected.clock,
+        connected.store.catalog,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()))
 
@@ -147,7 +161,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
     from noetl_stream.worker.asked_plans import AskedPlans
     from noetl_stream.worker.worker import Worker
 
-    tools = {kind: factory() for kind, factory in installed_kinds().items()}
+    tools = made_tools(installed_kinds(), endpoint.tools)
     plans = AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),

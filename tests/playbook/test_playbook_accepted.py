@@ -41,7 +41,7 @@ def test_the_streaming_pagination_of_the_specification_compiles() -> None:
     assert step.loop is not None
     assert (step.loop.mode, step.loop.placement, step.loop.failure_mode) == ("parallel", "distributed", "best_effort")
     assert step.loop.max_in_flight.source == 10
-    assert step.admit is not None and [(rule.guard, rule.allow) for rule in step.admit] == [(None, True)]
+    assert step.admit is not None and [(rule.guard, rule.allow) for rule in step.admit.rules] == [(None, True)]
     assert [(arc.step, arc.handles_failure) for arc in step.arcs] == [("validate_results", True), ("cleanup", True)]
     retry = step.tasks[step.task_index("fetch_page")].policy.rules[0]  # type: ignore[union-attr]
     assert (retry.do, retry.attempts, retry.backoff, retry.max_delay_s) == ("retry", 10, "exponential", 300.0)

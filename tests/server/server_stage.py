@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.submit import Client, Submission
 from noetl_stream.engine.state import Execution
@@ -45,6 +46,7 @@ class Stage:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = Interrupted(MemoryStore(self.clock))
+        self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
         self.running: list[asyncio.Task[None]] = []
         self.stops: list[Stop] = []
@@ -58,7 +60,7 @@ class Stage:
     def start_server(self, host: Host | None = None, **times: float) -> tuple[Server, Host, asyncio.Task[None]]:
         """A server at work; its task ends when it does."""
         host = host or self.host("server")
-        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock)
+        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
         server = Server(host.name, ports, self.kinds, ServerTimes(**times))
         task = asyncio.create_task(server.run())
         self.running.append(task)

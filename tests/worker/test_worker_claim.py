@@ -116,7 +116,7 @@ async def test_the_events_after_a_claim_begin_with_the_number_the_answer_names(s
 
 
 async def test_a_run_that_takes_over_goes_on_after_the_last_recorded_task(stage: Stage) -> None:
-    await stage.answer_claims(lambda report: Go(progress={0: HALF_DONE}, ctx={"seen": 1}, vars={"v": 2}))
+    await stage.answer_claims(lambda report: Go(progress={"": HALF_DONE}, ctx={"seen": 1}, vars={"v": 2}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS), issue=2))
     (call,) = stage.puppet.calls
@@ -127,11 +127,11 @@ async def test_a_run_that_takes_over_goes_on_after_the_last_recorded_task(stage:
 
 
 async def test_a_delay_that_was_owed_is_waited_for_again(stage: Stage) -> None:
-    owed = Progress(task="second", runs=1, previous="first", delay_s=9.0, results=HALF_DONE.results)
-    await stage.answer_claims(lambda report: Go(progress={0: owed}, ctx={"seen": 1}, vars={"v": 2}))
+    owed = Progress(task="second", runs=1, previous="first", delay_s=4.0, results=HALF_DONE.results)
+    await stage.answer_claims(lambda report: Go(progress={"": owed}, ctx={"seen": 1}, vars={"v": 2}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS.replace("vars.v", "1 + 1")), issue=2))
-    await stage.advance(8.9)
+    await stage.advance(3.9)
     assert stage.puppet.calls == []
     await stage.advance(0.1)
     assert [call.task for call in stage.puppet.calls] == ["second"]
@@ -161,7 +161,7 @@ async def test_an_exhausted_lease_of_an_iteration_fails_that_iteration(stage: St
     plan = stage.plan(TWO_TASKS)
     source = await stage.broker.command_queue.open_source("default")
     limits = Limits(max_deliveries=1)
-    await stage.issue(stage.command(plan, path=(3,), item="x", count=5, limits=limits))
+    await stage.issue(stage.command(plan, path=(3,), chain=["x"], counts=[5], limits=limits))
     source.request(1)
     (await source.next()).nak()
     await source.close()

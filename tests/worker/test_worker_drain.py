@@ -145,7 +145,7 @@ async def test_what_still_runs_after_the_grace_reports_what_it_has_and_is_given_
 async def test_another_worker_goes_on_at_once_with_what_a_draining_worker_gave_back(stage: Stage) -> None:
     stage.puppet.acts["second"] = Endless()
     stands = Progress(task="second", runs=1, previous="first", results={"first": Outcome("ok", payload_of({}))})
-    await stage.answer_claims(lambda report: Go(progress={0: stands}))
+    await stage.answer_claims(lambda report: Go(progress={"": stands}))
     draining = await stage.start(grace_s=1.0, slots=1)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
     await stage.start()

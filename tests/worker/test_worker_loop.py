@@ -15,7 +15,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
     TaskStarted,
 )
-from noetl_stream.model.messages import Go, Progress
+from noetl_stream.model.messages import Go, LoopProgress, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
@@ -55,6 +55,8 @@ SUMMING = """
               set_vars: {seen: "{{ vars.seen | default(0) + 1 }}"}
               set_iter: {own: "{{ item }}"}
 """
+
+ONE_FAILED = LoopProgress(low=2, ok=1, failed=1, first_error=ErrorInfo("timeout", "too slow", index=1))
 
 
 def fails_for(item: Any) -> Any:
@@ -162,7 +164,7 @@ async def test_the_first_failure_cancels_what_runs_beside_it_and_ends_after_it(s
 
 async def test_an_iteration_of_a_distributed_loop_reports_its_own_start_and_end(stage: Stage) -> None:
     await stage.start()
-    await stage.issue(stage.command(stage.plan(SEQUENTIAL), path=(3,), item="d", count=7))
+    await stage.issue(stage.command(stage.plan(SEQUENTIAL), path=(3,), chain=["d"], counts=[7]))
     assert stage.facts[0] == LoopIterationStarted((3,), "worker-1")
     assert stage.names == ["loop.iteration.started", "task.started", "task.processed", "loop.iteration.done"]
     assert dict(stage.puppet.calls[0].inputs) == {"item": "d", "index": 3, "count": 7}
@@ -171,7 +173,7 @@ async def test_an_iteration_of_a_distributed_loop_reports_its_own_start_and_end(
 async def test_a_failed_iteration_of_a_distributed_loop_reports_its_error(stage: Stage) -> None:
     stage.puppet.acts["act"] = fails_for("d")
     await stage.start()
-    await stage.issue(stage.command(stage.plan(SEQUENTIAL), path=(3,), item="d", count=7))
+    await stage.issue(stage.command(stage.plan(SEQUENTIAL), path=(3,), chain=["d"], counts=[7]))
     failed = stage.facts[-1]
     assert isinstance(failed, LoopIterationFailed)
     assert (failed.path, failed.error.kind) == ((3,), "exception")
@@ -179,7 +181,7 @@ async def test_a_failed_iteration_of_a_distributed_loop_reports_its_error(stage:
 
 async def test_a_run_that_takes_over_a_local_loop_runs_what_is_left(stage: Stage) -> None:
     begun = Progress(vars={"seen": 2}, iter={"own": 9})
-    go = Go(progress={2: begun}, done=[0, 1], ctx={"total": 3}, vars={"seen": 2})
+    go = Go(progress={"2": begun}, loop=LoopProgress(low=2, ok=2), ctx={"total": 3}, vars={"seen": 2})
     await stage.answer_claims(lambda report: go)
     await stage.start()
     await stage.issue(stage.command(stage.plan(SUMMING), items=[1, 2, 3, 4], issue=2))
@@ -191,7 +193,7 @@ async def test_a_run_that_takes_over_a_local_loop_runs_what_is_left(stage: Stage
 
 
 async def test_variables_of_ended_iterations_reach_a_run_that_takes_over_between_two(stage: Stage) -> None:
-    await stage.answer_claims(lambda report: Go(done=[0], ctx={"total": 1}, vars={"seen": 1}))
+    await stage.answer_claims(lambda report: Go(loop=LoopProgress(low=1, ok=1), ctx={"total": 1}, vars={"seen": 1}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(SUMMING), items=[1, 2], issue=2))
     assert inputs_of(stage.puppet.calls, "seen") == [1]
@@ -200,14 +202,14 @@ async def test_variables_of_ended_iterations_reach_a_run_that_takes_over_between
 async def test_a_run_that_takes_over_in_the_middle_of_an_iteration_goes_on_in_it(stage: Stage) -> None:
     two_tasks = SEQUENTIAL + "  - {name: after, kind: puppet, act: '{{ act }}'}\n"
     begun = Progress(task="after", runs=1, previous="act", results={"act": Outcome("ok", payload_of("before"))})
-    await stage.answer_claims(lambda report: Go(progress={0: begun}))
+    await stage.answer_claims(lambda report: Go(progress={"0": begun}, loop=LoopProgress()))
     await stage.start()
     await stage.issue(stage.command(stage.plan(two_tasks), items=["a"], issue=2))
     assert [(call.task, call.inputs.get("act")) for call in stage.puppet.calls] == [("after", "before")]
 
 
 async def test_a_run_that_takes_over_a_broken_fail_fast_loop_only_ends_it(stage: Stage) -> None:
-    await stage.answer_claims(lambda report: Go(done=[0], failed={1: ErrorInfo("timeout", "too slow")}))
+    await stage.answer_claims(lambda report: Go(loop=ONE_FAILED))
     await stage.start()
     await stage.issue(stage.command(stage.plan(SEQUENTIAL), items=["a", "b", "c"], issue=2))
     assert stage.puppet.calls == []
@@ -215,7 +217,7 @@ async def test_a_run_that_takes_over_a_broken_fail_fast_loop_only_ends_it(stage:
 
 
 async def test_a_run_that_takes_over_a_best_effort_loop_keeps_its_failures(stage: Stage) -> None:
-    await stage.answer_claims(lambda report: Go(done=[0], failed={1: ErrorInfo("timeout", "too slow")}))
+    await stage.answer_claims(lambda report: Go(loop=ONE_FAILED))
     await stage.start()
     await stage.issue(stage.command(stage.plan(BEST_EFFORT), items=["a", "b", "c"], issue=2))
     assert inputs_of(stage.puppet.calls, "item") == ["c"]
@@ -225,21 +227,21 @@ async def test_a_run_that_takes_over_a_best_effort_loop_keeps_its_failures(stage
 async def test_a_run_that_takes_over_an_iteration_of_a_distributed_loop_goes_on_in_it(stage: Stage) -> None:
     two_tasks = SEQUENTIAL + "  - {name: after, kind: puppet, act: '{{ act }}'}\n"
     begun = Progress(task="after", runs=1, previous="act", results={"act": Outcome("ok", payload_of("before"))})
-    await stage.answer_claims(lambda report: Go(progress={3: begun}))
+    await stage.answer_claims(lambda report: Go(progress={"3": begun}))
     await stage.start()
-    await stage.issue(stage.command(stage.plan(two_tasks), path=(3,), item="d", count=7, issue=2))
+    await stage.issue(stage.command(stage.plan(two_tasks), path=(3,), chain=["d"], counts=[7], issue=2))
     assert [(call.task, call.inputs.get("act")) for call in stage.puppet.calls] == [("after", "before")]
 
 
 async def test_an_iteration_that_takes_over_begins_with_the_variables_of_its_step_run(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Go(vars={"seen": 5}))
     await stage.start()
-    await stage.issue(stage.command(stage.plan(SUMMING), path=(3,), item=1, count=7, issue=2))
+    await stage.issue(stage.command(stage.plan(SUMMING), path=(3,), chain=[1], counts=[7], issue=2))
     assert inputs_of(stage.puppet.calls, "seen") == [5]
 
 
 async def test_nothing_takes_the_place_of_the_loops_own_names(stage: Stage) -> None:
-    await stage.answer_claims(lambda report: Go(progress={0: Progress(iter={"item": "forged", "index": 99})}))
+    await stage.answer_claims(lambda report: Go(progress={"0": Progress(iter={"item": "forged", "index": 99})}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(SEQUENTIAL), items=["a"], issue=2))
     assert dict(stage.puppet.calls[0].inputs) == {"item": "a", "index": 0, "count": 1}

@@ -22,7 +22,7 @@ RETRY = """
   tool:
   - name: act
     kind: puppet
-    spec: {policy: {rules: [{when: true, then: {do: retry, attempts: 3, delay: 60}}]}}
+    spec: {policy: {rules: [{when: true, then: {do: retry, attempts: 3, delay: 4}}]}}
 """
 
 LOOP = """
@@ -49,7 +49,7 @@ async def test_a_stop_ends_the_tool_and_the_step_fails_as_cancelled(stage: Stage
 async def test_a_stop_ends_an_iteration_with_its_own_event(stage: Stage) -> None:
     stage.puppet.acts["act"] = Endless()
     await stage.start()
-    await stage.issue(stage.command(stage.plan(ONE_ACT), path=(2,), item=1, count=3))
+    await stage.issue(stage.command(stage.plan(LOOP), path=(2,), chain=[1], counts=[3]))
     await stage.stop_commands("command-1")
     failed = stage.facts[-1]
     assert isinstance(failed, LoopIterationFailed) and (failed.path, failed.error.kind) == ((2,), "cancelled")

@@ -7,20 +7,32 @@ from collections.abc import Awaitable, Callable
 from textwrap import dedent
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.engine.progress import advance_progress
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
-from noetl_stream.model.events import Fact, StepClaimed
-from noetl_stream.model.messages import ClaimAnswer, Report, StepCommand, Stop
+from noetl_stream.model.events import (
+    Fact,
+    LoopIterationDone,
+    LoopIterationFailed,
+    StepClaimed,
+    StepSuspended,
+    TaskProcessed,
+    Wait,
+)
+from noetl_stream.model.messages import ClaimAnswer, Go, Progress, Report, StepCommand, Stop, path_key
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.kinds import KindSpec
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.noop import NoopTool
+from noetl_stream.worker.asked_catalog import PinnedPlaybook
 from noetl_stream.worker.plans import PlanUnknown
 from noetl_stream.worker.worker import Worker
 
@@ -196,9 +208,52 @@ class Stage:
             left -= stride
             await self.settle()
 
-    async def stop_commands(self, *command_ids: str, reason: str = "cancelled by a user", nonce: str = "") -> None:
-        self.broker.bus.send("noetl.stop", codec.encode(Stop(EXECUTION, list(command_ids), reason, nonce)))
+    async def stop_commands(
+        self, *command_ids: str, reason: str = "cancelled by a user", nonce: str = "", pausing: bool = False
+    ) -> None:
+        stop = Stop(EXECUTION, list(command_ids), reason, nonce, pausing)
+        self.broker.bus.send("noetl.stop", codec.encode(stop))
         await self.settle()
+
+    async def resume(self, command: StepCommand, go: Go) -> None:
+        """Issues the next segment of ``command``, which goes on from ``go``."""
+        segment = command.segment + 1
+        command_id = f"{command.step_run_id}-segment-{segment}"
+        await self.issue(msgspec.structs.replace(command, command_id=command_id, segment=segment, resume=go))
+
+    async def answer_catalog(self, *known: PinnedPlaybook) -> None:
+        """Plays a server that has these playbooks, the last of a path being the latest."""
+
+        async def hear(_subject: str, body: bytes, reply: str) -> None:
+            asked = codec.decode_json(body)
+            found = [one for one in known if one.path == asked["path"] and asked["version"] in (None, one.version)]
+            answer = {"known": bool(found), "reason": f"no playbook {asked['path']} in the catalog"}
+            self.broker.bus.send(reply, codec.encode(answer | (found[-1]._asdict() if found else {})))
+
+        await self.broker.bus.listen(subjects.ASK_CATALOG, hear)
+
+    @property
+    def waits(self) -> list[Wait]:
+        """What the command that was suspended last waits for; suspending has to be the last it says."""
+        suspended = self.facts[-1]
+        assert isinstance(suspended, StepSuspended)
+        return suspended.waits
+
+    @property
+    def recorded(self) -> Go:
+        """What the fold keeps of the pipelines that have begun and not ended, for whoever goes on with them."""
+        progress: dict[str, Progress] = {}
+        ctx: dict[str, Any] = {}
+        variables: dict[str, Any] = {}
+        for fact in self.facts:
+            if isinstance(fact, TaskProcessed):
+                key = path_key(fact.path)
+                progress[key] = advance_progress(progress.get(key, Progress()), fact)
+                ctx |= fact.set_ctx
+                variables |= fact.set_vars
+            elif isinstance(fact, LoopIterationDone | LoopIterationFailed):
+                progress.pop(path_key(fact.path), None)
+        return Go(1, progress, ctx=ctx, vars=variables)
 
     async def answer_claims(self, answer: Callable[[Report], ClaimAnswer | None]) -> None:
         """Plays the server: every claim that is stored or sent again is answered, unless ``answer`` gives ``None``."""

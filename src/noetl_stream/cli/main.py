@@ -14,11 +14,11 @@ from noetl_stream.cli.exit_codes import ExitCode, code_for
 from noetl_stream.errors import NoetlError
 
 COMMANDS: Final = {
-    "run": "Run a playbook and wait for its end.",
+    "run": "Run a playbook, a file or a registered one, and wait for its end.",
     "dev": "Keep a whole stack up until Ctrl-C.",
     "server": "Run a server: what follows from what happened.",
     "worker": "Run a worker: the steps themselves.",
-    "playbook": "Check playbook files.",
+    "playbook": "Check, register, find and compare playbooks.",
     "execution": "Look at executions: list, get, events.",
     "database": "Prepare the Postgres.",
     "stream": "Prepare the JetStream streams.",

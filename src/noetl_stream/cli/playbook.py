@@ -1,4 +1,4 @@
-"""``noetl-stream playbook``: what can be said of playbooks without running them."""
+"""``noetl-stream playbook``: what can be said of playbooks without running them, and the catalog."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from noetl_stream.cli.catalog import diff, list_playbooks, register, show, versions
 from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.cli.options import output_option
 from noetl_stream.cli.output import print_json
+from noetl_stream.cli.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile import check
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -19,7 +21,16 @@ from noetl_stream.tools.registry import kinds_of, load_tools
 
 @click.group()
 def playbook() -> None:
-    """Work with playbook files."""
+    """Check, register, find and compare playbooks.
+
+    \b
+    A playbook is a FILE, or stands in the catalog at PATH[@VERSION], as in examples/airports@1.0:
+    VERSION is its metadata.version or its revision; without it the one registered last is meant.
+    """
+
+
+for command in (register, list_playbooks, versions, show, diff):
+    playbook.add_command(command)
 
 
 @playbook.command("check")
@@ -46,22 +57,6 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
                 click.echo(f"{name}: ok")
     if not all(map(_passed, results.values())):
         ctx.exit(ExitCode.INVALID)
-
-
-def read_playbook(file: Path) -> bytes:
-    """The bytes of a playbook file.
-
-    Raises:
-        UsageError: if it cannot be read; one line.
-    """
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"{file}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{file}: is a folder, not a playbook file") from None
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def _check_file(file: Path, kinds: Kinds) -> Sequence[Diagnostic]:

@@ -10,11 +10,9 @@ import click
 from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.cli.options import home_option, output_option
 from noetl_stream.cli.output import print_json, print_result
-from noetl_stream.cli.playbook import read_playbook
+from noetl_stream.cli.playbook_source import file_or_address, read_given, runnable_playbook
 from noetl_stream.cli.process import run_async, settings_for
 from noetl_stream.cli.workload import workload_of
-from noetl_stream.playbook.compile import check
-from noetl_stream.tools.registry import kinds_of, load_tools
 
 KEYS = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
 STEP_KEYS = ("step", "runs", "status", "duration_s")
@@ -22,7 +20,7 @@ STEP_KEYS = ("step", "runs", "status", "duration_s")
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("playbook", metavar="FILE|PATH[@VERSION]")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; JSON if it is JSON.")
 @click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key, always text.")
 @click.option(
@@ -37,7 +35,7 @@ STEP_KEYS = ("step", "runs", "status", "duration_s")
 @click.pass_context
 def run(
     ctx: click.Context,
-    file: Path,
+    playbook: str,
     sets: tuple[str, ...],
     strings: tuple[str, ...],
     workload_file: Path | None,
@@ -45,7 +43,9 @@ def run(
     output: str,
     home: Path | None,
 ) -> None:
-    """Run the playbook FILE and wait for its end.
+    """Run a playbook and wait for its end: a FILE, or one of the catalog by its PATH, the latest or @VERSION.
+
+    A file that is there comes first. The execution is pinned to the text it began with, whatever is registered later.
 
     \b
     KEY may have dots (a.b=1 sets b inside a). Later options win over earlier ones, and --set over --workload.
@@ -57,18 +57,12 @@ def run(
       0 completed   1 failed or cancelled   2 invalid playbook or usage
       3 NATS or Postgres cannot be reached  124 --timeout is over   130 interrupted
     """
-    source = read_playbook(file)
-    checked = check(source, kinds_of(load_tools()), file=str(file))
-    for diagnostic in checked.diagnostics:
-        click.echo(diagnostic.render(), err=True)
-    if checked.plan is None:
-        ctx.exit(ExitCode.INVALID)
+    given = file_or_address(playbook)
+    found = runnable_playbook(str(given), read_given(given)) if isinstance(given, Path) else given
     workload = workload_of(workload_file, sets, strings)
     from noetl_stream.cli.running import run_playbook
 
-    ended = run_async(
-        run_playbook(settings_for(home), source.decode(), checked.plan, workload, timeout_s=timeout_s, output=output)
-    )
+    ended = run_async(run_playbook(settings_for(home), found, workload, timeout_s=timeout_s, output=output))
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     _print(ended, output)

@@ -1,4 +1,4 @@
-"""What ``run`` does once its file is good: a place, a server, the execution, its news."""
+"""What ``run`` does once its file, if it is one, is good: a place, a server, the execution, its news."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from noetl_stream.cli.exit_codes import ExitCode
+from noetl_stream.cli.playbook_source import Runnable, registered_text, runnable_playbook
 from noetl_stream.cli.progress import progress_for
 from noetl_stream.client.running import Overtime, run_to_end
 from noetl_stream.client.submit import Client, Refused, Submission
 from noetl_stream.hosting import Place, connected_to, on_ending, open_place, prepare_embedded
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.catalog_address import Address
 from noetl_stream.processes import Background
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import Connected, make_client
@@ -21,29 +22,35 @@ CANCEL_AGAIN_S = 1.0
 
 
 async def run_playbook(
-    settings: Settings, source: str, plan: Plan, workload: dict[str, Any], *, timeout_s: float | None, output: str
+    settings: Settings, found: Runnable | Address, workload: dict[str, Any], *, timeout_s: float | None, output: str
 ) -> dict[str, Any] | ExitCode:
-    """The described execution, or the exit code with which the waiting ended; what to do next is said on stderr."""
+    """The described execution, or the exit code with which the waiting ended; what to do next is said on stderr.
+
+    Raises:
+        UsageError: nothing is registered at the address; the hint says what is.
+    """
     with open_place(settings) as place:
         await prepare_embedded(place)
         async with connected_to(place, "noetl-run") as connected:
             await connected.store.verify()
             await connected.log.verify()
-            return await _run(settings, place, connected, source, plan, workload, timeout_s, output)
+            if isinstance(found, Address):
+                text = await registered_text(connected.store.catalog, connected.store, found)
+                found = runnable_playbook(text.name, text.source)
+            return await _run(settings, place, connected, found, workload, timeout_s, output)
 
 
 async def _run(
     settings: Settings,
     place: Place,
     connected: Connected,
-    source: str,
-    plan: Plan,
+    playbook: Runnable,
     workload: dict[str, Any],
     timeout_s: float | None,
     output: str,
 ) -> dict[str, Any] | ExitCode:
     client = make_client(connected)
-    submission = Submission.new(source, plan.path, workload, connected.clock)
+    submission = Submission.new(playbook.source, playbook.plan.path, workload, connected.clock)
     progress = progress_for(output)
     accepted = asyncio.Event()
     background = Background(settings, place)

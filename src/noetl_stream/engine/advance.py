@@ -9,19 +9,49 @@ No change, no consequence (DESIGN §3). Decisions are facts too: each is folded 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.decide import decide, refuse
 from noetl_stream.engine.evolve import evolve
 from noetl_stream.engine.rest import at_rest, retry_held
 from noetl_stream.engine.state import Execution, Occurrence
-from noetl_stream.model.events import ExecutionFailing, Fact, StepCancelled, StepScheduled, TokenDiscarded
+from noetl_stream.model.events import (
+    ChildOrdered,
+    ChildRequested,
+    ExecutionFailing,
+    Fact,
+    LoopDone,
+    LoopIterationFailed,
+    LoopPaged,
+    LoopStarted,
+    ReferenceAwaited,
+    StepCancelled,
+    StepResumed,
+    StepScheduled,
+    TimerSet,
+    TokenDiscarded,
+)
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.template import ReferenceNeeded
 
-_BOUNDED: Final = frozenset({StepScheduled, StepCancelled, TokenDiscarded})
-"""Decide nothing further, and are bounded by what there is: a loop's window, commands in flight, waiting tokens."""
+_BOUNDED: Final = frozenset(
+    {
+        StepScheduled,
+        StepResumed,
+        StepCancelled,
+        TokenDiscarded,
+        LoopStarted,
+        LoopPaged,
+        LoopDone,
+        LoopIterationFailed,
+        TimerSet,
+        ChildRequested,
+        ChildOrdered,
+    }
+)
+"""Bounded by what there is: a loop's items and window, commands in flight, tokens. They do not count as decisions."""
 
 
 class Advanced(NamedTuple):
@@ -52,7 +82,7 @@ def advance(plan: Plan | Refusal, state: Execution | None, occurrence: Occurrenc
         return Advanced(state, False, ())
     if isinstance(plan, Refusal):
         return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)))
-    return _settle(plan, after, deque(decide(plan, after, occurrence.fact)))
+    return _settle(plan, after, deque(_asked(decide, plan, after, occurrence.fact)))
 
 
 def _settle(plan: Plan | None, state: Execution, pending: deque[Fact]) -> Advanced:
@@ -63,30 +93,36 @@ def _settle(plan: Plan | None, state: Execution, pending: deque[Fact]) -> Advanc
         while pending:
             if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
                 # Older held tokens go before what is newly routed.
-                again = retry_held(plan, state)
-                if again is None:
+                again = _asked(retry_held, plan, state)
+                if not again:
                     tried = (state.ctx, state.steps)
-                else:
-                    pending.appendleft(again)
+                pending.extendleft(reversed(again))
             fact = pending.popleft()
             after = evolve(state, Occurrence(fact), state.execution_id)
             if after is state or after is None:
                 continue
             state = after
             journal.append(fact)
-            if type(fact) in _BOUNDED:
-                continue
-            steps += 1
-            if steps == state.limits.max_decisions_per_fact and state.failing is None and not state.ended:
-                pending.appendleft(_endless(state))
-                continue
+            if type(fact) not in _BOUNDED:
+                steps += 1
+                if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
+                    pending.appendleft(_endless(state))
+                    continue
             if plan is not None:
-                pending.extend(decide(plan, state, fact))
+                pending.extend(_asked(decide, plan, state, fact))
         if plan is None:
             return Advanced(state, True, journal)
-        pending.extend(at_rest(plan, state))
+        pending.extend(_asked(at_rest, plan, state))
         if not pending:
             return Advanced(state, True, journal)
+
+
+def _asked(decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact) -> Sequence[Fact]:
+    """The decision; or, if it reads a result kept by reference, that this is awaited first (PROTOCOL §2)."""
+    try:
+        return decision(plan, state, *fact)
+    except ReferenceNeeded as needed:
+        return (ReferenceAwaited(needed.reference),)
 
 
 def _endless(state: Execution) -> Fact:

@@ -6,9 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from noetl_stream.engine.orders import go_on
 from noetl_stream.engine.state import Assignment, Execution, Occurrence
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import ClaimAnswer, Drop, Go
+from noetl_stream.model.messages import ClaimAnswer, Drop
 
 Standing = Literal["next", "had", "gap", "stale", "unknown"]
 
@@ -46,10 +47,4 @@ def answer_claim(state: Execution | None, run: RunId) -> ClaimAnswer:
         return Drop("the step run has ended")
     if assignment.run != run:
         return Drop("another worker has it")
-    step_run = state.runs[assignment.step_run_id]
-    loop = step_run.loop
-    if loop is None or not loop.local:
-        return Go(assignment.next_number, assignment.progress, ctx=step_run.patches, vars=step_run.vars)
-    failed = assignment.failures
-    done = [index for index in range(loop.count) if index not in failed and loop.has_ended(index)]
-    return Go(assignment.next_number, assignment.progress, done, failed, step_run.patches, step_run.vars)
+    return go_on(state, assignment)

@@ -1,7 +1,8 @@
 """``decide``: the facts that follow from a fact, by the state after it (DESIGN §3, PROTOCOL §2 *Decide*).
 
 Depends on state and fact alone, never on the batch. What follows from a state at rest stands in
-:mod:`~noetl_stream.engine.rest`.
+:mod:`~noetl_stream.engine.rest`, what a state owes after a halt in :mod:`~noetl_stream.engine.owed`. Any decision may
+raise :class:`~noetl_stream.template.ReferenceNeeded`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.admission import admit
-from noetl_stream.engine.ids import command_of, start_token
-from noetl_stream.engine.looping import open_loop
+from noetl_stream.engine.ending import cancel, fail
+from noetl_stream.engine.ids import injected_token, start_token, step_run_of, timer_of
+from noetl_stream.engine.joins import fire_if_enough
+from noetl_stream.engine.owed import begin, enter, on_ctx, owed
 from noetl_stream.engine.routing import route
 from noetl_stream.engine.state import Execution
+from noetl_stream.engine.waiting import follow
 from noetl_stream.model import codec, events
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -25,7 +28,9 @@ NOTHING: Final[Sequence[events.Fact]] = ()
 def decide(plan: Plan, state: Execution, fact: events.Fact) -> Sequence[events.Fact]:
     """What follows from ``fact`` in the state that already holds it."""
     rule = _RULES.get(type(fact))
-    return NOTHING if rule is None or state.processed else rule(plan, state, fact)
+    if rule is None or state.processed or (state.halted and type(fact) not in _THROUGH_A_HALT):
+        return NOTHING
+    return rule(plan, state, fact)
 
 
 def refuse(diagnostics: list[dict[str, Any]], reason: str) -> Sequence[events.Fact]:
@@ -40,18 +45,34 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str) -> Sequence[events.Fa
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[events.Fact]:
     workload = deep_merge(plan.workload, fact.workload)
-    limits = plan.limits
+    problem = _problem_of(plan, fact, workload)
+    if problem:
+        return refuse([{"code": "limit_exceeded", "message": problem}], problem)
+    started = events.ExecutionStarted(
+        plan.digest, plan.path, plan.version, FORMAT, workload, fact.ctx, plan.limits, fact.trace_id
+    )
+    token = events.Token(start_token(state.execution_id), plan.entry, "start")
+    facts: list[events.Fact] = [events.ExecutionEvaluated(True), started]
+    if plan.timeout_s is not None:
+        due_ms = state.at_ms + round(plan.timeout_s * 1000)
+        facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due_ms))
+    return (*facts, events.TokenEnqueued(token))
+
+
+def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> str:
+    limits, parent = plan.limits, fact.parent
     sizes = (("workload", workload, limits.max_workload_bytes), ("ctx", fact.ctx, limits.max_ctx_bytes))
     for name, value, at_most in sizes:
         size = len(codec.encode(value))
         if size > at_most:
-            text = f"the {name} has {size} bytes; limits.max_{name}_bytes is {at_most}"
-            return refuse([{"code": "limit_exceeded", "message": text}], text)
-    started = events.ExecutionStarted(
-        plan.digest, plan.path, plan.version, FORMAT, workload, fact.ctx, limits, fact.trace_id
-    )
-    token = events.Token(start_token(state.execution_id), plan.entry, "start")
-    return (events.ExecutionEvaluated(True), started, events.TokenEnqueued(token))
+            return f"the {name} has {size} bytes; limits.max_{name}_bytes is {at_most}"
+    if parent is None:
+        return ""
+    if parent.depth > limits.max_call_depth:
+        return f"playbooks call each other {parent.depth} deep; limits.max_call_depth is {limits.max_call_depth}"
+    if parent.return_step is not None and parent.return_step not in plan.steps:
+        return f"return_step: playbook {plan.path} has no step {parent.return_step}; it has {', '.join(plan.steps)}"
+    return ""
 
 
 def deep_merge(base: Any, over: Any) -> Any:
@@ -61,52 +82,142 @@ def deep_merge(base: Any, over: Any) -> Any:
     return {**base, **{key: deep_merge(base[key], value) if key in base else value for key, value in over.items()}}
 
 
+def _injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[events.Fact]:
+    token_id = injected_token(state.execution_id, fact.request_id)
+    return (events.TokenEnqueued(events.Token(token_id, fact.step, "injected", fact.args)),)
+
+
+def _patched(plan: Plan, state: Execution, fact: events.CtxPatched) -> Sequence[events.Fact]:
+    return on_ctx(state)
+
+
+def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[events.Fact]:
+    return cancel(state)
+
+
+def _pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) -> Sequence[events.Fact]:
+    if state.paused_at_ms or state.ending:
+        return NOTHING
+    children = (events.ChildOrdered(child_id, "pause", fact.reason) for child_id in state.children)
+    return (events.ExecutionPaused(fact.reason), *children)
+
+
+def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[events.Fact]:
+    if not state.paused_at_ms:
+        return NOTHING
+    children = (events.ChildOrdered(child_id, "resume", fact.reason) for child_id in state.children)
+    return (events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0)), *children)
+
+
+def _went_on(
+    plan: Plan, state: Execution, fact: events.ExecutionResumed | events.ReferenceResolved | events.ReferenceLost
+) -> Sequence[events.Fact]:
+    return NOTHING if state.halted else owed(plan, state)
+
+
+def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[events.Fact]:
+    latest = next(reversed(state.suspensions.values()), None)
+    return NOTHING if latest is None or state.ending else follow(state, latest)
+
+
+def _answered(
+    plan: Plan, state: Execution, fact: events.SignalReceived | events.ChildFinished
+) -> Sequence[events.Fact]:
+    """Whatever was waiting for it goes on."""
+    answered = next((suspended for suspended in state.suspensions.values() if suspended.answers), None)
+    return NOTHING if answered is None or state.ending else follow(state, answered)
+
+
+def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Sequence[events.Fact]:
+    if state.ending:
+        return NOTHING
+    if fact.purpose == "wait":
+        suspended = state.suspensions.get(fact.subject)
+        return NOTHING if suspended is None else follow(state, suspended)
+    if fact.purpose == "execution":
+        text = f"the execution took longer than executor.spec.timeout_s ({plan.timeout_s:g} s)"
+        return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
+    if fact.purpose == "admission":
+        return _admission_over(plan, state, fact.subject)
+    if fact.purpose == "deadline":
+        return _deadline_over(plan, state, fact.subject)
+    run = state.runs.get(fact.subject)
+    if run is None or run.ended:
+        return NOTHING
+    text = f"step {run.step} took longer than lifecycle.timeout_s ({plan.steps[run.step].timeout_s:g} s)"
+    return _time_out(state, run.step_run_id, text)
+
+
+def _admission_over(plan: Plan, state: Execution, token_id: str) -> Sequence[events.Fact]:
+    waiting = state.tokens.get(token_id)
+    if waiting is None:
+        return NOTHING
+    step = waiting.token.step
+    policy = plan.steps[step].admit
+    if policy is None or policy.wait_s is None:
+        return NOTHING
+    text = f"step {step} did not let its token in within admit.wait.timeout_s ({policy.wait_s:g} s)"
+    if policy.on_timeout == "discard":
+        return (events.TokenDiscarded(token_id, text),)
+    return (_refused(state, token_id, ErrorInfo("admission_timeout", text)),)
+
+
+def _deadline_over(plan: Plan, state: Execution, token_id: str) -> Sequence[events.Fact]:
+    waiting = state.tokens.get(token_id)
+    step_run_id = step_run_of(state.execution_id, token_id)
+    run = state.runs.get(step_run_id)
+    step = waiting.token.step if waiting is not None else run.step if run is not None else ""
+    if not step or (run is not None and run.ended):
+        return NOTHING
+    text = f"step {step} was not done within lifecycle.deadline_s ({plan.steps[step].deadline_s:g} s)"
+    if waiting is not None:
+        return (_refused(state, token_id, ErrorInfo("timeout", text)),)
+    return _time_out(state, step_run_id, text)
+
+
+def _refused(state: Execution, token_id: str, error: ErrorInfo) -> events.Fact:
+    return events.TokenClaimed(token_id, step_run_of(state.execution_id, token_id), refused=error)
+
+
+def _time_out(state: Execution, step_run_id: str, text: str) -> Sequence[events.Fact]:
+    cancelled = [
+        events.StepCancelled(step_run_id, assignment.command_id, text)
+        for assignment in (*state.assignments.values(), *state.suspensions.values())
+        if assignment.step_run_id == step_run_id
+    ]
+    return (*cancelled, events.StepFailed(step_run_id, ErrorInfo("timeout", text)))
+
+
 def _enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[events.Fact]:
-    if state.failing is not None:
-        return (events.TokenDiscarded(fact.token.token_id, "the execution has failed"),)
-    if state.step_runs >= state.limits.max_step_runs:
-        text = f"limits.max_step_runs ({state.limits.max_step_runs}) reached"
-        return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text), step=fact.token.step),)
-    waiting = state.tokens.get(fact.token.token_id)
-    follows = admit(plan, state, waiting) if waiting is not None else None
-    return NOTHING if follows is None else (follows,)
+    if state.ending:
+        return (events.TokenDiscarded(fact.token.token_id, "the execution is ending"),)
+    return enter(plan, state, fact.token)
+
+
+def _joined(plan: Plan, state: Execution, fact: events.TokenJoined) -> Sequence[events.Fact]:
+    waiting = state.tokens.get(fact.token_id)
+    return NOTHING if waiting is None or state.ending else fire_if_enough(plan, state, waiting.token.step)
 
 
 def _claimed(plan: Plan, state: Execution, fact: events.TokenClaimed) -> Sequence[events.Fact]:
-    run = state.runs[fact.step_run_id]
-    step = plan.steps[run.step]
-    if step.loop is not None:
-        return open_loop(plan, state, run, step.loop)
-    if not step.tasks:
-        return (events.StepDone(run.step_run_id),)
-    return (events.StepScheduled(run.step_run_id, command_of(run.step_run_id)),)
+    return begin(plan, state, state.runs[fact.step_run_id])
 
 
 def _task_processed(plan: Plan, state: Execution, fact: events.TaskProcessed) -> Sequence[events.Fact]:
-    if not fact.set_ctx or state.failing is not None or state.ctx_bytes <= state.limits.max_ctx_bytes:
-        return NOTHING
-    text = (
-        f"ctx has {state.ctx_bytes} bytes after task {fact.task}; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
-    )
-    return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text, task=fact.task)),)
+    return on_ctx(state) if fact.set_ctx or fact.set_shared else NOTHING
 
 
 def _step_ended(
     plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
 ) -> Sequence[events.Fact]:
     run = state.runs.get(fact.step_run_id)
-    return NOTHING if run is None or state.failing is not None else route(plan, state, run)
+    if run is None or not run.ended or state.ending:
+        return NOTHING
+    return (*on_ctx(state), *route(plan, state, run))
 
 
 def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[events.Fact]:
-    reason = "the execution has failed"
-    discarded = (events.TokenDiscarded(token_id, reason) for token_id in state.tokens)
-    cancelled = (
-        events.StepCancelled(assignment.step_run_id, assignment.command_id, reason)
-        for assignment in state.assignments.values()
-        if not assignment.cancelling
-    )
-    return (*discarded, *cancelled)
+    return fail(state)
 
 
 def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[events.Fact]:
@@ -115,7 +226,20 @@ def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> S
 
 _RULES: Final[dict[type, Callable[[Plan, Execution, Any], Sequence[events.Fact]]]] = {
     events.ExecutionRequested: _requested,
+    events.CtxPatched: _patched,
+    events.TokenInjected: _injected,
+    events.SignalReceived: _answered,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _pause_requested,
+    events.ResumeRequested: _resume_requested,
+    events.ExecutionResumed: _went_on,
+    events.ReferenceResolved: _went_on,
+    events.ReferenceLost: _went_on,
+    events.ChildFinished: _answered,
+    events.StepSuspended: _suspended,
+    events.TimerFired: _timer_fired,
     events.TokenEnqueued: _enqueued,
+    events.TokenJoined: _joined,
     events.TokenClaimed: _claimed,
     events.TaskProcessed: _task_processed,
     events.StepDone: _step_ended,
@@ -124,3 +248,16 @@ _RULES: Final[dict[type, Callable[[Plan, Execution, Any], Sequence[events.Fact]]
     events.ExecutionFailing: _failing,
     events.ExecutionFinished: _finished,
 }
+_THROUGH_A_HALT: Final = frozenset(
+    {
+        events.TokenInjected,
+        events.CancelRequested,
+        events.PauseRequested,
+        events.ResumeRequested,
+        events.ExecutionResumed,
+        events.ReferenceResolved,
+        events.ReferenceLost,
+        events.ExecutionFailing,
+        events.ExecutionFinished,
+    }
+)

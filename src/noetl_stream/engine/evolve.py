@@ -11,14 +11,22 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.engine import evolve_waits as waits
+from noetl_stream.engine.asked import patched
 from noetl_stream.engine.binding import standing
-from noetl_stream.engine.endings import drop_assignment, end_step, without
+from noetl_stream.engine.endings import drop_assignment, end_step, with_ctx, with_run, without
 from noetl_stream.engine.evolve_reported import evolve_reported
+from noetl_stream.engine.ids import timer_of
+from noetl_stream.engine.loop_fold import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.state import Assignment, Execution, Loop, Occurrence, StepRun, WaitingToken
 from noetl_stream.model import codec, events
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
 
 replace = msgspec.structs.replace
+
+RESOLVED_KEPT: Final = 4
+"""How many values of references a state remembers; a guard that reads more parks again."""
 
 
 def evolve(state: Execution | None, occurrence: Occurrence, execution_id: str) -> Execution | None:
@@ -32,12 +40,19 @@ def evolve(state: Execution | None, occurrence: Occurrence, execution_id: str) -
         return _begin(occurrence, execution_id)
     if state.ended and type(occurrence.fact) is not events.PlaybookProcessed:
         return state
+    before = state if occurrence.at_ms <= state.at_ms else replace(state, at_ms=occurrence.at_ms)
+    if isinstance(occurrence.fact, events.Asked):
+        if occurrence.fact.request_id in state.asked:
+            return state
+        before = replace(before, asked=state.asked | {occurrence.fact.request_id})
     if occurrence.run is not None:
-        after = evolve_reported(state, occurrence)
+        after = evolve_reported(before, occurrence)
+    elif type(occurrence.fact) is events.ReferenceResolved:
+        after = _resolved(before, occurrence.fact, occurrence.value)
     else:
-        rule = _SERVER_FACTS.get(type(occurrence.fact))
-        after = state if rule is None else rule(state, occurrence.fact)
-    return state if after is state else replace(after, position=state.position + 1)
+        rule = _FACTS.get(type(occurrence.fact))
+        after = before if rule is None else rule(before, occurrence.fact)
+    return state if after is before else replace(after, position=state.position + 1)
 
 
 def takes(state: Execution | None, occurrence: Occurrence) -> str:
@@ -60,6 +75,8 @@ def _begin(occurrence: Occurrence, execution_id: str) -> Execution | None:
         workload=fact.workload,
         ctx=fact.ctx,
         trace_id=fact.trace_id,
+        at_ms=occurrence.at_ms,
+        parent=fact.parent,
     )
 
 
@@ -85,28 +102,45 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
 
 def _enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
     token = fact.token
-    if token.token_id in state.tokens:
+    if token.token_id in state.tokens or any(joined not in state.tokens for joined in fact.joined):
         return state
+    if fact.joined:
+        waves = {**state.waves, token.step: token.waves[token.step]}
+        state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves)
     return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token)})
+
+
+def _joined(state: Execution, fact: events.TokenJoined) -> Execution:
+    waiting = state.tokens.get(fact.token_id)
+    if waiting is None or waiting.joining:
+        return state
+    return replace(state, tokens={**state.tokens, fact.token_id: replace(waiting, joining=True)})
 
 
 def _held(state: Execution, fact: events.TokenHeld) -> Execution:
     waiting = state.tokens.get(fact.token_id)
     if waiting is None or waiting.held:
         return state
-    held = WaitingToken(waiting.token, True, tuple(fact.guards))
+    held = WaitingToken(waiting.token, True, tuple(fact.guards), fact.keeps_alive)
     return replace(state, tokens={**state.tokens, fact.token_id: held})
 
 
 def _claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     waiting = state.tokens.get(fact.token_id)
-    if waiting is None or state.failing is not None:
+    if waiting is None or state.ending:
         return state
     token = waiting.token
-    run = StepRun(fact.step_run_id, token.step, token, state.ctx, state.steps)
+    run = StepRun(
+        fact.step_run_id,
+        token.step,
+        token,
+        state.ctx,
+        state.steps,
+        refused=fact.refused,
+        claimed_at=state.position + 1,
+    )
     return replace(
-        state,
-        tokens=without(state.tokens, fact.token_id),
+        _consume(state, fact.token_id, keep_deadline=True),
         runs={**state.runs, fact.step_run_id: run},
         step_runs=state.step_runs + 1,
     )
@@ -115,7 +149,18 @@ def _claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
 def _discarded(state: Execution, fact: events.TokenDiscarded) -> Execution:
     if fact.token_id not in state.tokens:
         return state
-    return replace(state, tokens=without(state.tokens, fact.token_id), discarded=state.discarded + 1)
+    return replace(_consume(state, fact.token_id), discarded=state.discarded + 1)
+
+
+def _absorbed(state: Execution, fact: events.TokenAbsorbed) -> Execution:
+    return _consume(state, fact.token_id) if fact.token_id in state.tokens else state
+
+
+def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) -> Execution:
+    timers = without(state.timers, timer_of(token_id, "admission"))
+    if not keep_deadline:
+        timers = without(timers, timer_of(token_id, "deadline"))
+    return replace(state, tokens=without(state.tokens, token_id), timers=timers)
 
 
 def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
@@ -126,23 +171,29 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
         assignment = replace(present, issue=fact.issue)
         return replace(state, assignments={**state.assignments, fact.command_id: assignment})
     run = state.runs.get(fact.step_run_id)
-    if run is None or run.ended or state.failing is not None:
+    if run is None or run.ended or state.ending:
         return state
-    runs, loop = state.runs, run.loop
-    if fact.path and loop is not None:
-        if fact.path[0] < loop.next_index:
+    if fact.path:
+        level = loop_at(run.loop, fact.path[:-1])
+        if level is None or fact.path[-1] < level.next_index:
             return state
-        runs = {**runs, fact.step_run_id: replace(run, loop=replace(loop, next_index=fact.path[0] + 1))}
+        level = replace(level, next_index=fact.path[-1] + 1)
+        if fact.items is not None:
+            inner = Loop(fact.items, len(fact.items), True, fact.max_in_flight)
+            level = replace(level, inner={**level.inner, fact.path[-1]: inner})
+        state = with_run(state, replace(run, loop=with_loop(run.loop, fact.path[:-1], level)))
     elif fact.items is not None:
-        loop = Loop(fact.items, len(fact.items), True, fact.max_in_flight)
-        runs = {**runs, fact.step_run_id: replace(run, loop=loop)}
+        state = with_run(state, replace(run, loop=Loop(fact.items, len(fact.items), True, fact.max_in_flight)))
     assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue)
-    return replace(state, runs=runs, assignments={**state.assignments, fact.command_id: assignment})
+    return replace(state, assignments={**state.assignments, fact.command_id: assignment})
 
 
 def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
     assignment = state.assignments.get(fact.command_id)
-    if assignment is None or assignment.cancelling:
+    if assignment is None:
+        suspended = state.suspensions.get(fact.command_id)
+        return state if suspended is None else drop_assignment(state, suspended)
+    if assignment.cancelling:
         return state
     if assignment.run is not None:
         cancelling = replace(assignment, cancelling=fact.reason)
@@ -152,14 +203,115 @@ def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
 
 def _loop_started(state: Execution, fact: events.LoopStarted) -> Execution:
     run = state.runs.get(fact.step_run_id)
-    if run is None or run.loop is not None:
+    if run is None or run.ended or loop_at(run.loop, fact.path) is not None:
         return state
     loop = Loop(fact.items, fact.count, False, fact.max_in_flight)
-    return replace(state, runs={**state.runs, fact.step_run_id: replace(run, loop=loop)})
+    if fact.path:
+        around = loop_at(run.loop, fact.path[:-1])
+        if around is None or fact.path[-1] < around.next_index:
+            return state
+        around = replace(around, next_index=fact.path[-1] + 1)
+        run = replace(run, loop=with_loop(run.loop, fact.path[:-1], around))
+    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
+
+
+def _loop_paged(state: Execution, fact: events.LoopPaged) -> Execution:
+    run = state.runs.get(fact.step_run_id)
+    loop = loop_at(run.loop, fact.path) if run is not None else None
+    if run is None or loop is None or len(loop.items) + len(fact.items) > loop.count:
+        return state
+    paged = replace(loop, items=loop.items + fact.items)
+    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, paged)))
+
+
+def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
+    """The end of an inner loop is that of the iteration around it; the outermost one's is the step's."""
+    if not fact.path:
+        return end_step(state, fact)
+    run = state.runs.get(fact.step_run_id)
+    loop = loop_at(run.loop, fact.path) if run is not None else None
+    if run is None or loop is None:
+        return state
+    result = loop_result(loop, state.execution_id, run.step_run_id)
+    return _end_around(state, run, fact.path, "ok", result, None)
+
+
+def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
+    run = state.runs.get(fact.step_run_id)
+    if run is None or run.ended or loop_at(run.loop, fact.path) is None:
+        return state
+    return _end_around(state, run, fact.path, "failed", Payload(), replace(fact.error, index=fact.path[-1]))
+
+
+def _end_around(
+    state: Execution, run: StepRun, path: events.Path, ending: Any, result: Payload, error: ErrorInfo | None
+) -> Execution:
+    around = loop_at(run.loop, path[:-1])
+    assert around is not None
+    around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], around)))
 
 
 def _failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
-    return state if state.failing is not None else replace(state, failing=fact.error)
+    return state if state.ending else replace(state, failing=fact.error)
+
+
+def _patched(state: Execution, fact: events.CtxPatched) -> Execution:
+    if state.ending:
+        return state
+    return with_ctx(state, patched(state.ctx, fact), fact.patch, "")
+
+
+def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
+    return state if state.ending else replace(state, cancelling=fact.reason or "asked to", paused_at_ms=0)
+
+
+def _asked(state: Execution, fact: events.Asked) -> Execution:
+    """Only what follows from it changes more of the state than that it was asked."""
+    return state if state.ending else replace(state)
+
+
+def _paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
+    return state if state.paused_at_ms or state.ending else replace(state, paused_at_ms=max(state.at_ms, 1))
+
+
+def _went_on(state: Execution, fact: events.ExecutionResumed) -> Execution:
+    if not state.paused_at_ms:
+        return state
+    timers = {
+        key: timer if timer.purpose == "wait" else replace(timer, due_ms=timer.due_ms + fact.paused_ms)
+        for key, timer in state.timers.items()
+    }
+    return replace(state, paused_at_ms=0, timers=timers)
+
+
+def _child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
+    if fact.execution_id not in state.children:
+        return state
+    if fact.order != "cancel":
+        return replace(state)
+    return replace(state, children=without(state.children, fact.execution_id))
+
+
+def _overwrote(state: Execution, fact: events.CtxOverwrote) -> Execution:
+    return state if state.overwrote is None else replace(state, overwrote=None)
+
+
+def _awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
+    return state if state.deciding is not None or state.ending else replace(state, deciding=fact.reference)
+
+
+def _resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
+    if state.deciding is None or state.deciding.key != fact.key:
+        return state
+    kept = dict(list(state.resolved.items())[1 - RESOLVED_KEPT :])
+    return replace(state, deciding=None, resolved={**kept, fact.key: value})
+
+
+def _lost(state: Execution, fact: events.ReferenceLost) -> Execution:
+    if state.deciding is None or state.deciding.key != fact.key:
+        return state
+    return replace(state, deciding=None, broken=ErrorInfo("result_lost", fact.reason))
 
 
 def _next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
@@ -175,7 +327,19 @@ def _next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
 
 def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
     return replace(
-        state, status=fact.status, outcome=fact.outcome, tokens={}, runs={}, assignments={}, discarded=fact.discarded
+        state,
+        status=fact.status,
+        outcome=fact.outcome,
+        tokens={},
+        runs={},
+        assignments={},
+        suspensions={},
+        timers={},
+        children={},
+        paused_at_ms=0,
+        deciding=None,
+        resolved={},
+        discarded=fact.discarded,
     )
 
 
@@ -183,10 +347,20 @@ def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
     return state if state.processed or not state.ended else replace(state, processed=True)
 
 
-_SERVER_FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
+_FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.ExecutionEvaluated: _evaluated,
     events.ExecutionStarted: _started,
+    events.CtxPatched: _patched,
+    events.TokenInjected: _asked,
+    events.SignalReceived: waits.signal_received,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _asked,
+    events.ResumeRequested: _asked,
+    events.ExecutionPaused: _paused,
+    events.ExecutionResumed: _went_on,
     events.TokenEnqueued: _enqueued,
+    events.TokenJoined: _joined,
+    events.TokenAbsorbed: _absorbed,
     events.TokenHeld: _held,
     events.TokenClaimed: _claimed,
     events.TokenDiscarded: _discarded,
@@ -194,7 +368,18 @@ _SERVER_FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.StepCancelled: _cancelled,
     events.ExecutionFailing: _failing,
     events.LoopStarted: _loop_started,
-    events.LoopDone: end_step,
+    events.CtxOverwrote: _overwrote,
+    events.LoopPaged: _loop_paged,
+    events.LoopDone: _loop_done,
+    events.LoopIterationFailed: _iteration_failed,
+    events.StepResumed: waits.resumed,
+    events.TimerSet: waits.timer_set,
+    events.TimerFired: waits.timer_fired,
+    events.ChildRequested: waits.child_requested,
+    events.ChildOrdered: _child_ordered,
+    events.ChildFinished: waits.child_finished,
+    events.ReferenceAwaited: _awaited,
+    events.ReferenceLost: _lost,
     events.StepDone: end_step,
     events.StepFailed: end_step,
     events.NextEvaluated: _next_evaluated,

@@ -8,12 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.engine.binding import bind, standing
-from noetl_stream.engine.endings import drop_assignment, end_step, step_value, with_run, without
-from noetl_stream.engine.loop_fold import end_iteration
+from noetl_stream.engine.endings import contribute, drop_assignment, end_step, step_value, with_ctx, with_run, without
+from noetl_stream.engine.evolve_waits import suspend
+from noetl_stream.engine.loop_fold import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.progress import advance_progress
-from noetl_stream.engine.state import Assignment, Execution, Occurrence
+from noetl_stream.engine.state import Assignment, Execution, Loop, Occurrence, StepRun
 from noetl_stream.model import codec, events
-from noetl_stream.model.messages import Progress
+from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
 
@@ -41,70 +42,114 @@ def _claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed)
     return drop_assignment(state, assignment) if assignment.cancelling else _noted(state, assignment, fact)
 
 
+def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
+    state = _noted(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    return state if run.started_ms else with_run(state, replace(run, started_ms=state.at_ms))
+
+
+def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopStarted) -> Execution:
+    """A local loop begins: the outermost level stands in the command already, an inner one brings its items."""
+    state = _began(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    around = loop_at(run.loop, fact.path[:-1])
+    if not fact.path or around is None or loop_at(run.loop, fact.path) is not None:
+        return state
+    level = Loop(fact.items, fact.count, True, fact.max_in_flight)
+    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, level)))
+
+
 def _processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
-    key = fact.path[0] if fact.path else 0
+    key = path_key(fact.path)
     run = state.runs[assignment.step_run_id]
     before = assignment.progress.get(key) or Progress(vars=run.vars)
     progress = advance_progress(before, fact)
-    state = _noted(state, replace(assignment, progress={**assignment.progress, key: progress}), fact)
-    if not (fact.set_ctx or fact.set_vars):
+    answers = without(assignment.answers, key)
+    state = _noted(state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers), fact)
+    if fact.set_vars or fact.set_ctx:
+        state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
+    if fact.set_ctx:
+        state = with_ctx(state, {**state.ctx, **fact.set_ctx}, fact.set_ctx, run.step_run_id)
+    return _shared(state, state.runs[run.step_run_id], fact) if fact.set_shared else state
+
+
+def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
+    """Outside loops it counts at once; in a loop when that ends, in index order (LANGUAGE §6 ``set_shared``)."""
+    if run.loop is None:
+        return contribute(state, fact.set_shared.items())
+    link = run.shared
+    for key, value in fact.set_shared.items():
+        link = (fact.path, state.position + 1, key, value, link)
+    size = run.shared_bytes + len(codec.encode(fact.set_shared))
+    state = with_run(state, replace(run, shared=link, shared_bytes=size))
+    if size <= state.limits.max_shared_bytes:
         return state
-    run = replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars)
-    state = with_run(state, run)
-    if not fact.set_ctx:
-        return state
-    ctx = {**state.ctx, **fact.set_ctx}
-    return replace(state, ctx=ctx, ctx_bytes=len(codec.encode(ctx)))
+    text = f"set_shared of step {run.step} has {size} bytes; limits.max_shared_bytes is {state.limits.max_shared_bytes}"
+    return replace(state, broken=ErrorInfo("limit_exceeded", text, task=fact.task))
 
 
 def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
-    progress = assignment.progress.get(fact.path[0])
-    payload = step_value(progress).outcome.result
-    return _iteration_ended(state, assignment, fact.path[0], "ok", payload, None)
+    payload = step_value(assignment.progress.get(path_key(fact.path))).outcome.result
+    return _iteration_ended(state, assignment, fact.path, "ok", payload, None)
 
 
 def _iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
-    index = fact.path[0]
     skipped = bool(assignment.cancelling) and fact.error.kind == "cancelled"
-    error = replace(fact.error, index=index)
-    return _iteration_ended(state, assignment, index, "skipped" if skipped else "failed", Payload(), error)
+    error = replace(fact.error, index=fact.path[-1] if fact.path else None)
+    return _iteration_ended(state, assignment, fact.path, "skipped" if skipped else "failed", Payload(), error)
 
 
 def _iteration_ended(
-    state: Execution, assignment: Assignment, index: int, ending: Any, payload: Payload, error: ErrorInfo | None
+    state: Execution,
+    assignment: Assignment,
+    path: events.Path,
+    ending: Any,
+    payload: Payload,
+    error: ErrorInfo | None,
 ) -> Execution:
     run = state.runs[assignment.step_run_id]
-    if run.loop is None:
-        return _noted(state, assignment, events.LoopIterationDone((index,)))
-    if assignment.path:
+    level = loop_at(run.loop, path[:-1])
+    if not path or level is None:
+        return _noted(state, assignment, events.LoopIterationDone(path))
+    if assignment.path == path:
         state = replace(state, assignments=without(state.assignments, assignment.command_id))
     else:
-        progress = {key: value for key, value in assignment.progress.items() if key != index}
-        failures = {**assignment.failures, index: error} if error else assignment.failures
-        local = replace(assignment, progress=progress, failures=failures)
+        progress = without(assignment.progress, path_key(path))
+        local = replace(assignment, progress=progress)
         state = replace(state, assignments={**state.assignments, assignment.command_id: local})
-    loop = end_iteration(run.loop, index, ending, payload, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=loop))
+    level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level)))
+
+
+def _loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) -> Execution:
+    if not fact.path:
+        return _ended(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    level = loop_at(run.loop, fact.path)
+    result = loop_result(level, state.execution_id, run.step_run_id) if level is not None else Payload()
+    return _iteration_ended(state, assignment, fact.path, "ok", result, None)
 
 
 def _ended(
     state: Execution, assignment: Assignment, fact: events.StepDone | events.StepFailed | events.LoopDone
 ) -> Execution:
-    progress = assignment.progress.get(0) if isinstance(fact, events.StepDone | events.StepFailed) else None
+    progress = assignment.progress.get("") if isinstance(fact, events.StepDone | events.StepFailed) else None
     state = replace(state, assignments=without(state.assignments, assignment.command_id))
     return end_step(state, fact, progress)
 
 
 _WORKER_FACTS: Final[dict[type, Callable[[Execution, Assignment, Any], Execution]]] = {
     events.StepClaimed: _claimed,
-    events.StepStarted: _noted,
+    events.StepStarted: _began,
     events.TaskStarted: _noted,
-    events.LoopStarted: _noted,
-    events.LoopIterationStarted: _noted,
+    events.LoopStarted: _loop_started,
+    events.LoopIterationStarted: _began,
     events.TaskProcessed: _processed,
+    events.StepSuspended: suspend,
     events.LoopIterationDone: _iteration_done,
     events.LoopIterationFailed: _iteration_failed,
     events.StepDone: _ended,
     events.StepFailed: _ended,
-    events.LoopDone: _ended,
+    events.LoopDone: _loop_done,
 }
+"""What a worker may report; anything else in a report changes nothing."""

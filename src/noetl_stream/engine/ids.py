@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from noetl_stream.model.events import Path
-from noetl_stream.model.ids import derive
-
-SEGMENT = 0
-"""A pipeline's first stretch; a suspension begins the next (LANGUAGE §8), with a command id of its own."""
+from noetl_stream.model.ids import derive, uuid7
 
 
 def start_token(execution_id: str) -> str:
@@ -17,9 +14,27 @@ def arc_token(step_run_id: str, arc: int) -> str:
     return derive(step_run_id, "arc", arc)
 
 
+def join_token(execution_id: str, step: str, firing: int) -> str:
+    return derive(execution_id, "join", step, firing)
+
+
+def injected_token(execution_id: str, request_id: str) -> str:
+    return derive(execution_id, "injected", request_id)
+
+
 def step_run_of(execution_id: str, token_id: str) -> str:
     return derive(execution_id, "step_run", token_id)
 
 
-def command_of(step_run_id: str, path: Path = ()) -> str:
-    return derive(step_run_id, "command", *path, SEGMENT)
+def command_of(step_run_id: str, path: Path = (), segment: int = 0) -> str:
+    """Each suspension begins the next segment of a pipeline, with a command id of its own (LANGUAGE §8)."""
+    return derive(step_run_id, "command", *path, segment)
+
+
+def timer_of(subject: str, purpose: str, path: Path = ()) -> str:
+    return derive(subject, "timer", purpose, *path)
+
+
+def child_of(command_id: str, path: Path, at_ms: int) -> str:
+    """The execution id of a child: like every execution's, it carries the time of its start."""
+    return uuid7(at_ms, bytes.fromhex(derive(command_id, "child", *path)))

@@ -1,4 +1,4 @@
-"""How a loop's counts and window move when an iteration ends."""
+"""How a loop's counts and window move when an iteration ends, at any level of a nested loop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,29 @@ from typing import Any, Literal
 import msgspec
 
 from noetl_stream.engine.state import Loop
+from noetl_stream.model.events import Path
+from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import EMPTY, Payload, Reference
 
 Ending = Literal["ok", "failed", "skipped"]
+
+
+def loop_at(loop: Loop | None, path: Path) -> Loop | None:
+    """The level that runs inside the iteration ``path``; the outermost for ``()``; ``None`` if it does not run."""
+    for index in path:
+        if loop is None:
+            return None
+        loop = loop.inner.get(index)
+    return loop
+
+
+def with_loop(outermost: Loop | None, path: Path, level: Loop) -> Loop:
+    """``outermost`` with ``level`` inside the iteration ``path``."""
+    if not path or outermost is None:
+        return level
+    inner = with_loop(outermost.inner.get(path[0]), path[1:], level)
+    return msgspec.structs.replace(outermost, inner={**outermost.inner, path[0]: inner})
 
 
 def end_iteration(
@@ -24,6 +43,8 @@ def end_iteration(
         done >>= 1
         low += 1
     changes: dict[str, Any] = {"done": done, "low": low, ending: getattr(loop, ending) + 1}
+    if index in loop.inner:
+        changes["inner"] = {key: value for key, value in loop.inner.items() if key != index}
     if ending == "failed" and loop.first_error is None:
         changes["first_error"] = error
     if not loop.spilled:
@@ -49,3 +70,11 @@ def loop_result(loop: Loop, execution_id: str, step_run_id: str) -> Payload:
         index, payload, link = link
         found[index] = bytes(payload.value)
     return Payload(msgspec.Raw(b"[" + b",".join(found) + b"]"))
+
+
+def loop_progress(loop: Loop, *, with_items: bool = False) -> LoopProgress:
+    """Where a local loop stands, for a worker that goes on with it."""
+    above = [loop.low + bit for bit in range(loop.done.bit_length()) if loop.done >> bit & 1]
+    inner = {index: loop_progress(level, with_items=True) for index, level in loop.inner.items()}
+    items = loop.items if with_items else None
+    return LoopProgress(loop.low, above, loop.ok, loop.failed, loop.first_error, items, inner)

@@ -2,74 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from noetl_stream.engine.admission import expression_failure, too_large
+from noetl_stream.engine.admission import expression_failure, raise_unless_loadable
 from noetl_stream.engine.ids import command_of
 from noetl_stream.engine.scope import loop_scope
-from noetl_stream.engine.state import Execution, StepRun
+from noetl_stream.engine.state import Assignment, Execution, Loop, StepRun
 from noetl_stream.model import codec
-from noetl_stream.model.events import Fact, LoopDone, LoopStarted, StepCancelled, StepFailed, StepScheduled
+from noetl_stream.model.events import (
+    Fact,
+    LoopDone,
+    LoopIterationFailed,
+    LoopPaged,
+    LoopStarted,
+    Path,
+    StepCancelled,
+    StepFailed,
+    StepScheduled,
+)
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, render
+from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
+
+PAGE_BYTES: Final = 256 * 1024
+"""How much of a long list of items stands in one journal entry."""
 
 
-def open_loop(plan: Plan, state: Execution, run: StepRun, loop: LoopPlan) -> Sequence[Fact]:
-    """``in`` and ``max_in_flight``, evaluated once: the loop's start, or why it cannot start."""
-    scope = loop_scope(plan, state, run)
+def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
+    """``in`` and ``max_in_flight`` of a level, evaluated once: its start, or why the step fails.
+
+    Raises:
+        ReferenceNeeded: ``in`` reads a result that must be loaded first.
+    """
     try:
-        items = _items(render(loop.items, scope), loop)
-        at_once = 1 if loop.mode == "sequential" else _window(render(loop.max_in_flight, scope), loop)
+        items, at_once = loop_items(level, loop_scope(plan, state, run, path), state.limits.max_in_flight)
     except ReferenceNeeded as needed:
-        return _refuse(run, expression_failure("loop.in", too_large(str(loop.items.source), needed)))
+        try:
+            raise_unless_loadable(str(level.items.source), needed, state.limits.max_resolve_bytes)
+        except ExpressionError as error:
+            return _refuse(run, expression_failure("loop.in", error))
+        raise
     except ExpressionError as error:
         return _refuse(run, expression_failure("loop", error))
+    local = level.placement == "local"
     size = len(codec.encode(items))
-    if size > state.limits.max_loop_items_bytes:
-        text = f"loop.in gave {size} bytes; limits.max_loop_items_bytes is {state.limits.max_loop_items_bytes}"
-        return _refuse(run, ErrorInfo("limit_exceeded", text))
-    at_once = min(at_once, state.limits.max_in_flight)
-    if loop.placement == "local" and items:  # an empty one completes at once: no worker is asked
-        command_id = command_of(run.step_run_id)
-        return (StepScheduled(run.step_run_id, command_id, items=items, max_in_flight=at_once),)
-    return (LoopStarted(run.step_run_id, len(items), items, at_once),)
+    limit = "max_loop_items_bytes" if local else "max_resolve_bytes"
+    at_most = getattr(state.limits, limit)
+    if size > at_most:
+        return _refuse(run, ErrorInfo("limit_exceeded", f"loop.in gave {size} bytes; limits.{limit} is {at_most}"))
+    if local and items:  # an empty one completes at once: no worker is asked
+        command_id = command_of(run.step_run_id, path)
+        return (StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
+    first, *others = _pages(items, size)
+    started = LoopStarted(run.step_run_id, len(items), first, at_once, path=path)
+    return (started, *(LoopPaged(run.step_run_id, page, path) for page in others))
+
+
+def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[Any], int]:
+    """What a level runs over, and how many at once.
+
+    Raises:
+        ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or give something else.
+        ReferenceNeeded: one of them reads a result kept by reference.
+    """
+    items = _items(render(level.items, scope), level)
+    at_once = 1 if level.mode == "sequential" else _window(render(level.max_in_flight, scope))
+    return items, min(at_once, max_in_flight)
 
 
 def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """What a distributed loop does next: fill its window, stop, or end with exactly one routed event."""
-    loop, loop_plan = run.loop, plan.steps[run.step].loop
-    if loop is None or loop_plan is None or loop.local or run.ended or state.failing is not None:
+    """What a distributed loop does next: fill its windows, stop, or end with exactly one routed event."""
+    loop, level = run.loop, plan.steps[run.step].loop
+    if loop is None or level is None or loop.local or run.ended or state.ending:
         return ()
-    if loop.first_error is not None and loop_plan.failure_mode == "fail_fast":
-        in_flight = [a for a in state.assignments.values() if a.step_run_id == run.step_run_id]
-        if in_flight:
-            reason = f"iteration {loop.first_error.index} failed"
-            return tuple(
-                StepCancelled(run.step_run_id, assignment.command_id, reason)
-                for assignment in in_flight
-                if not assignment.cancelling
-            )
-        return (StepFailed(run.step_run_id, loop.first_error),)
+    return _move(plan, state, run, loop, level, ())
+
+
+def _move(plan: Plan, state: Execution, run: StepRun, loop: Loop, level: LoopPlan, path: Path) -> Sequence[Fact]:
+    if loop.first_error is not None and level.failure_mode == "fail_fast":
+        return _stop(state, run, loop.first_error, path)
+    if level.inner is not None:
+        for index, inner in loop.inner.items():
+            if not inner.local and (moved := _move(plan, state, run, inner, level.inner, (*path, index))):
+                return moved
     if loop.ended == loop.count:
-        return (LoopDone(run.step_run_id, loop.count, loop.ok, loop.failed, loop.skipped),)
+        return (LoopDone(run.step_run_id, loop.count, loop.ok, loop.failed, loop.skipped, path),)
     room = min(loop.max_in_flight - (loop.next_index - loop.ended), loop.count - loop.next_index)
+    if room <= 0:
+        return ()
+    if level.inner is not None:  # one at a time: its items may come from what is there by then
+        return open_loop(plan, state, run, level.inner, (*path, loop.next_index))
     return tuple(
-        StepScheduled(run.step_run_id, command_of(run.step_run_id, (index,)), (index,))
+        StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
         for index in range(loop.next_index, loop.next_index + room)
     )
 
 
-def _items(value: Any, loop: LoopPlan) -> list[Any]:
+def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
+    """A ``fail_fast`` level with a failed iteration cancels what is in flight, and fails when that has ended."""
+    in_flight = list(_in_flight(state, run, path))
+    if in_flight:
+        reason = f"iteration {error.index} failed"
+        return tuple(
+            StepCancelled(run.step_run_id, assignment.command_id, reason)
+            for assignment in in_flight
+            if not assignment.cancelling
+        )
+    if path:
+        return (LoopIterationFailed(path, error, run.step_run_id),)
+    return (StepFailed(run.step_run_id, error),)
+
+
+def _in_flight(state: Execution, run: StepRun, path: Path) -> Iterator[Assignment]:
+    for assignment in (*state.assignments.values(), *state.suspensions.values()):
+        if assignment.step_run_id == run.step_run_id and assignment.path[: len(path)] == path:
+            yield assignment
+
+
+def _pages(items: list[Any], size: int) -> list[list[Any]]:
+    if size <= PAGE_BYTES:
+        return [items]
+    pages: list[list[Any]] = [[]]
+    room = PAGE_BYTES
+    for item in items:
+        needed = len(codec.encode(item)) + 1
+        if needed > room and pages[-1]:
+            pages.append([])
+            room = PAGE_BYTES
+        pages[-1].append(item)
+        room -= needed
+    return pages
+
+
+def _items(value: Any, level: LoopPlan) -> list[Any]:
     if isinstance(value, list):
         return value
     if isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
-    raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", expression=str(loop.items.source))
+    raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", expression=str(level.items.source))
 
 
-def _window(value: Any, loop: LoopPlan) -> int:
+def _window(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1")

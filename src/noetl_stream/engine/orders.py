@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from noetl_stream.engine.loop_fold import loop_at, loop_progress
+from noetl_stream.engine.scope import around
 from noetl_stream.engine.state import Assignment, Execution
-from noetl_stream.model.messages import StepCommand
+from noetl_stream.model.messages import Go, StepCommand
 from noetl_stream.playbook.plan import Plan
 
 Value = TypeVar("Value")
@@ -16,16 +18,8 @@ def command_for(plan: Plan, state: Execution, assignment: Assignment, partition:
     """The order for ``assignment``: the step run's snapshot of what its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
-    loop = run.loop
-    item: Any = None
-    items: list[Any] | None = None
-    count = at_once = 0
-    if loop is not None:
-        count, at_once = loop.count, loop.max_in_flight
-        if loop.local:
-            items = loop.items
-        else:
-            item = loop.items[assignment.path[0]]
+    chain, counts = around(run.loop, assignment.path)
+    local = loop_at(run.loop, assignment.path)
     return StepCommand(
         command_id=assignment.command_id,
         execution_id=state.execution_id,
@@ -36,10 +30,10 @@ def command_for(plan: Plan, state: Execution, assignment: Assignment, partition:
         pool=step.pool,
         issue=assignment.issue,
         path=assignment.path,
-        item=item,
-        count=count,
-        items=items,
-        max_in_flight=at_once or 1,
+        chain=chain,
+        counts=counts,
+        items=local.items if local is not None else None,
+        max_in_flight=local.max_in_flight if local is not None else 1,
         args=run.token.args,
         workload=_read(state.workload, step.reads.workload),
         ctx=_read({**run.ctx, **run.patches} if run.patches else run.ctx, step.reads.ctx),
@@ -47,6 +41,23 @@ def command_for(plan: Plan, state: Execution, assignment: Assignment, partition:
         vars=run.vars,
         limits=state.limits,
         trace_id=state.trace_id,
+        segment=assignment.segment,
+        resume=go_on(state, assignment) if assignment.segment else None,
+    )
+
+
+def go_on(state: Execution, assignment: Assignment) -> Go:
+    """Where a run of this command goes on: the answer to a claim, and the beginning of a later segment."""
+    run = state.runs[assignment.step_run_id]
+    local = loop_at(run.loop, assignment.path)
+    return Go(
+        assignment.next_number,
+        assignment.progress,
+        loop_progress(local) if local is not None else None,
+        run.patches,
+        run.vars,
+        assignment.answers,
+        assignment.waits,
     )
 
 

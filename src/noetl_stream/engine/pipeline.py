@@ -12,13 +12,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noetl_stream.engine.backoff import DEFAULT_DELAY_S, retry_delay_s
+from noetl_stream.engine.shared import check_shared, reduce_all
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import Path, TaskProcessed
+from noetl_stream.model.events import Path, SharedValue, TaskProcessed
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.plan import Directive, PolicyPlan, RulePlan, StepPlan, TaskPlan
+from noetl_stream.playbook.plan import Directive, PolicyPlan, RulePlan, SharedPlan, StepPlan, TaskPlan
 from noetl_stream.template import ExpressionError, Scope, Template, holds, render
 
 DEFAULT_RULE: Final = -1
@@ -35,6 +36,7 @@ class _Verdict(NamedTuple):
     set_ctx: Mapping[str, Any] = {}
     set_iter: Mapping[str, Any] = {}
     set_vars: Mapping[str, Any] = {}
+    set_shared: Mapping[str, SharedValue] = {}
 
 
 def current_task(step: StepPlan, progress: Progress) -> TaskPlan:
@@ -67,8 +69,10 @@ def decide_task(
     task = current_task(step, progress)
     try:
         verdict = _judge(task, progress.attempt, outcome, scope, seed)
+        if verdict.set_shared and not path:
+            share(scope.namespaces.get("ctx", {}), verdict.set_shared)
     except ExpressionError as error:
-        verdict = _failing("expression_error", f"the policy of task {task.name}: {error}{_aside(outcome)}", task)
+        verdict = _failing("expression_error", f"the policy of task {task.label}: {error}{_aside(outcome)}", task)
     refusal = None if verdict.rule == DEFAULT_RULE else _refusal(task, verdict, limits)
     if refusal is not None:
         verdict = refusal
@@ -91,13 +95,24 @@ def decide_task(
         dict(verdict.set_ctx),
         dict(verdict.set_iter),
         dict(verdict.set_vars),
+        dict(verdict.set_shared),
+        task.origin,
     )
 
 
 def fail_task(task: TaskPlan, progress: Progress, outcome: Outcome, message: str, path: Path = ()) -> TaskProcessed:
     """The fact for a task whose policy cannot be evaluated: the task fails, no rule applies (LANGUAGE §2 *A guard*)."""
     error = ErrorInfo("expression_error", message, task=task.name)
-    return TaskProcessed(task.name, progress.attempt, outcome, "fail", path, error=error)
+    return TaskProcessed(task.name, progress.attempt, outcome, "fail", path, error=error, origin=task.origin)
+
+
+def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> dict[str, Any]:
+    """The shared keys after what a rule outside loops contributes: there it counts at once (LANGUAGE §6).
+
+    Raises:
+        ExpressionError: a key holds what the operation cannot go on from.
+    """
+    return reduce_all({key: ctx[key] for key in contributions if key in ctx}, contributions.items())
 
 
 def _judge(task: TaskPlan, attempt: int, outcome: Outcome, scope: Scope, seed: str) -> _Verdict:
@@ -130,7 +145,8 @@ def _apply(
     task: TaskPlan, rule: RulePlan, index: int, attempt: int, outcome: Outcome, scope: Scope, seed: str
 ) -> _Verdict:
     patches = [_rendered(templates, scope) for templates in (rule.set_ctx, rule.set_iter, rule.set_vars)]
-    verdict = _Verdict(rule.do, index, False, rule.to if rule.do == "jump" else None, 0.0, None, *patches)
+    shared = _contributions(rule.set_shared, scope)
+    verdict = _Verdict(rule.do, index, False, rule.to if rule.do == "jump" else None, 0.0, None, *patches, shared)
     if rule.do == "retry":
         retry_after_s = outcome.error.retry_after_s if outcome.error else None
         delay_s = retry_delay_s(
@@ -149,6 +165,16 @@ def _apply(
 
 def _rendered(templates: Mapping[str, Template], scope: Scope) -> dict[str, Any]:
     return {key: render(template, scope) for key, template in templates.items()}
+
+
+def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, SharedValue]:
+    """What the rule shares, checked here: a value of the wrong type fails its task, never the fold."""
+    shared = {}
+    for key, plan in plans.items():
+        value = None if plan.value is None else render(plan.value, scope)
+        shared[key] = SharedValue(plan.op, value)
+        check_shared(shared[key])
+    return shared
 
 
 def _base_delay_s(template: Template | None, scope: Scope) -> float:
@@ -170,17 +196,18 @@ def _next_task(step: StepPlan, task: TaskPlan, verdict: _Verdict) -> str | None:
 
 
 def _refusal(task: TaskPlan, verdict: _Verdict, limits: Limits) -> _Verdict | None:
-    patches = [patch for patch in (verdict.set_ctx, verdict.set_iter, verdict.set_vars) if patch]
+    all_patches = (verdict.set_ctx, verdict.set_iter, verdict.set_vars, verdict.set_shared)
+    patches = [patch for patch in all_patches if patch]
     if not patches:
         return None
     try:
         size = sum(len(codec.encode(patch)) for patch in patches)
     except PayloadRefused as error:
-        return _failing("expression_error", f"the patches of task {task.name}: {error.message}", task)
+        return _failing("expression_error", f"the patches of task {task.label}: {error.message}", task)
     if size <= limits.max_ctx_bytes:
         return None
     limit = f"more than limits.max_ctx_bytes ({limits.max_ctx_bytes})"
-    return _failing("limit_exceeded", f"the patches of task {task.name} are {size} bytes, {limit}", task)
+    return _failing("limit_exceeded", f"the patches of task {task.label} are {size} bytes, {limit}", task)
 
 
 def _aside(outcome: Outcome) -> str:
@@ -196,11 +223,11 @@ def _failure(task: TaskPlan, outcome: Outcome, reason: str = "") -> ErrorInfo:
     """The outcome's own error where it has one; else the policy's decision is the error."""
     if outcome.error is not None:
         return msgspec.structs.replace(outcome.error, task=task.name)
-    return ErrorInfo("policy_fail", f"task {task.name} went well, but {reason}", task=task.name)
+    return ErrorInfo("policy_fail", f"task {task.label} went well, but {reason}", task=task.name)
 
 
 def _exhaustion(task: TaskPlan, attempt: int, outcome: Outcome) -> ErrorInfo:
     last = f"last error {outcome.error.kind}: {outcome.error.message}" if outcome.error else "its last outcome was ok"
     code = outcome.error.code if outcome.error else None
-    message = f"task {task.name} used up its {attempt} attempts, {last}"
+    message = f"task {task.label} used up its {attempt} attempts, {last}"
     return ErrorInfo("retries_exhausted", message, task=task.name, code=code)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Progress
+from noetl_stream.model.outcome import Outcome
+from noetl_stream.playbook.labels import result_name
 
 
 def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
@@ -16,9 +18,20 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
         attempt=fact.attempt + 1 if fact.do == "retry" else 1,
         delay_s=fact.delay_s,
         runs=progress.runs + 1,
-        previous=fact.task,
+        previous=fact.task if result_name(fact.task) == fact.task else progress.previous,
         iter={**progress.iter, **fact.set_iter} if fact.set_iter else progress.iter,
         vars={**progress.vars, **fact.set_vars} if fact.set_vars else progress.vars,
         ctx={**progress.ctx, **fact.set_ctx} if fact.set_ctx else progress.ctx,
-        results={**progress.results, fact.task: fact.outcome},
+        results=results_after(progress, fact.task, fact.outcome),
     )
+
+
+def results_after(progress: Progress, task: str, outcome: Outcome) -> dict[str, Outcome]:
+    """The results by name after a run of ``task``.
+
+    A generated task has none of its own to keep: where a branch or round of a construct ends, the construct's is that of
+    the task run before (LANGUAGE §12 *Sugar*).
+    """
+    name = result_name(task)
+    kept = outcome if name == task else progress.results.get(progress.previous or "")
+    return progress.results if name is None or kept is None else {**progress.results, name: kept}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noetl_stream.engine.state import Execution, StepRun
-from noetl_stream.model.events import Token
+from noetl_stream.engine.state import Execution, Loop, StepRun
+from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import StepValue
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.scope import event_view
 
@@ -16,20 +16,46 @@ from noetl_stream.template.scope import event_view
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
     """``workload, ctx, args, steps, execution_id, token`` by the live fold."""
     cause = {"from_step": token.from_step, "cause": token.cause}
-    return Scope(_live(plan, state) | {"args": token.args, "token": cause})
+    return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved)
 
 
-def loop_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """What ``loop.in`` and ``max_in_flight`` see: the step run's own snapshot."""
-    return Scope(
-        {
-            "workload": state.workload,
-            "ctx": run.ctx,
-            "args": run.token.args,
-            "steps": step_views(plan, run.steps),
-            "execution_id": state.execution_id,
-        }
-    )
+def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> Scope:
+    """What ``loop.in`` and ``max_in_flight`` see: the step run's own snapshot, and the iteration around the level."""
+    namespaces = {
+        "workload": state.workload,
+        "ctx": {**run.ctx, **run.patches} if run.patches else run.ctx,
+        "args": run.token.args,
+        "steps": step_views(plan, run.steps),
+        "execution_id": state.execution_id,
+    }
+    outermost = plan.steps[run.step].loop
+    if path and outermost is not None:
+        chain, counts = around(run.loop, path)
+        namespaces["iter"] = iteration_names(outermost, path, chain, counts)
+    return Scope(namespaces, state.resolved)
+
+
+def around(loop: Loop | None, path: Path) -> tuple[list[Any], list[int]]:
+    """The element at each level of the iteration ``path``, and how many elements the level has."""
+    chain, counts = [], []
+    for index in path:
+        assert loop is not None
+        chain.append(loop.items[index])
+        counts.append(loop.count)
+        loop = loop.inner.get(index)
+    return chain, counts
+
+
+def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], counts: Sequence[int]) -> dict[str, Any]:
+    """The read-only names under ``iter`` in iteration ``path``: the innermost level's, and ``parent`` (LANGUAGE §6)."""
+    names: dict[str, Any] = {}
+    level: LoopPlan | None = outermost
+    for index, item, count in zip(path, chain, counts, strict=True):
+        assert level is not None
+        inner = {level.iterator: item, "index": index, "count": count}
+        names = {**inner, "parent": names} if names else inner
+        level = level.inner
+    return names
 
 
 def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
@@ -48,12 +74,12 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
         error=run.error,
         loop=counts,
     )
-    return Scope(_live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event})
+    return Scope(_live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event}, state.resolved)
 
 
 def result_scope(plan: Plan, state: Execution) -> Scope:
     """What ``executor.spec.result`` sees."""
-    return Scope(_live(plan, state))
+    return Scope(_live(plan, state), state.resolved)
 
 
 def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:

@@ -6,31 +6,61 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from noetl_stream.model.events import EvaluatedGuard, Fact, Path, Token
+from noetl_stream.model.events import (
+    CtxOverwrote,
+    EvaluatedGuard,
+    Fact,
+    Parent,
+    Path,
+    SharedValue,
+    TimerPurpose,
+    Token,
+    Wait,
+)
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.reference import Payload, Reference
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
 class Occurrence(NamedTuple):
-    """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``."""
+    """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``.
+
+    ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in.
+    """
 
     fact: Fact
     run: RunId | None = None
     number: int = 0
+    at_ms: int = 0
+    value: Any = None
 
 
 class WaitingToken(msgspec.Struct, frozen=True, gc=False):
-    """A token that no step run has consumed yet. Held: admission has said no, with these guards."""
+    """A token that no step run has consumed yet.
+
+    Held: admission has said no, with these guards; ``keeps_alive`` if it may wait there (``admit.wait``). Joining: it
+    waits at the join of its step.
+    """
 
     token: Token
     held: bool = False
     guards: tuple[EvaluatedGuard, ...] = ()
+    keeps_alive: bool = False
+    joining: bool = False
+
+
+class Timer(msgspec.Struct, frozen=True, gc=False):
+    """A timer that is set: a row in Postgres as long as it stands here."""
+
+    purpose: TimerPurpose
+    due_ms: int
+    subject: str = ""
+    path: Path = ()
 
 
 class Loop(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +68,7 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
     linked list ``(index, payload, rest)`` of at most ``limits.max_inline_bytes``; ``None`` and ``spilled`` above that.
+    ``inner`` are the loops of the level inside that have begun and not ended, by index.
     """
 
     items: list[Any]
@@ -54,6 +85,7 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
     results: tuple[Any, ...] | None = None
     results_bytes: int = 2
     spilled: bool = False
+    inner: dict[int, Loop] = {}
 
     def has_ended(self, index: int) -> bool:
         return index < self.low or bool(self.done >> (index - self.low) & 1)
@@ -64,10 +96,12 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """A command that is owed an end. ``run`` is the run it is bound to, ``next_number`` that run's next event.
+    """A command that is owed an end, or has been suspended. ``run`` is the run it is bound to, ``next_number`` that
+    run's next event.
 
-    ``progress`` holds the pipelines that have begun, by iteration index (0 outside loops); ``failures`` the failed
-    iterations of a local loop; ``cancelling`` why the server no longer wants it.
+    ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` why the server no
+    longer wants it. ``segment`` counts suspensions. Of the iterations that wait, ``waits`` holds those still waiting
+    and ``answers`` what the others were waiting for (``None``: the end of a delay), both by path key.
     """
 
     command_id: str
@@ -77,15 +111,18 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     run: RunId | None = None
     next_number: int = 0
     cancelling: str = ""
-    progress: dict[int, Progress] = {}
-    failures: dict[int, ErrorInfo] = {}
+    progress: dict[str, Progress] = {}
+    segment: int = 0
+    waits: dict[str, Wait] = {}
+    answers: dict[str, Outcome | None] = {}
 
 
 class StepRun(msgspec.Struct, frozen=True, gc=False):
     """One consumption of a token. ``ctx`` and ``steps`` are what was there when it was claimed (LANGUAGE §5).
 
-    ``patches`` are the ``ctx`` keys it has set itself. ``ended`` is the name of the event it ended with, until that is
-    routed, ``error`` that of a failure.
+    ``patches`` are the ``ctx`` keys it has set itself; ``shared`` what the iterations of its loop have contributed to
+    shared keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with,
+    until that is routed, ``error`` that of a failure. ``claimed_at`` is a position, ``started_ms`` 0 before the start.
     """
 
     step_run_id: str
@@ -96,12 +133,26 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     loop: Loop | None = None
     vars: dict[str, Any] = {}
     patches: dict[str, Any] = {}
+    shared: tuple[Path, int, str, SharedValue, Any] | None = None
+    shared_bytes: int = 0
     ended: str = ""
     error: ErrorInfo | None = None
+    refused: ErrorInfo | None = None
+    claimed_at: int = 0
+    started_ms: int = 0
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False):
-    """The state of one execution after the entry at ``position``."""
+    """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
+
+    ``ctx_version`` is the position at which ``ctx`` last changed, ``writers`` who changed each key, and when;
+    ``overwrote`` is what is still to be said of that.
+    ``asked`` are the requests
+    it has taken. ``suspensions`` are suspended commands; ``children`` the executions they wait for, ``orphaned`` the ends of children
+    that nobody waited for at that moment. ``waves`` counts the firings of each join. ``broken`` is an error of the fold
+    that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused; ``deciding`` the reference it must look
+    into first, ``resolved`` the values of those it has looked into.
+    """
 
     execution_id: str
     request_id: str
@@ -120,14 +171,51 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     tokens: dict[str, WaitingToken] = {}
     runs: dict[str, StepRun] = {}
     assignments: dict[str, Assignment] = {}
+    suspensions: dict[str, Assignment] = {}
+    timers: dict[str, Timer] = {}
+    signals: dict[str, tuple[Any, ...]] = {}
+    children: dict[str, str] = {}
+    orphaned: dict[str, Outcome] = {}
+    waves: dict[str, int] = {}
+    writers: dict[str, tuple[str, int]] = {}
+    asked: frozenset[str] = frozenset()
+    overwrote: CtxOverwrote | None = None
     step_runs: int = 0
     discarded: int = 0
     evaluated: bool = False
     refused: list[dict[str, Any]] = []
+    broken: ErrorInfo | None = None
     failing: ErrorInfo | None = None
+    cancelling: str = ""
     outcome: Outcome | None = None
     processed: bool = False
+    at_ms: int = 0
+    ctx_version: int = 1
+    parent: Parent | None = None
+    paused_at_ms: int = 0
+    deciding: Reference | None = None
+    resolved: dict[str, Any] = {}
 
     @property
     def ended(self) -> bool:
         return self.status in ENDED
+
+    @property
+    def ending(self) -> bool:
+        """Nothing is routed, retried or patched any more: it fails or is being cancelled."""
+        return self.failing is not None or bool(self.cancelling)
+
+    @property
+    def halted(self) -> bool:
+        """Facts are folded and nothing is decided, until a pause is over or a reference resolved (PROTOCOL §2)."""
+        return (bool(self.paused_at_ms) or self.deciding is not None) and not self.ending
+
+    @property
+    def shown_status(self) -> str:
+        """The status people read (LANGUAGE §9). ``waiting``: nothing is in a worker or a queue, and something waits."""
+        if self.status != "running":
+            return self.status
+        if self.paused_at_ms:
+            return "paused"
+        waits = self.suspensions or any(waiting.keeps_alive for waiting in self.tokens.values())
+        return "waiting" if waits and not self.assignments else "running"

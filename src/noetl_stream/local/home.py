@@ -39,6 +39,10 @@ class Home:
         return self.root / "passwords.json"
 
     @property
+    def credential_key(self) -> Path:
+        return self.root / "credential.key"
+
+    @property
     def nats(self) -> Path:
         return self.root / "nats"
 

@@ -12,6 +12,7 @@ from typing import Self
 from noetl_stream.errors import UsageError
 from noetl_stream.local import passwords, ports, postgres_data, record, server
 from noetl_stream.local.binaries import wheel_version
+from noetl_stream.local.credential_key import load_or_make_key
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import Home, prepare_home
 from noetl_stream.local.locks import FileLock, held_alone
@@ -27,11 +28,12 @@ BUSY = "another command has been starting or stopping the local stack for too lo
 
 @dataclass(frozen=True, slots=True)
 class StackAddress:
-    """How to reach the stack. The three addresses hold passwords, so they are not in its ``repr``."""
+    """How to reach the stack. The three addresses hold passwords, so they are not in its ``repr``; nor is the key."""
 
     nats_url: str = field(repr=False)
     postgres_dsn: str = field(repr=False)
     playbooks_dsn: str = field(repr=False)
+    credential_key: str = field(repr=False)
     home: Path
 
 
@@ -174,6 +176,7 @@ class EmbeddedStack:
             nats_url=self._nats.url(nats_port, secret),
             postgres_dsn=self._postgres.dsn(postgres_port, postgres_data.ENGINE, secret.noetl),
             playbooks_dsn=self._postgres.dsn(postgres_port, postgres_data.PLAYBOOKS, secret.playbooks),
+            credential_key=load_or_make_key(self._home),
             home=self._home.root,
         )
 

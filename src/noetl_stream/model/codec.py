@@ -10,6 +10,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.messages import (
     ClaimAnswer,
+    InboxMessage,
     InputByReport,
     JournalRecord,
     Report,
@@ -18,17 +19,21 @@ from noetl_stream.model.messages import (
     Stop,
 )
 from noetl_stream.model.reference import Payload
+from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion
 
 Value = TypeVar("Value")
 
 _encoder: Final = msgspec.json.Encoder()
 _fact: Final[msgspec.json.Decoder[Fact]] = msgspec.json.Decoder(AnyFact)
 _reported: Final[msgspec.json.Decoder[Request | Report]] = msgspec.json.Decoder(Request | Report)
+_inbox: Final = msgspec.json.Decoder(InboxMessage)
 _record: Final = msgspec.json.Decoder(JournalRecord)
 _input: Final = msgspec.json.Decoder(InputByReport)
 _command: Final = msgspec.json.Decoder(StepCommand)
 _claim: Final[msgspec.json.Decoder[ClaimAnswer]] = msgspec.json.Decoder(ClaimAnswer)
 _stop: Final = msgspec.json.Decoder(Stop)
+_question: Final = msgspec.json.Decoder(SecretQuestion)
+_answer: Final = msgspec.json.Decoder(SecretAnswer)
 _payload: Final = msgspec.json.Decoder(Payload)
 _any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
@@ -58,6 +63,10 @@ def decode_reported(data: bytes) -> Request | Report:
     return _decode(_reported, data)
 
 
+def decode_inbox(data: bytes) -> InboxMessage:
+    return _decode(_inbox, data)
+
+
 def decode_record(data: bytes) -> JournalRecord:
     return _decode(_record, data)
 
@@ -77,6 +86,14 @@ def decode_claim_answer(data: bytes) -> ClaimAnswer:
 
 def decode_stop(data: bytes) -> Stop:
     return _decode(_stop, data)
+
+
+def decode_secret_question(data: bytes) -> SecretQuestion:
+    return _decode(_question, data)
+
+
+def decode_secret_answer(data: bytes) -> SecretAnswer:
+    return _decode(_answer, data)
 
 
 def decode_payload(data: bytes) -> Payload:

@@ -12,8 +12,12 @@ import msgspec
 
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import Reference
 
 Path = tuple[int, ...]
+SharedOperation = Literal["add", "min", "max", "append", "extend", "union", "count", "merge"]
+TimerPurpose = Literal["wait", "admission", "step", "deadline", "execution", "grace"]
+ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 
 
@@ -30,7 +34,10 @@ class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13)."""
+    """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13).
+
+    ``waves`` is its lineage as joins ask for it: by join step, the last firing it descends from (from 1).
+    """
 
     token_id: str
     step: str
@@ -38,13 +45,61 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     args: dict[str, Any] = {}
     from_step: str | None = None
     from_step_run_id: str | None = None
+    waves: dict[str, int] = {}
+
+
+class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a rule contributes to a ``ctx`` key that several iterations share (LANGUAGE §6 ``set_shared``)."""
+
+    op: SharedOperation
+    value: Any = None
+
+
+class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A call of another playbook, pinned to a digest. ``execution_id`` is empty until the server has started it."""
+
+    digest: str
+    path: str
+    version: str | None = None
+    workload: dict[str, Any] = {}
+    return_step: str | None = None
+    execution_id: str = ""
+
+
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the pipeline of one iteration waits for while no worker holds it (LANGUAGE §8).
+
+    Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child.
+    ``timeout_s`` bounds the last two. ``since_ms`` is when it began, by the fold: 0 until the server has noted it.
+    """
+
+    path: Path = ()
+    task: str = ""
+    delay_s: float | None = None
+    for_s: float | None = None
+    until_ms: int | None = None
+    signal: str | None = None
+    child: ChildCall | None = None
+    timeout_s: float | None = None
+    since_ms: int = 0
+
+
+class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Who called this execution: the suspended command and iteration that wait for it; ``depth`` of the call."""
+
+    execution_id: str
+    step_run_id: str
+    command_id: str
+    path: Path = ()
+    depth: int = 1
+    return_step: str | None = None
 
 
 # --- by clients ---------------------------------------------------------------------------------------------------
 
 
 class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
-    """Someone asks for a run of the playbook with this digest."""
+    """Someone asks for a run of the playbook with this digest; ``parent`` is set where another execution does."""
 
     request_id: str
     digest: str
@@ -53,6 +108,49 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ctx: dict[str, Any] = {}
     principal: str = ""
     trace_id: str = ""
+    parent: Parent | None = None
+
+
+class Asked(Fact, frozen=True):
+    """Base of what someone asks of an execution that exists already."""
+
+    request_id: str
+    principal: str = ""
+    reason: str = ""
+    correlation_id: str = ""
+
+
+class CtxPatched(Asked, frozen=True, tag="ctx.patched"):
+    """Keys of ``ctx`` set from outside (LANGUAGE §9): whole top-level keys, or deep with ``null`` deleting if ``merge``.
+
+    ``expected_version`` refuses the patch unless ``ctx`` last changed at that position.
+    """
+
+    patch: dict[str, Any] = {}
+    merge: bool = False
+    expected_version: int | None = None
+
+
+class TokenInjected(Asked, frozen=True, tag="token.injected"):
+    step: str = ""
+    args: dict[str, Any] = {}
+
+
+class SignalReceived(Asked, frozen=True, tag="signal.received"):
+    signal: str = ""
+    payload: Any = None
+
+
+class CancelRequested(Asked, frozen=True, tag="execution.cancel_requested"):
+    """The execution is to end; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
+
+
+class PauseRequested(Asked, frozen=True, tag="execution.pause_requested"):
+    """No command is to be issued until ``execution.resume_requested``."""
+
+
+class ResumeRequested(Asked, frozen=True, tag="execution.resume_requested"):
+    """Goes on after a pause."""
 
 
 # --- by the server ------------------------------------------------------------------------------------------------
@@ -79,22 +177,46 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
+    """``joined`` are the tokens that a join has merged into this one: they are consumed with it."""
+
     token: Token
+    joined: list[str] = []
+
+
+class TokenJoined(Fact, frozen=True, tag="token.joined"):
+    """The token has arrived at a join and waits there for the others of its wave (LANGUAGE §7)."""
+
+    token_id: str
+
+
+class TokenAbsorbed(Fact, frozen=True, tag="token.absorbed"):
+    """The token came to a join that had fired without it, and does not descend from that firing."""
+
+    token_id: str
+    reason: str
 
 
 class TokenHeld(Fact, frozen=True, tag="token.held"):
-    """Admission said no for now; the token waits for a change of ``ctx`` or of a step's result (LANGUAGE §4)."""
+    """Admission said no for now; the token waits for a change of ``ctx`` or of a step's result (LANGUAGE §4).
+
+    ``keeps_alive``: it may wait there (``admit.wait``), and the execution with it.
+    """
 
     token_id: str
     guards: list[EvaluatedGuard] = []
+    keeps_alive: bool = False
 
 
 class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
-    """Admission let the token in: it is consumed by a new step run, which sees ``ctx`` as it is now."""
+    """Admission let the token in: it is consumed by a new step run, which sees ``ctx`` as it is now.
+
+    With ``refused`` the step run fails at once: its admission, deadline or join can no longer be met.
+    """
 
     token_id: str
     step_run_id: str
     guards: list[EvaluatedGuard] = []
+    refused: ErrorInfo | None = None
 
 
 class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):
@@ -123,6 +245,98 @@ class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
     step_run_id: str
     command_id: str
     reason: str
+
+
+class StepResumed(Fact, frozen=True, tag="step.resumed"):
+    """What a suspended pipeline waited for is there: its next segment is the command ``command_id`` (LANGUAGE §8)."""
+
+    step_run_id: str
+    suspended: str
+    command_id: str
+    path: Path = ()
+
+
+class TimerSet(Fact, frozen=True, tag="timer.set"):
+    """``subject`` is what the timer is about: a token, a step run, a suspended command or the execution."""
+
+    timer_id: str
+    purpose: TimerPurpose
+    due_ms: int
+    subject: str = ""
+    path: Path = ()
+
+
+class TimerFired(Fact, frozen=True, tag="timer.fired"):
+    """An input of the server's own: the timer is due by the database's clock."""
+
+    timer_id: str
+    purpose: TimerPurpose
+    subject: str = ""
+    path: Path = ()
+
+
+class ChildRequested(Fact, frozen=True, tag="child.requested"):
+    """The child of a suspended command is started, through the inbox of its partition (PROTOCOL §1 *Inbox*)."""
+
+    step_run_id: str
+    command_id: str
+    execution_id: str
+    call: ChildCall
+    path: Path = ()
+
+
+class ChildOrdered(Fact, frozen=True, tag="child.ordered"):
+    """A child is told to end, pause or go on with its parent."""
+
+    execution_id: str
+    order: ChildOrder
+    reason: str = ""
+
+
+class ChildFinished(Fact, frozen=True, tag="child.finished"):
+    """A child's end, from the inbox."""
+
+    execution_id: str
+    command_id: str
+    outcome: Outcome
+    path: Path = ()
+
+
+class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):
+    """A decision reads a result kept by reference: nothing is decided until the server has loaded it (PROTOCOL §2)."""
+
+    reference: Reference
+
+
+class ReferenceResolved(Fact, frozen=True, tag="reference.resolved"):
+    """An input of the server's own: the value is at hand; ``checksum`` pins which."""
+
+    key: str
+    checksum: str = ""
+
+
+class ReferenceLost(Fact, frozen=True, tag="reference.lost"):
+    """An input of the server's own: the value cannot be read any more."""
+
+    key: str
+    reason: str
+
+
+class ExecutionPaused(Fact, frozen=True, tag="execution.paused"):
+    reason: str = ""
+
+
+class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
+    """Time paused does not count towards timeouts: those still set are due ``paused_ms`` later."""
+
+    paused_ms: int = 0
+
+
+class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
+    """The task before this entry set keys that another has changed since its step run began (LANGUAGE §5)."""
+
+    step_run_id: str
+    keys: list[str]
 
 
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
@@ -177,6 +391,7 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
 
     ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any follows.
     ``rule`` is the index of the rule that matched, -1 for the default, and ``unmatched`` says a policy had no match.
+    ``origin`` is where in the playbook a generated task comes from, as in ``choose at line 12``.
     """
 
     task: str
@@ -192,16 +407,39 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     set_ctx: dict[str, Any] = {}
     set_iter: dict[str, Any] = {}
     set_vars: dict[str, Any] = {}
+    set_shared: dict[str, SharedValue] = {}
+    origin: str = ""
+
+
+class StepSuspended(Fact, frozen=True, tag="step.suspended"):
+    """The pipeline goes on later, on any worker: the command ends here (LANGUAGE §8).
+
+    ``waits`` says for what, one a waiting iteration; none: it was asked to pause and may go on when the execution does.
+    """
+
+    waits: list[Wait] = []
 
 
 class LoopStarted(Fact, frozen=True, tag="loop.started"):
-    """``in`` was evaluated. Distributed loops keep their items here, so that replay needs no template."""
+    """``in`` was evaluated. Items stand here, so that replay needs no template; long lists go on in ``loop.paged``.
+
+    ``path`` is the iteration around an inner loop, ``()`` for the outermost.
+    """
 
     step_run_id: str
     count: int
     items: list[Any] = []
     max_in_flight: int = 1
     local: bool = False
+    path: Path = ()
+
+
+class LoopPaged(Fact, frozen=True, tag="loop.paged"):
+    """The next items of a loop whose list is long."""
+
+    step_run_id: str
+    items: list[Any]
+    path: Path = ()
 
 
 class LoopIterationStarted(Fact, frozen=True, tag="loop.iteration.started"):
@@ -214,16 +452,22 @@ class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
 
 
 class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
+    """``step_run_id`` is set where the server says it, of an iteration whose inner loop has failed."""
+
     path: Path
     error: ErrorInfo
+    step_run_id: str = ""
 
 
 class LoopDone(Fact, frozen=True, tag="loop.done"):
+    """``path`` is the iteration around an inner loop: its own end, not routed; ``()`` for the outermost."""
+
     step_run_id: str
     count: int
     ok: int
     failed: int
     skipped: int
+    path: Path = ()
 
 
 class StepDone(Fact, frozen=True, tag="step.done"):
@@ -235,9 +479,33 @@ class StepFailed(Fact, frozen=True, tag="step.failed"):
     error: ErrorInfo
 
 
-ClientFact = ExecutionRequested
+AskedFact = CtxPatched | TokenInjected | SignalReceived | CancelRequested | PauseRequested | ResumeRequested
+ClientFact = ExecutionRequested | AskedFact
+InboxFact = ExecutionRequested | CancelRequested | PauseRequested | ResumeRequested | ChildFinished
 AnyFact = (
     ExecutionRequested
+    | CtxPatched
+    | TokenInjected
+    | SignalReceived
+    | CancelRequested
+    | PauseRequested
+    | ResumeRequested
+    | TokenJoined
+    | TokenAbsorbed
+    | StepResumed
+    | StepSuspended
+    | TimerSet
+    | TimerFired
+    | ChildRequested
+    | ChildOrdered
+    | ChildFinished
+    | ReferenceAwaited
+    | ReferenceResolved
+    | ReferenceLost
+    | ExecutionPaused
+    | ExecutionResumed
+    | LoopPaged
+    | CtxOverwrote
     | ExecutionEvaluated
     | ExecutionStarted
     | TokenEnqueued

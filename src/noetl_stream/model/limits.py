@@ -1,24 +1,185 @@
-"""Limits with names (LANGUAGE §14). ``execution.started`` pins those that decisions read."""
+"""Limits with names (LANGUAGE §14): the operator sets them, a playbook may lower them, ``execution.started`` pins them.
+
+``docs/limits.md`` shows the same table to people; a test holds both together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final, Literal, NamedTuple
+
 import msgspec
+
+from noetl_stream.errors import UsageError
+
+VARIABLE_PREFIX: Final = "NOETL_LIMIT_"
+"""``NOETL_LIMIT_MAX_CTX_BYTES`` sets ``limits.max_ctx_bytes`` for every execution of a server."""
+
+
+class LimitProblem(NamedTuple):
+    """Why a playbook cannot have a limit as it wants it.
+
+    Attributes:
+        name: The key under ``executor.spec.policy.limits``.
+        code: What is wrong, in the words of diagnostics.
+    """
+
+    name: str
+    code: Literal["unknown_key", "wrong_type", "invalid_value"]
+    message: str
+    hint: str | None
+
+
+class Lowered(NamedTuple):
+    """The limits a playbook has, and what of its wishes is refused: those limits stay the operator's."""
+
+    limits: Limits
+    problems: tuple[LimitProblem, ...]
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Bounds of one execution. Bytes are bytes of JSON, ``_s`` seconds."""
+    """Bounds of one execution. Bytes are bytes of JSON, ``_s`` seconds; those of templates are counted, never timed.
+
+    Attributes:
+        max_inline_bytes: A larger result stands in the object store. A larger error, outcome block or execution result
+            is an error.
+        max_resolve_bytes: How much of a result in the object store the server reads for a guard, `args` or `in`.
+        max_ctx_bytes: All of `ctx` together.
+        max_workload_bytes: The merged `workload`.
+        max_loop_items_bytes: What `loop.in` gives.
+        max_shared_bytes: What the `set_shared` of one step run keeps until it is folded.
+        max_task_runs: Task runs of one pipeline, so that jumps end.
+        max_step_runs: Step runs of one execution, so that cycles of steps end.
+        max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
+        max_in_flight: Iterations of one loop at the same time.
+        max_deliveries: How often a command is given to a worker before its step run fails.
+        max_call_depth: Playbooks that call each other.
+        max_queued_signals: Signals of one name that wait to be taken.
+        inline_delay_s: A retry delay above it does not hold a worker: the pipeline is suspended.
+        cancel_grace_s: How long running work may take to stop after a cancel.
+        max_template_chars: Length of one text that holds a template.
+        max_template_depth: How deep a template's expressions, its blocks, and the values that hold it nest.
+        max_template_operations: Work of one rendering: loop turns, calls, elements that filters and comparisons meet.
+        max_template_output_chars: Text that one rendering produces, intermediate texts included.
+        max_template_result_items: Elements of the lists and mappings that one rendering gives.
+        max_template_result_chars: Characters of the texts that one rendering gives.
+        max_template_range_items: Length of one `range()`.
+        max_template_repeat_items: Length of one list made by `*`, `+`, a slice or a filter.
+        max_template_number_bits: Size of a whole number that a template computes.
+        max_template_call_depth: Macros and recursive loops of a template inside each other.
+    """
 
     max_inline_bytes: int = 64 * 1024
     max_resolve_bytes: int = 4 * 1024 * 1024
     max_ctx_bytes: int = 1024 * 1024
     max_workload_bytes: int = 1024 * 1024
     max_loop_items_bytes: int = 512 * 1024
+    max_shared_bytes: int = 16 * 1024 * 1024
     max_task_runs: int = 10_000
     max_step_runs: int = 100_000
     max_decisions_per_fact: int = 1_000
     max_in_flight: int = 1_000
     max_deliveries: int = 5
+    max_call_depth: int = 16
+    max_queued_signals: int = 1_000
     inline_delay_s: float = 5.0
+    cancel_grace_s: float = 30.0
+    max_template_chars: int = 65_536
+    max_template_depth: int = 80
+    max_template_operations: int = 1_000_000
+    max_template_output_chars: int = 8_388_608
+    max_template_result_items: int = 2_000_000
+    max_template_result_chars: int = 67_108_864
+    max_template_range_items: int = 100_000
+    max_template_repeat_items: int = 1_000_000
+    max_template_number_bits: int = 4_096
+    max_template_call_depth: int = 40
+
+    def lowered(self, wanted: Mapping[str, Any]) -> Lowered:
+        """These limits with those a playbook lowers (``executor.spec.policy.limits``).
+
+        Args:
+            wanted: Plain JSON values by the names of limits.
+        """
+        problems = [problem for name, value in wanted.items() if (problem := self._refused(name, value)) is not None]
+        refused = {problem.name for problem in problems}
+        kept = {name: self._number(name, value) for name, value in wanted.items() if name not in refused}
+        return Lowered(msgspec.structs.replace(self, **kept), tuple(problems))
+
+    def _refused(self, name: str, value: Any) -> LimitProblem | None:
+        if name not in NAMES:
+            return LimitProblem(name, "unknown_key", f"unknown limit `{name}`", _known(name))
+        wrong = _wrong(name, value)
+        if wrong is not None:
+            return LimitProblem(name, *wrong, None)
+        most = getattr(self, name)
+        if value <= most:
+            return None
+        message = f"a playbook may only lower a limit: `{name}` is {most}"
+        return LimitProblem(name, "invalid_value", message, "raising it is the operator's to do")
+
+    @staticmethod
+    def _number(name: str, value: Any) -> float:
+        return value if _is_whole(name) else float(value)
 
 
-DEFAULT_LIMITS = Limits()
+NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
+"""Every limit, in the order of the documentation."""
+
+DEFAULT_LIMITS: Final = Limits()
+
+_MOST: Final[Any] = dict.fromkeys(NAMES, 2**62)
+
+UNBOUNDED: Final = Limits(**_MOST)
+"""For whoever compiles what a server has checked already: only the server knows its operator's limits."""
+
+
+def operator_limits(texts: Mapping[str, str]) -> Limits:
+    """The limits of an installation: the defaults, but those its operator sets, which may be higher or lower.
+
+    Args:
+        texts: Numbers as written in the environment, by the names of limits.
+
+    Raises:
+        UsageError: a name is unknown or a number cannot be; it names the variable.
+    """
+    given: dict[str, Any] = {}
+    for name, text in texts.items():
+        variable = VARIABLE_PREFIX + name.upper()
+        if name not in NAMES:
+            raise UsageError(f"{variable} sets no limit: there is no `limits.{name}`", hint=_known(name))
+        number = _read(text)
+        wrong = _wrong(name, number)
+        if wrong is not None:
+            raise UsageError(f"{variable} is {text!r}: {wrong[1]}")
+        given[name] = Limits._number(name, number)
+    return Limits(**given)
+
+
+def _is_whole(name: str) -> bool:
+    return type(getattr(DEFAULT_LIMITS, name)) is int
+
+
+def _wrong(name: str, value: Any) -> tuple[Literal["wrong_type", "invalid_value"], str] | None:
+    whole = _is_whole(name)
+    if type(value) is not int and (whole or type(value) is not float):
+        return "wrong_type", f"`{name}` must be {'a whole number' if whole else 'a number'}"
+    least = 1 if whole else 0
+    if not least <= value < 2**62:
+        return "invalid_value", f"`{name}` must be {least} or more"
+    return None
+
+
+def _read(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _known(name: str) -> str:
+    close = get_close_matches(name, NAMES, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"known limits: {', '.join(NAMES)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.model.events import ClientFact, Path
+from noetl_stream.model.events import ClientFact, InboxFact, Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
@@ -91,13 +91,54 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     results: dict[str, Outcome] = {}
 
 
+class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where one level of a local loop stands: everything below ``low`` has ended, and so have ``above``.
+
+    ``items`` are those of an inner level (the outermost level's stand in the command); ``inner`` the inner loops that
+    have begun, by index.
+    """
+
+    low: int = 0
+    above: list[int] = []
+    ok: int = 0
+    failed: int = 0
+    first_error: ErrorInfo | None = None
+    items: list[Any] | None = None
+    inner: dict[int, LoopProgress] = {}
+
+
+class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", tag="go"):
+    """Where to go on: the answer to a claim, and what a command of a later segment carries.
+
+    ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that had
+    begun, by the iteration's path (:func:`path_key`). ``loop`` is where a local loop stands, ``None`` before it began;
+    ``ctx`` and ``vars`` the step run's own so far. Of the iterations that waited, ``answers`` holds those that may go
+    on (``None``: a delay is over; else the outcome of the task they waited in), ``waits`` those that wait still.
+    """
+
+    next_number: int = 1
+    progress: dict[str, Progress] = {}
+    loop: LoopProgress | None = None
+    ctx: dict[str, Any] = {}
+    vars: dict[str, Any] = {}
+    answers: dict[str, Outcome | None] = {}
+    waits: dict[str, Wait] = {}
+
+
+def path_key(path: Path) -> str:
+    """An iteration's path as a key: ``""`` outside loops, ``"3"``, ``"3.0"`` in an inner loop."""
+    return ".".join(map(str, path))
+
+
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     """An order to a worker: run this step's pipeline once, or for each item of a local loop.
 
     ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as they were when the token was claimed;
     ``vars`` what earlier iterations of the step run have set.
-    ``path`` names the iteration of a distributed loop, ``item`` its element; ``items`` are those of a local loop
-    (``None``: no local loop), of which ``max_in_flight`` may run at once.
+    ``path`` names the iteration of distributed loops, from the outermost level in: ``chain`` and ``counts`` are the
+    element and the number of elements at each of these levels. ``items`` are those of a local loop (``None``: no local
+    loop), the outermost level that is not in ``path``, of which ``max_in_flight`` may run at once.
+    ``segment`` counts suspensions; from the first on ``resume`` says where to go on (LANGUAGE §8).
     """
 
     command_id: str
@@ -109,8 +150,8 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     pool: str
     issue: int = 1
     path: Path = ()
-    item: Any = None
-    count: int = 0
+    chain: list[Any] = []
+    counts: list[int] = []
     items: list[Any] | None = None
     max_in_flight: int = 1
     args: dict[str, Any] = {}
@@ -120,22 +161,9 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     vars: dict[str, Any] = {}
     limits: Limits = Limits()
     trace_id: str = ""
+    segment: int = 0
+    resume: Go | None = None
     format: int = FORMAT
-
-
-class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", tag="go"):
-    """The claim is granted. ``next_number`` is the event number the fold expects next of this run.
-
-    ``progress`` holds the pipelines that had begun: key 0 outside loops, else the iteration's index. For local loops
-    ``done`` and ``failed`` are the iterations that have ended, and ``ctx`` and ``vars`` the step run's own so far.
-    """
-
-    next_number: int = 1
-    progress: dict[int, Progress] = {}
-    done: list[int] = []
-    failed: dict[int, ErrorInfo] = {}
-    ctx: dict[str, Any] = {}
-    vars: dict[str, Any] = {}
 
 
 class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):
@@ -151,10 +179,20 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tells workers to end what they do for these commands. ``reason`` is shown to people.
 
     With a ``nonce`` only the run of that nonce is meant: the fold refused its report, so it ends without another word.
-    Without one the commands are no longer wanted: their runs end and report ``cancelled``.
+    Without one the commands are no longer wanted: their runs end and report ``cancelled``; or, if ``pausing``, local
+    loops among them suspend before their next iteration.
     """
 
     execution_id: str
     command_ids: list[str]
     reason: str
     nonce: str = ""
+    pausing: bool = False
+
+
+class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one execution says to another, through Postgres (PROTOCOL §1 *Inbox*)."""
+
+    execution_id: str
+    fact: InboxFact
+    format: int = FORMAT

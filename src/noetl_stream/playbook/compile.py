@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.bindings import Declared
 from noetl_stream.playbook.checks import check_workflow
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems
 from noetl_stream.playbook.document import read_document
-from noetl_stream.playbook.inputs import spellings
+from noetl_stream.playbook.expressions import Expressions
 from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.language_kinds import LANGUAGE_KINDS
+from noetl_stream.playbook.layering import knobs_of
 from noetl_stream.playbook.lowering import Lowering
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.readings import ReadingChecks
 from noetl_stream.playbook.source import read_source
 from noetl_stream.playbook.step import read_steps
 from noetl_stream.playbook.templates import Templates
+from noetl_stream.playbook.workbook import read_workbook
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +35,43 @@ class Checked:
         return self.plan is not None
 
 
-def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>") -> Checked:
+def check(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> Checked:
     """Checks a playbook and compiles it. Never raises for bad input: what is wrong is in the diagnostics.
 
     Args:
         text: The YAML, as text or as the bytes of a file.
         kinds: The tool kinds that are installed.
         file: What diagnostics call the text.
+        limits: The operator's, which the playbook may lower.
     """
     problems = Problems(file)
     source = read_source(text, problems)
     if source is None:
         return Checked(None, problems.sorted())
-    knobs = frozenset(name for kind in kinds.values() for name in spellings(kind.knobs))
-    document = read_document(source.root, knobs, problems)
-    steps = read_steps(document.workflow, kinds, knobs, problems)
+    kinds = {**kinds, **LANGUAGE_KINDS}
+    document = read_document(source.root, knobs_of(kinds), limits, problems)
+    workbook = read_workbook(document.workbook, kinds, problems)
+    steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
+    workbook.warn_unused(problems)
     declared = Declared(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems)
-    lowering = Lowering(document, declared, templates, ReadingChecks(declared, kinds, problems))
+    lowering = Lowering(document, declared, Expressions(templates, ReadingChecks(declared, kinds, problems)))
     plan = lowering.plan(_digest(text), steps)
     return Checked(None if problems.has_errors else plan, problems.sorted())
 
 
-def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>") -> Plan:
-    """The plan of a playbook.
+def compile_playbook(
+    text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> Plan:
+    """The plan of a playbook; the arguments are those of :func:`check`.
 
     Raises:
         InvalidPlaybook: with every problem of the text.
     """
-    checked = check(text, kinds, file=file)
+    checked = check(text, kinds, file=file, limits=limits)
     if checked.plan is None:
         raise InvalidPlaybook(checked.diagnostics)
     return checked.plan

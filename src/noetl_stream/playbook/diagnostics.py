@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from noetl_stream.errors import NoetlError
 
 Severity = Literal["error", "warning"]
+
+MAX_DIAGNOSTICS: Final = 200
+"""Problems of one file that are listed; of more, the last entry says so."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,12 +82,14 @@ class InvalidPlaybook(NoetlError):
 
 
 class Problems:
-    """Collects the diagnostics of one file; the same problem at the same place is kept once."""
+    """Collects the diagnostics of one file, at most :data:`MAX_DIAGNOSTICS`; the same one at the same place once."""
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.has_errors = False
         self._found: dict[tuple[str, int, int, str], Diagnostic] = {}
         self._spoiled: set[str] = set()
+        self._is_full = False
 
     def error(self, code: str, message: str, at: Place, hint: str | None = None) -> None:
         self._add("error", code, message, at, hint)
@@ -96,16 +101,24 @@ class Problems:
         """Says that the value there could not be read whole: what else seems wrong with it follows from that."""
         self._spoiled.add(pointer)
 
-    @property
-    def has_errors(self) -> bool:
-        return any(item.severity == "error" for item in self._found.values())
-
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All diagnostics in the order of the file."""
-        return tuple(sorted(self._found.values()))
+        found = sorted(self._found.values())
+        if self._is_full:
+            severity: Severity = "error" if self.has_errors else "warning"
+            message = f"more than max_diagnostics, {MAX_DIAGNOSTICS} problems: the others are not listed"
+            last = found[-1]
+            found.append(
+                Diagnostic(severity, "too_many_problems", message, None, self.file, last.line, last.column, "")
+            )
+        return tuple(found)
 
     def _add(self, severity: Severity, code: str, message: str, at: Place, hint: str | None) -> None:
         if at.pointer in self._spoiled and not code.startswith("yaml_"):
+            return
+        self.has_errors = self.has_errors or severity == "error"
+        if len(self._found) >= MAX_DIAGNOSTICS:
+            self._is_full = True
             return
         mark = at.mark
         found = Diagnostic(severity, code, message, hint, self.file, mark.line, mark.column, at.pointer)

@@ -13,23 +13,23 @@ from pydantic import AfterValidator
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
-from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean
+from noetl_stream.playbook.keychain import read_keychain
+from noetl_stream.playbook.layering import Layer, read_layered
 from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
-from noetl_stream.playbook.plan import FailureMode, Timeouts
+from noetl_stream.playbook.plan import FailureMode, KeychainPlan
 from noetl_stream.playbook.sections import (
     Advice,
-    Later,
     Part,
     Placeholders,
     Required,
     Reserved,
     Section,
-    later,
     pairs,
     read_section,
 )
-from noetl_stream.playbook.timeouts import overlay, read_timeouts
+from noetl_stream.playbook.timeouts import read_seconds, read_timeouts
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -59,11 +59,11 @@ class Root(Section):
     apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
     kind: Annotated[str | None, Required("kind: Playbook")] = None
     metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
-    keychain: Annotated[Any, Later("the keychain")] = None
+    keychain: Part = None
     executor: Part = None
     workload: Part = None
     workflow: Annotated[Part, Required("workflow: [ { step: start, … } ]")] = None
-    workbook: Annotated[Any, Later("the workbook")] = None
+    workbook: Part = None
 
 
 class Metadata(Section):
@@ -92,7 +92,7 @@ class ExecutorSpec(Section):
     entry_step: str | None = None
     result: Part = None
     timeout: Part = None
-    timeout_s: Annotated[Any, Later("`executor.spec.timeout_s`")] = None
+    timeout_s: Part = None
     policy: Part = None
     profile: Annotated[Any, Reserved()] = None
     placement: Annotated[Any, Reserved()] = None
@@ -139,34 +139,38 @@ class Document:
     entry: str | None
     entry_at: Node | None
     result: Node | None
-    timeouts: Timeouts
+    layer: Layer
+    timeout_s: float | None
     failure_mode: FailureMode
+    reference_first: bool
     limits: Limits
+    keychain: MappingOf[str, KeychainPlan]
     workload: MappingOf[str, Any]
     workload_node: Node | None
     workflow: Node | None
+    workbook: Node | None
 
     def entry_among(self, names: Sequence[str]) -> str | None:
         """The step that gets the first token: the one named, else ``start``, else the first (LANGUAGE §1)."""
         return self.entry or ("start" if "start" in names else next(iter(names), None))
 
 
-def read_document(root: Node, knobs: Collection[str], problems: Problems) -> Document:
+def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> Document:
     """Everything of a playbook but what its steps hold.
 
     Args:
         knobs: The ``spec`` keys of the installed kinds.
+        operator: The limits that a playbook may lower.
     """
     top = read_section(root, Root, problems, at=Spot(Mark(1, 1)))
     if isinstance(root, Mapping):
         _check_version(root, top, problems)
     metadata = _metadata(top.metadata, problems)
     executor = read_section(top.executor, Executor, problems)
-    spec = read_section(executor.spec, ExecutorSpec, problems, layered=knobs)
+    spec, layer = read_layered(executor.spec, ExecutorSpec, knobs, problems)
     policy = read_section(spec.policy, ExecutorPolicy, problems)
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
-    limits = _limits(policy.limits, problems)
-    _check_results(policy.results, problems)
+    limits = _limits(policy.limits, operator, problems)
     _check_result(spec.result, problems)
     return Document(
         name=metadata.name,
@@ -176,12 +180,16 @@ def read_document(root: Node, knobs: Collection[str], problems: Problems) -> Doc
         entry=spec.entry_step,
         entry_at=executor.spec.get("entry_step") if isinstance(executor.spec, Mapping) else None,
         result=spec.result,
-        timeouts=overlay(read_timeouts(defaults.timeouts, problems), read_timeouts(spec.timeout, problems)),
+        layer=layer.over(Layer(read_timeouts(defaults.timeouts, problems))),
+        timeout_s=read_seconds(spec.timeout_s, "`timeout_s`", problems),
         failure_mode=read_section(policy.failure, PolicyFailure, problems).mode or "fail_fast",
+        reference_first=read_section(policy.results, PolicyResults, problems).reference_first,
         limits=limits,
+        keychain=read_keychain(top.keychain, problems),
         workload=_workload(top.workload, limits, problems),
         workload_node=top.workload,
         workflow=top.workflow,
+        workbook=top.workbook,
     )
 
 
@@ -226,15 +234,9 @@ def check_pool(pool: str, at: Node, problems: Problems) -> None:
         problems.error("invalid_name", f"`{pool}` cannot be the name of a pool", at, hint)
 
 
-def _check_results(node: Node | None, problems: Problems) -> None:
-    results = read_section(node, PolicyResults, problems)
-    if results.reference_first and isinstance(node, Mapping):
-        later("`reference_first: true`", node.keys["reference_first"], problems)
-
-
-def _limits(node: Node | None, problems: Problems) -> Limits:
+def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
     """The limits a playbook lowers; raising one is the operator's right (LANGUAGE §14)."""
-    known = {field.name: getattr(DEFAULT_LIMITS, field.name) for field in msgspec.structs.fields(Limits)}
+    known = {field.name: getattr(operator, field.name) for field in msgspec.structs.fields(Limits)}
     lowered: dict[str, Any] = {}
     for key, value in pairs(node, "`policy.limits`", problems):
         if key.name not in known:
@@ -254,7 +256,7 @@ def _limits(node: Node | None, problems: Problems) -> Limits:
             problems.error("invalid_value", message, value, "raising it is the operator's to do")
         else:
             lowered[key.name] = number if whole else float(number)
-    return Limits(**lowered)
+    return msgspec.structs.replace(operator, **lowered)
 
 
 def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:

@@ -35,6 +35,7 @@ def check_against(
     rendered: Collection[str] = (),
     verbatim: Collection[str] = (),
     also_known: Collection[str] = (),
+    is_whole: bool = True,
 ) -> None:
     """Checks a mapping's keys and constant values.
 
@@ -46,6 +47,7 @@ def check_against(
         rendered: Keys whose templates will be rendered; a template elsewhere is an error.
         verbatim: Keys whose text is taken as it is, whatever braces it holds.
         also_known: Keys of the language that may stand beside these, for suggestions.
+        is_whole: Whether a missing key is a problem.
     """
     known = spellings(model)
     is_free = model.model_config.get("extra") == "allow"
@@ -71,7 +73,7 @@ def check_against(
             message = f"`{name}` is never rendered: {title} hold constants"
             problems.error("template_not_rendered", message, value, "move the value into an input")
     for name, info in model.model_fields.items():
-        if info.is_required() and name not in filled:
+        if info.is_required() and name not in filled and is_whole:
             words = [spelling for spelling, field in known.items() if field == name]
             problems.error("missing_key", f"{title} need {' or '.join(f'`{word}`' for word in words)}", at)
     _check_constants(node, model, constants, problems, at)

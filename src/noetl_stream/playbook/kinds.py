@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -21,6 +21,7 @@ class KindSpec:
         statements: Inputs that hold SQL, under every name: a template there is warned of, a parameter would do.
         helper: Name of the outcome's block of this kind (``http``, ``pg``, ``py``) or ``None``.
         reads_scope: Whether the tool itself can see ``workload``, ``ctx`` and ``iter`` (python).
+        together: What is wrong with giving just these inputs, whatever their values; ``None`` if nothing is.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class KindSpec:
     statements: frozenset[str] = frozenset()
     helper: str | None = None
     reads_scope: bool = False
+    together: Callable[[Collection[str]], str | None] | None = None
 
 
 Kinds = Mapping[str, KindSpec]

@@ -59,6 +59,10 @@ class Mapping:
     def get(self, name: str) -> Node | None:
         return self.values.get(name)
 
+    def only(self, names: frozenset[str] | set[str]) -> Mapping:
+        """The same mapping with no other keys."""
+        return self.without(self.keys.keys() - names)
+
     def without(self, names: frozenset[str] | set[str]) -> Mapping:
         """The same mapping less some of its keys."""
         return Mapping(
@@ -96,6 +100,14 @@ def holds_template(node: Node) -> bool:
     if isinstance(node, Sequence):
         return any(map(holds_template, node.items))
     return any(map(holds_template, node.values.values()))
+
+
+def count_of(node: Node) -> int:
+    """How many values there are below this one, at any depth."""
+    if isinstance(node, Scalar):
+        return 0
+    parts = node.items if isinstance(node, Sequence) else list(node.values.values())
+    return len(parts) + sum(map(count_of, parts))
 
 
 def child(node: Node, step: str | int) -> Node | None:

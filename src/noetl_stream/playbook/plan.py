@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from noetl_stream.model.events import SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template import Guard, Template
 
 Directive = Literal["continue", "retry", "jump", "break", "fail"]
 FailureMode = Literal["fail_fast", "best_effort"]
 Backoff = Literal["none", "fixed", "linear", "exponential"]
+Join = Literal["all", "any"] | int
+OnTimeout = Literal["fail", "discard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,23 @@ class AdmitRule:
 
     guard: Guard | None
     allow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitPlan:
+    """Who may be let in. ``wait_s``: a token held here keeps the execution alive that long (LANGUAGE §4)."""
+
+    rules: tuple[AdmitRule, ...]
+    wait_s: float | None = None
+    on_timeout: OnTimeout = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """``value`` is ``None`` for ``count``."""
+
+    op: SharedOperation
+    value: Template | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,7 @@ class RulePlan:
     set_ctx: Mapping[str, Template] = field(default_factory=dict)
     set_iter: Mapping[str, Template] = field(default_factory=dict)
     set_vars: Mapping[str, Template] = field(default_factory=dict)
+    set_shared: Mapping[str, SharedPlan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,10 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """A task: ``inputs`` renders to a mapping; ``verbatim`` are inputs that are never rendered (python ``code``)."""
+    """A task: ``inputs`` renders to a mapping; ``verbatim`` are inputs that are never rendered (python ``code``).
+
+    ``origin`` says where a generated task comes from in the file (sugar, workbook): ``""`` if it stands there itself.
+    """
 
     name: str
     kind: str
@@ -66,16 +90,25 @@ class TaskPlan:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     policy: PolicyPlan | None = None
+    origin: str = ""
+
+    @property
+    def label(self) -> str:
+        """What messages call it: its name, and where it comes from."""
+        return f"{self.name} ({self.origin})" if self.origin else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
+    """One level of a loop; ``inner`` is the level inside. Inside a ``local`` level all is local (LANGUAGE §6)."""
+
     items: Template
     iterator: str
     mode: Literal["sequential", "parallel"]
     placement: Literal["local", "distributed"]
     failure_mode: FailureMode
     max_in_flight: Template
+    inner: LoopPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +133,24 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes."""
+    """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
+
+    ``timeout_s`` counts from its first ``step.started``, ``deadline_s`` from its token's enqueueing.
+    """
 
     name: str
     pool: str
     line: int
-    admit: tuple[AdmitRule, ...] | None = None
+    admit: AdmitPlan | None = None
     loop: LoopPlan | None = None
     tasks: tuple[TaskPlan, ...] = ()
     arcs: tuple[ArcPlan, ...] = ()
     routing: Literal["exclusive", "inclusive"] = "exclusive"
     reads: Reads = Reads()
     desc: str = ""
+    join: Join | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
 
     def task_index(self, name: str) -> int:
         """Position of the task called ``name`` in the pipeline."""
@@ -119,8 +158,22 @@ class StepPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class KeychainPlan:
+    """An entry of the root ``keychain``; ``settings`` are its keys beside ``name`` and ``kind`` (LANGUAGE §11)."""
+
+    name: str
+    kind: str
+    settings: Mapping[str, Any]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A playbook, ready to run. ``steps`` keeps the order of the file."""
+    """A playbook, ready to run. ``steps`` keeps the order of the file.
+
+    ``reaches`` names, for each step, the joining steps that a token in it can reach by one arc or more, guards ignored;
+    kept only where some step joins. ``reference_first`` sends every result over 1 KiB to the object store.
+    """
 
     digest: str
     name: str
@@ -132,3 +185,7 @@ class Plan:
     result: Template | None = None
     failure_mode: FailureMode = "fail_fast"
     limits: Limits = DEFAULT_LIMITS
+    timeout_s: float | None = None
+    reference_first: bool = False
+    keychain: Mapping[str, KeychainPlan] = field(default_factory=dict)
+    reaches: Mapping[str, frozenset[str]] = field(default_factory=dict)

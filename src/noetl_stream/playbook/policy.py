@@ -10,10 +10,9 @@ from noetl_stream.playbook import legacy
 from noetl_stream.playbook.diagnostics import Place, Problems
 from noetl_stream.playbook.names import check_identifier
 from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, kind_of
-from noetl_stream.playbook.plan import Backoff, Directive
+from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout
 from noetl_stream.playbook.sections import (
     Advice,
-    Later,
     Part,
     Placeholders,
     Required,
@@ -24,6 +23,8 @@ from noetl_stream.playbook.sections import (
     pairs,
     read_section,
 )
+from noetl_stream.playbook.shared import SharedDraft, read_shared
+from noetl_stream.playbook.timeouts import read_seconds
 
 
 class Rule(Section):
@@ -60,7 +61,7 @@ class Then(Section):
     set_ctx: Part = None
     set_iter: Part = None
     set_vars: Part = None
-    set_shared: Annotated[Any, Later("`set_shared`")] = None
+    set_shared: Part = None
 
 
 class TaskPolicy(Placeholders):
@@ -76,7 +77,14 @@ class Admit(Section):
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = None
-    wait: Annotated[Any, Later("`admit.wait`")] = None
+    wait: Part = None
+
+
+class AdmitWait(Section):
+    title = "`admit.wait`"
+
+    timeout_s: Annotated[Part, Required("wait: { timeout_s: 3600, on_timeout: fail }")] = None
+    on_timeout: OnTimeout = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +97,18 @@ class RuleDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class AdmitDraft:
+class AdmitRuleDraft:
     when: Node | None
     allow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitDraft:
+    """Admission as read; ``wait_s`` is ``None`` without ``wait``."""
+
+    rules: list[AdmitRuleDraft]
+    wait_s: float | None
+    on_timeout: OnTimeout
 
 
 Write = tuple[Key, Node]
@@ -99,10 +116,10 @@ Write = tuple[Key, Node]
 
 @dataclass(frozen=True, slots=True)
 class ActionDraft:
-    """A task rule as read; ``writes`` go by namespace: ``ctx``, ``iter``, ``vars``."""
+    """A task rule as read; ``writes`` go by namespace: ``ctx``, ``iter``, ``vars``. ``shared`` goes to ``ctx``."""
 
     when: Node | None
-    at: Node
+    at: Place
     do: Directive
     attempts: int | None = None
     backoff: Backoff = "none"
@@ -111,6 +128,7 @@ class ActionDraft:
     to: str | None = None
     to_node: Node | None = None
     writes: MappingOf[str, list[Write]] = field(default_factory=dict)
+    shared: list[SharedDraft] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +141,18 @@ class PolicyDraft:
     is_whole: bool
 
 
-def read_admit(node: Node | None, problems: Problems) -> list[AdmitDraft] | None:
-    """The rules of ``step.spec.policy.admit``; ``None`` without it."""
+def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
+    """``step.spec.policy.admit``; ``None`` without it."""
     if is_null(node):
         return None
     admit = read_section(node, Admit, problems)
-    rules = _read_rules(admit.rules, problems)
-    return [AdmitDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
+    rules = read_rules(admit.rules, problems)
+    wait = read_section(admit.wait, AdmitWait, problems)
+    return AdmitDraft(
+        rules=[AdmitRuleDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules],
+        wait_s=read_seconds(wait.timeout_s, "`timeout_s`", problems),
+        on_timeout=wait.on_timeout,
+    )
 
 
 def read_policy(node: Node, at: Key, problems: Problems) -> PolicyDraft | None:
@@ -141,33 +164,42 @@ def read_policy(node: Node, at: Key, problems: Problems) -> PolicyDraft | None:
     if is_null(node.get("rules")):
         problems.error("policy_shape", "a task's policy needs `rules`", at, legacy.POLICY_SHAPE.hint)
     policy = read_section(node, TaskPolicy, problems)
-    listed = [] if is_null(policy.rules) else _read_rules(policy.rules, problems)
+    listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
     rules = [action for rule in listed if (action := _read_action(rule, problems))]
     written = policy.rules.items if isinstance(policy.rules, Sequence) else ()
     return PolicyDraft(rules, policy.on_unmatched, at, is_whole=len(rules) == len(written))
 
 
-def _read_rules(node: Node | None, problems: Problems) -> list[RuleDraft]:
+def read_rules(
+    node: Node | None, problems: Problems, what: str = "`rules`", model: type[Rule] = Rule
+) -> list[RuleDraft]:
+    """A ladder of ``when`` and ``then`` with at most one ``else``, which stands last.
+
+    Args:
+        what: The list in messages.
+        model: What one of its rungs holds.
+    """
     drafts: list[RuleDraft] = []
     else_seen: Key | None = None
     if isinstance(node, Sequence) and not node.items:
-        problems.error("invalid_value", "`rules` holds no rule", node)
-    for item in entries(node, "`rules`", problems):
+        problems.error("invalid_value", f"{what} is empty", node, "{ when: …, then: … }")
+    for item in entries(node, what, problems):
         if not isinstance(item, Mapping):
-            problems.error("wrong_type", f"a rule must be a mapping, this is {kind_of(item)}", item)
+            problems.error("wrong_type", f"{model.title} must be a mapping, this is {kind_of(item)}", item)
             continue
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
-            problems.error("else_not_last", "a rule after `else` can never match", item, "put `else` last")
+            problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
         if otherwise is not None:
             if else_seen is not None:
                 problems.error("else_twice", f"a second `else`, the first is in line {else_seen.mark.line}", otherwise)
             else_seen = otherwise
             drafts.append(_read_else(item, otherwise, problems))
             continue
-        rule = read_section(item, Rule, problems)
+        rule = read_section(item, model, problems)
         if rule.when is None:
-            problems.error("missing_key", "a rule needs `when`, or is the `else`", item, "{ when: …, then: { … } }")
+            message = f"{model.title} needs `when`, or is the `else`"
+            problems.error("missing_key", message, item, "{ when: …, then: … }")
             continue
         drafts.append(RuleDraft(rule.when, rule.then, item))
     return drafts
@@ -207,6 +239,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
         to=then.to,
         to_node=rule.then.get("to"),
         writes=writes,
+        shared=read_shared(then.set_shared, problems),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from noetl_stream.playbook.diagnostics import Mark
@@ -12,6 +13,24 @@ _PROPERTIES: Final = re.compile(r"(?:[&!]\S*\s+)+")
 _BLOCK_HEADER: Final = re.compile(r"[|>][^\n]*\n")
 _ESCAPE: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|.)", re.DOTALL)
 _LINE_JOIN: Final = re.compile(r"\\\r?\n\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class InText:
+    """A place in a scalar's text. Where that is in the file is looked up when it is asked for."""
+
+    source: str
+    scalar: Scalar
+    line: int
+    column: int
+
+    @property
+    def mark(self) -> Mark:
+        return locate(self.source, self.scalar, self.line, self.column)
+
+    @property
+    def pointer(self) -> str:
+        return self.scalar.pointer
 
 
 def locate(source: str, scalar: Scalar, line: int, column: int) -> Mark:

@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from noetl_stream.playbook.bindings import Declared, iter_names, written
+import msgspec
+
+from noetl_stream.model.outcome import ErrorInfo, Meta
+from noetl_stream.playbook.bindings import Declared, IterNames, Path, Visible, written
 from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds import Kinds, KindSpec
-from noetl_stream.playbook.loop import READ_ONLY
 from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.step import StepDraft
 from noetl_stream.playbook.templates import Reading
 from noetl_stream.template import Guard
+from noetl_stream.template.scope import HELPER_FIELDS
 
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
 EVENT_KEYS: Final = frozenset(["name", "step", "status", "result", "error", "loop"])
 TOKEN_KEYS: Final = frozenset(["from_step", "cause"])
 FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 """What an arc's guard reads of ``event`` to say that it handles failures (LANGUAGE §7)."""
+
+_FIELDS: Final = {
+    "error": [field.name for field in msgspec.structs.fields(ErrorInfo)],
+    "meta": [field.name for field in msgspec.structs.fields(Meta)],
+    "loop": ["count", "ok", "failed", "skipped"],
+    **HELPER_FIELDS,
+}
+"""Fields of the blocks of ``outcome`` and ``event``, all that there can be."""
+
+_DECLARE: Final = "declare it: keychain: [ { name: …, kind: credential } ], or read it by a `kind: secrets` task before"
 
 _CARRIED: Final = ("workload", "ctx", "steps")
 
@@ -29,75 +42,115 @@ class ReadingChecks:
     def __init__(self, declared: Declared, kinds: Kinds, problems: Problems) -> None:
         self._declared = declared
         self._problems = problems
-        self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | {"http", "pg", "py"}
+        self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
-    def check(self, readings: Iterable[Reading], step: StepDraft | None, kind: KindSpec | None = None) -> None:
-        """Reports names that nothing in the playbook can give a value."""
+    def check(
+        self, readings: Iterable[Reading], visible: Visible, step: StepDraft | None, kind: KindSpec | None = None
+    ) -> None:
+        """Reports names that nothing in the playbook can give a value.
+
+        Args:
+            kind: That of the task whose inputs or policy these are.
+        """
         for reading in readings:
-            if reading.key is None:
-                continue
-            match reading.namespace:
-                case "steps":
+            match reading.path:
+                case ("steps", _, *_):
                     self._known(reading, self._declared.steps, "unknown_step", "there is no step `{}`")
-                case "results":
-                    tasks = [task.name for task in step.tasks] if step else []
+                case ("results", _, *_):
+                    tasks = step.results if step else []
                     self._known(reading, tasks, "unknown_task", "there is no task `{}` in this step")
-                case "event":
-                    self._known(reading, EVENT_KEYS, "unknown_name", "`event` has no `{}`")
-                case "token":
-                    self._known(reading, TOKEN_KEYS, "unknown_name", "`token` has no `{}`")
-                case "outcome":
-                    self._outcome(reading, kind)
-                case "iter" if step:
-                    self._scratch(reading, [*iter_names(step), *(READ_ONLY if step.loop else ())], "set_iter")
-                case "vars" if step:
-                    self._scratch(reading, written(step, "vars"), "set_vars")
+                case ("event", _, *_):
+                    self._block(reading, EVENT_KEYS, ("error", "loop"))
+                case ("token", _, *_):
+                    self._block(reading, TOKEN_KEYS, ())
+                case ("outcome", key, *_) if kind is not None:
+                    self._outcome(reading, key, kind)
+                case ("iter", *keys):
+                    self._iter(reading, keys, visible.iter)
+                case ("keychain",):
+                    message = "`keychain` is read by the name of an entry"
+                    self._problems.error("keychain_whole", message, reading.at, "write keychain.<name>")
+                case ("keychain", _, *_):
+                    message = "the keychain has no entry `{}`"
+                    self._known(reading, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
+                case ("vars", key, *_) if step and key not in (known := written(step, "vars")):
+                    self._never_set(reading, "vars", key, known)
                 case _:
                     pass
 
-    def compare(self, guard: Guard, find: Callable[[str, str], Place], step: StepDraft) -> None:
+    def compare(self, guard: Guard, find: Callable[[Path], Place], step: StepDraft) -> None:
         """Reports comparisons with a literal that can never be there (LANGUAGE §2).
 
         Args:
-            find: Where the guard reads a namespace's key.
+            find: Where the guard reads a path.
         """
         end = "loop.done" if step.loop else "step.done"
-        possible = {
+        possible: dict[Path, tuple[str, ...]] = {
             ("event", "name"): (end, "step.failed"),
             ("event", "status"): ("success", "error"),
             ("outcome", "status"): ("ok", "error"),
         }
         for path, literal in guard.comparisons:
-            words = possible.get((path[0], path[1])) if len(path) == 2 else None
+            words = possible.get(path)
             if words and literal not in words:
-                name = ".".join(path)
                 hint = f"write one of {listed(words)}"
-                message = f"`{name}` is never `{literal}` here"
-                self._problems.error("impossible_comparison", message, find(*path), hint)
+                message = f"`{'.'.join(path)}` is never `{literal}` here"
+                self._problems.error("impossible_comparison", message, find(path), hint)
 
-    def _known(self, reading: Reading, known: Collection[str], code: str, message: str) -> None:
-        name = reading.key or ""
-        if name not in known:
-            hint = did_you_mean(name, known) or (f"known: {', '.join(known)}" if known else None)
-            self._problems.error(code, message.format(name), reading.at, hint)
+    def _known(
+        self,
+        reading: Reading,
+        known: Collection[str],
+        code: str,
+        message: str,
+        depth: int = 1,
+        else_hint: str | None = None,
+    ) -> bool:
+        name = reading.path[depth]
+        if name in known:
+            return True
+        hint = did_you_mean(name, known) or else_hint or (f"known: {', '.join(sorted(known))}" if known else None)
+        self._problems.error(code, message.format(name), reading.at, hint)
+        return False
 
-    def _outcome(self, reading: Reading, kind: KindSpec | None) -> None:
-        name = reading.key
-        if kind is None or name in OUTCOME_KEYS or name == kind.helper:
-            return
-        if name in self._helpers:
-            own = f"it has `outcome.{kind.helper}`" if kind.helper else "it has no helper of its own"
-            message = f"a task of kind `{kind.kind}` has no `outcome.{name}`"
+    def _block(self, reading: Reading, known: Collection[str], closed: Collection[str]) -> None:
+        """Keys of a namespace; of its ``closed`` blocks, their fields too."""
+        namespace, key, *more = reading.path
+        message = f"`{namespace}` has no `{{}}`"
+        if self._known(reading, known, "unknown_name", message) and key in closed and more:
+            self._known(reading, _FIELDS[key], "unknown_name", f"`{namespace}.{key}` has no `{{}}`", depth=2)
+
+    def _outcome(self, reading: Reading, key: str, kind: KindSpec) -> None:
+        if key in self._helpers and key != kind.helper:
+            own = f"it has `outcome.{kind.helper}`" if kind.helper else "it has no block of its own"
+            message = f"a task of kind `{kind.kind}` has no `outcome.{key}`"
             self._problems.error("foreign_helper", message, reading.at, own)
             return
-        known = sorted(OUTCOME_KEYS | {kind.helper or "status"})
-        self._known(reading, known, "unknown_name", "`outcome` has no `{}`")
+        helper = [kind.helper] if kind.helper else []
+        closed = {"error", "meta", *helper} & _FIELDS.keys()
+        self._block(reading, OUTCOME_KEYS | {*helper}, closed)
 
-    def _scratch(self, reading: Reading, known: Collection[str], setter: str) -> None:
-        if reading.key not in known:
-            name = f"{reading.namespace}.{reading.key}"
-            hint = did_you_mean(reading.key or "", known) or f"write it with `{setter}` in a task's policy"
-            self._problems.warn("never_set", f"nothing in this step sets `{name}`", reading.at, hint)
+    def _iter(self, reading: Reading, keys: list[str], names: IterNames) -> None:
+        """Follows ``iter.parent…`` from level to level; only the pipeline's own ``iter`` holds what rules set."""
+        depth = 0
+        while keys[depth : depth + 1] == ["parent"] and depth + 1 < len(names.iterators):
+            depth += 1
+        known = names.at(depth)
+        if len(keys) == depth or (key := keys[depth]) in known:
+            return
+        place = ".".join(("iter", *["parent"] * depth))
+        if key == "parent" and names.iterators:
+            message = f"`{place}` has no `parent`: there is no loop around that level"
+            self._problems.error("unknown_name", message, reading.at)
+        elif depth == 0 and not names.is_fixed:
+            self._never_set(reading, "iter", key, known)
+        else:
+            hint = did_you_mean(key, known) or f"it has {listed(known)}"
+            self._problems.error("unknown_name", f"`{place}` has no `{key}`", reading.at, hint)
+
+    def _never_set(self, reading: Reading, namespace: str, key: str, known: Collection[str]) -> None:
+        hint = did_you_mean(key, known) or f"write it with `set_{namespace}` in a task's policy"
+        self._problems.warn("never_set", f"nothing in this step sets `{namespace}.{key}`", reading.at, hint)
 
 
 def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> Reads:

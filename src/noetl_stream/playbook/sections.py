@@ -97,7 +97,7 @@ def read_section(
         model: Its keys.
         problems: Takes what is wrong.
         at: Where a missing key is reported; default: at the mapping.
-        layered: Keys of inner scopes that may stand here once layering has them (LANGUAGE §1 *Layering*).
+        layered: Keys of inner scopes that may stand here too, and are read by others (LANGUAGE §1 *Layering*).
     """
     if is_null(node):
         return model.model_construct()
@@ -111,10 +111,9 @@ def read_section(
     for name, key in node.keys.items():
         value = node.values[name]
         field = fields.get(name)
-        if field is None and name in layered:
-            later(f"`{name}` outside a task's own `spec`", key, problems)
-        elif field is None:
-            refuse_key(key, model, problems)
+        if field is None:
+            if name not in layered:
+                refuse_key(key, model, problems)
         elif _marker(field, PartMark):
             parts[name] = value
         elif _marker(field, Required) and is_null(value):

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from noetl_stream.playbook import legacy
-from noetl_stream.playbook.diagnostics import Place, Problems
+from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean
 from noetl_stream.playbook.document import PolicyFailure, check_pool
 from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.labels import result_name
+from noetl_stream.playbook.layering import Layer, knobs_of, read_layered, warn_unused
 from noetl_stream.playbook.loop import LoopDraft, read_loop
 from noetl_stream.playbook.names import check_name
 from noetl_stream.playbook.nodes import Mapping, Node, Scalar, Sequence, kind_of
-from noetl_stream.playbook.plan import FailureMode, Timeouts
+from noetl_stream.playbook.plan import FailureMode, Join
 from noetl_stream.playbook.policy import AdmitDraft, read_admit
 from noetl_stream.playbook.sections import (
     Advice,
-    Later,
     Part,
     Placeholders,
     Required,
@@ -29,10 +29,17 @@ from noetl_stream.playbook.sections import (
     pairs,
     read_section,
 )
-from noetl_stream.playbook.task import TaskDraft, read_spec_timeouts, read_tool
-from noetl_stream.playbook.timeouts import overlay
+from noetl_stream.playbook.task import TaskDraft
+from noetl_stream.playbook.timeouts import read_seconds
+from noetl_stream.playbook.tool import read_tool
+from noetl_stream.playbook.workbook import Workbook
 
 Routing = Literal["exclusive", "inclusive"]
+
+MERGED_ARGS: Final = ("by_step", "arrivals")
+"""Names that a join gives to the args it has merged (LANGUAGE §7)."""
+
+_JOINS: Final = "join: all waits for every token that can still come, join: any for the first, join: 2 for two"
 
 
 class Step(Section):
@@ -52,7 +59,7 @@ class StepSpec(Section):
     rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_SPEC
 
     pool: str | None = None
-    join: Annotated[Any, Later("`join`")] = None
+    join: Part = None
     timeout: Part = None
     policy: Part = None
 
@@ -71,8 +78,8 @@ class StepPolicy(Placeholders):
 class Lifecycle(Section):
     title = "`lifecycle`"
 
-    timeout_s: Annotated[Any, Later("`lifecycle.timeout_s`")] = None
-    deadline_s: Annotated[Any, Later("`lifecycle.deadline_s`")] = None
+    timeout_s: Part = None
+    deadline_s: Part = None
 
 
 class Emit(Section):
@@ -118,16 +125,26 @@ class ArcDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinDraft:
+    """How many tokens a step waits for; ``at`` is where that stands."""
+
+    tokens: Join
+    at: Node
+
+
+@dataclass(frozen=True, slots=True)
 class StepDraft:
-    """A step as read; ``timeouts`` are those of ``step.spec`` and ``loop.spec`` laid over each other."""
+    """A step as read."""
 
     name: str
     at: Place
     node: Mapping
     desc: str
     pool: str | None
-    timeouts: Timeouts
-    admit: list[AdmitDraft] | None
+    join: JoinDraft | None
+    timeout_s: float | None
+    deadline_s: float | None
+    admit: AdmitDraft | None
     failure_mode: FailureMode | None
     failure_at: Place | None
     loop: LoopDraft | None
@@ -135,13 +152,25 @@ class StepDraft:
     arcs: list[ArcDraft]
     routing: Routing
 
+    @property
+    def results(self) -> list[str]:
+        """Under which names its tasks leave results; a construct has its own (LANGUAGE §12 *Sugar*)."""
+        return list(dict.fromkeys(name for task in self.tasks if (name := result_name(task.name))))
 
-def read_steps(node: Node | None, kinds: Kinds, knobs: Collection[str], problems: Problems) -> list[StepDraft]:
-    """The workflow, in the order of the file; steps with problems are among them."""
+
+def read_steps(
+    node: Node | None, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
+) -> list[StepDraft]:
+    """The workflow, in the order of the file; steps with problems are among them.
+
+    Args:
+        layer: What the executor says for all tasks.
+    """
     if isinstance(node, Sequence) and not node.items:
         problems.error("invalid_value", "`workflow` holds no step", node, "workflow: [ { step: start, … } ]")
     items = [] if is_null(node) else entries(node, "`workflow`", problems)
-    drafts = [draft for item in items if (draft := _read_step(item, kinds, knobs, problems))]
+    drafts = [draft for item in items if (draft := _read_step(item, kinds, workbook, layer, problems))]
+    warn_unused(layer, (task.kind for draft in drafts for task in draft.tasks), "this playbook", problems)
     seen: dict[str, StepDraft] = {}
     for draft in drafts:
         first = seen.setdefault(draft.name, draft)
@@ -151,7 +180,9 @@ def read_steps(node: Node | None, kinds: Kinds, knobs: Collection[str], problems
     return drafts
 
 
-def _read_step(node: Node, kinds: Kinds, knobs: Collection[str], problems: Problems) -> StepDraft | None:
+def _read_step(
+    node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
+) -> StepDraft | None:
     if not isinstance(node, Mapping):
         problems.error("wrong_type", f"a step must be a mapping, this is {kind_of(node)}", node, "- step: <name>")
         return None
@@ -162,17 +193,24 @@ def _read_step(node: Node, kinds: Kinds, knobs: Collection[str], problems: Probl
     if "tool" not in node.keys and "next" not in node.keys:
         message = f"the step `{step.step}` needs `tool`, `next` or both"
         problems.error("missing_key", message, at, "tool: { kind: noop }")
-    spec = read_section(step.spec, StepSpec, problems, layered=knobs)
+    knobs = knobs_of(kinds)
+    spec, own = read_layered(step.spec, StepSpec, knobs, problems)
     if spec.pool is not None and isinstance(step.spec, Mapping):
         check_pool(spec.pool, step.spec.values["pool"], problems)
     policy = read_section(spec.policy, StepPolicy, problems)
-    read_section(policy.lifecycle, Lifecycle, problems)
+    lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
     read_section(policy.emit, Emit, problems)
     failure = read_section(policy.failure, PolicyFailure, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
     if loop and "tool" not in node.keys:
         hint = "add the pipeline that runs for each item"
         problems.error("missing_key", "a step with `loop` needs `tool`", node.keys["loop"], hint)
+    for level in loop.levels() if loop else ():
+        own = level.layer.over(own)
+    tasks: list[TaskDraft] = []
+    if step.tool is not None:
+        tasks = read_tool(step.tool, step.step, kinds, workbook, own.over(layer), problems)
+    warn_unused(own, (task.kind for task in tasks), "this step", problems)
     routing, arcs = _read_router(step.next, problems) if "next" in node.keys else ("exclusive", [])
     return StepDraft(
         name=step.step,
@@ -180,15 +218,36 @@ def _read_step(node: Node, kinds: Kinds, knobs: Collection[str], problems: Probl
         node=node,
         desc=step.desc or "",
         pool=spec.pool,
-        timeouts=overlay(read_spec_timeouts(step.spec, problems), loop.timeouts if loop else Timeouts()),
+        join=_read_join(spec.join, problems),
+        timeout_s=read_seconds(lifecycle.timeout_s, "`timeout_s`", problems),
+        deadline_s=read_seconds(lifecycle.deadline_s, "`deadline_s`", problems),
         admit=read_admit(policy.admit, problems),
         failure_mode=failure.mode,
         failure_at=policy.failure,
         loop=loop,
-        tasks=read_tool(step.tool, step.step, kinds, problems) if step.tool is not None else [],
+        tasks=tasks,
         arcs=arcs,
         routing=routing,
     )
+
+
+def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
+    """``all``, ``any`` or how many tokens: never a template, as all that live are asked before any is evaluated."""
+    if is_null(node):
+        return None
+    assert node is not None
+    value = node.value if isinstance(node, Scalar) else None
+    if value in ("all", "any"):
+        return JoinDraft("all" if value == "all" else "any", node)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value >= 1:
+            return JoinDraft(value, node)
+        problems.error("invalid_value", f"`join` must be 1 or more, not {value}", node, _JOINS)
+        return None
+    hint = (did_you_mean(value, ["all", "any"]) if isinstance(value, str) else None) or _JOINS
+    shown = f"`{value}`" if isinstance(value, str) else kind_of(node)
+    problems.error("invalid_value", f"`join` must be `all`, `any` or a number of tokens, not {shown}", node, hint)
+    return None
 
 
 def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,17 +11,16 @@ from noetl_stream.playbook import legacy
 from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
 from noetl_stream.playbook.inputs import check_against, spellings
 from noetl_stream.playbook.kinds import Kinds, KindSpec
+from noetl_stream.playbook.layering import Layer
 from noetl_stream.playbook.names import check_name
-from noetl_stream.playbook.nodes import Mapping, Node, Scalar, Sequence, holds_template, kind_of
+from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.sections import is_null, later, text_of
-from noetl_stream.playbook.timeouts import read_timeouts
+from noetl_stream.playbook.timeouts import overlay, read_timeouts
 
-LATER_KINDS: Final = frozenset(["playbook", "workbook", "secrets", "wait", "shell", "nats"])
-SUGAR: Final = ("choose", "while", "until")
-
-_LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
+LATER_KINDS: Final = frozenset(["secrets", "shell", "nats"])
+LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
 _SPEC_KEYS: Final = frozenset(["policy", "timeout"])
 _SCOPE_IN_CODE: Final = re.compile(
     r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
@@ -32,7 +30,7 @@ _SCOPE_IN_CODE: Final = re.compile(
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
     """A task as read; ``kind`` is ``None`` when it cannot be known. ``inputs`` holds what is rendered, ``verbatim`` the
-    nodes that never are."""
+    nodes that never are. ``knobs`` and ``timeouts`` are effective: those of the scopes around it lie under its own."""
 
     name: str
     kind: KindSpec | None
@@ -42,70 +40,54 @@ class TaskDraft:
     knobs: MappingOf[str, Any]
     timeouts: Timeouts
     policy: PolicyDraft | None
+    origin: str = ""
 
 
-def read_tool(node: Node, step: str, kinds: Kinds, problems: Problems) -> list[TaskDraft]:
-    """The pipeline of a step, in order."""
-    if isinstance(node, Scalar):
-        shape = legacy.TOOL_SHAPE
-        code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
-        message = shape.message if isinstance(node.value, str) else f"`tool` is a task or a list, not {kind_of(node)}"
-        problems.error(code, message, node, shape.hint)
-        return []
-    if isinstance(node, Mapping):
-        listed_tasks = [(node, f"{step}_task")]
-    else:
-        listed_tasks = [(item, f"task_{index}") for index, item in enumerate(_mappings(node, problems))]
-        if not node.items:
-            hint = "remove it: a step with `next` alone only routes"
-            problems.error("invalid_value", "`tool` holds no task", node, hint)
-    tasks = [_read_task(item, synthetic, kinds, problems) for item, synthetic in listed_tasks]
-    _check_unique(tasks, problems)
-    return tasks
+def read_task(
+    node: Mapping, synthetic: str, kinds: Kinds, layer: Layer, problems: Problems, *, is_whole: bool = True
+) -> TaskDraft:
+    """A task that is no construct.
 
-
-def read_spec_timeouts(node: Node | None, problems: Problems) -> Timeouts:
-    """``timeout`` of any ``spec``."""
-    return read_timeouts(node.get("timeout"), problems) if isinstance(node, Mapping) else Timeouts()
-
-
-def _mappings(node: Sequence, problems: Problems) -> Iterable[Mapping]:
-    for item in node.items:
-        if isinstance(item, Mapping):
-            yield item
-        else:
-            hint = "write { kind: …, … }"
-            problems.error("wrong_type", f"a task must be a mapping, this is {kind_of(item)}", item, hint)
-            yield Mapping(item.mark, item.pointer)
-
-
-def _read_task(node: Mapping, synthetic: str, kinds: Kinds, problems: Problems) -> TaskDraft:
+    Args:
+        synthetic: Its name, unless it has one.
+        layer: What the scopes around it say.
+        is_whole: Whether an input that its kind needs and that is missing is a problem.
+    """
     kind = _kind_of_task(node, kinds, problems) if node.keys else None
-    name = _name_of_task(node, synthetic, problems)
-    spec = node.get("spec")
-    timeouts, policy = _read_task_spec(spec, kind, problems)
+    name = name_of_task(node, synthetic, problems)
     at: Place = node.get("name") or node.get("kind") or node
-    inputs, verbatim = _read_inputs(node, kind, at, problems) if kind else (Mapping(node.mark, node.pointer), {})
+    spec = _spec_of_task(node, problems)
+    policy = spec.get("policy")
+    nothing = Mapping(node.mark, node.pointer)
+    inputs, verbatim = _read_inputs(node, kind, at, problems, is_whole) if kind else (nothing, {})
     return TaskDraft(
         name=name,
         kind=kind,
         at=at,
         inputs=inputs,
         verbatim=verbatim,
-        knobs=_knobs(spec),
-        timeouts=timeouts,
-        policy=policy,
+        knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
+        timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
+        policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
     )
 
 
-def _read_inputs(node: Mapping, kind: KindSpec, at: Place, problems: Problems) -> tuple[Mapping, MappingOf[str, Node]]:
+def _read_inputs(
+    node: Mapping, kind: KindSpec, at: Place, problems: Problems, is_whole: bool
+) -> tuple[Mapping, MappingOf[str, Node]]:
     """What is rendered before every run, and what never is."""
-    inputs = _without_misplaced(node.without(_LANGUAGE_KEYS), kind, problems)
+    inputs = _without_misplaced(node.without(LANGUAGE_KEYS), kind, problems)
     known = spellings(kind.inputs)
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
     rendered = [key for key in inputs.keys if key not in verbatim]
     title = f"the inputs of kind `{kind.kind}`"
-    check_against(inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim)
+    check_against(
+        inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, is_whole=is_whole
+    )
+    if kind.together and is_whole:
+        given = [known[key] for key, value in inputs.values.items() if key in known and not is_null(value)]
+        if (wrong := kind.together(given)) is not None:
+            problems.error("invalid_value", wrong, at)
     _warn_templates_in_sql(inputs, kind, problems)
     for key in verbatim:
         _warn_unrendered(key, inputs.values[key], problems)
@@ -122,10 +104,6 @@ def _warn_templates_in_sql(inputs: Mapping, kind: KindSpec, problems: Problems) 
 
 
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
-    sugar = next((key for name, key in node.keys.items() if name in SUGAR), None)
-    if sugar and "kind" not in node.keys:
-        later(f"`{sugar.name}`", sugar, problems)
-        return None
     if "kind" not in node.keys:
         _no_kind(node, problems)
         return None
@@ -163,7 +141,8 @@ def _no_kind(node: Mapping, problems: Problems) -> None:
     problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for one")
 
 
-def _name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
+def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
+    """The name a task or construct has, or is given."""
     value = node.get("name")
     name = text_of(value, "a task's `name`", problems)
     if name is not None and value is not None and check_name(name, "a task's name", value, problems):
@@ -171,26 +150,26 @@ def _name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
     return _label_of(node) or synthetic
 
 
-def _read_task_spec(
-    spec: Node | None, kind: KindSpec | None, problems: Problems
-) -> tuple[Timeouts, PolicyDraft | None]:
-    if spec is None or is_null(spec):
-        return Timeouts(), None
-    if not isinstance(spec, Mapping):
+def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:
+    spec = node.get("spec")
+    if isinstance(spec, Mapping):
+        return spec
+    if spec is not None and not is_null(spec):
         problems.error("wrong_type", f"`spec` must be a mapping, this is {kind_of(spec)}", spec)
-        return Timeouts(), None
-    if kind is not None:
-        known = spellings(kind.knobs)
-        misplaced = {name for name in spec.keys if name in legacy.TASK_SPEC and name not in known}
-        for name in misplaced:
-            advice = legacy.TASK_SPEC[name]
-            problems.error(advice.code, advice.message, spec.keys[name], advice.hint)
-        own = spec.without(_SPEC_KEYS | misplaced)
-        title = f"the `spec` keys of kind `{kind.kind}`"
-        check_against(own, kind.knobs, title, problems, at=spec, also_known=sorted(_SPEC_KEYS))
-    policy = spec.get("policy")
-    draft = read_policy(policy, spec.keys["policy"], problems) if policy is not None else None
-    return read_spec_timeouts(spec, problems), draft
+    return Mapping(node.mark, node.pointer)
+
+
+def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Place, problems: Problems) -> MappingOf[str, Any]:
+    """The kind's own keys, those of the scopes around included."""
+    known = spellings(kind.knobs)
+    misplaced = {name for name in spec.keys if name in legacy.TASK_SPEC and name not in known}
+    for name in misplaced:
+        advice = legacy.TASK_SPEC[name]
+        problems.error(advice.code, advice.message, spec.keys[name], advice.hint)
+    knobs = layer.knobs_for(kind, spec.without(_SPEC_KEYS | misplaced))
+    title = f"the `spec` keys of kind `{kind.kind}`"
+    check_against(knobs, kind.knobs, title, problems, at=at, also_known=sorted(_SPEC_KEYS))
+    return {name: value.plain() for name, value in knobs.values.items()}
 
 
 def _without_misplaced(inputs: Mapping, kind: KindSpec, problems: Problems) -> Mapping:
@@ -202,21 +181,7 @@ def _without_misplaced(inputs: Mapping, kind: KindSpec, problems: Problems) -> M
     return inputs.without(misplaced)
 
 
-def _knobs(spec: Node | None) -> MappingOf[str, Any]:
-    own = spec.without(_SPEC_KEYS).plain() if isinstance(spec, Mapping) else {}
-    return own if isinstance(own, dict) else {}
-
-
 def _warn_unrendered(name: str, node: Node, problems: Problems) -> None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and (found := _SCOPE_IN_CODE.search(node.value)):
         message = f"`{name}` is never rendered, `{found.group()}` stays as it is"
         problems.warn("template_not_rendered", message, node, "pass the value under `args`")
-
-
-def _check_unique(tasks: list[TaskDraft], problems: Problems) -> None:
-    seen: dict[str, TaskDraft] = {}
-    for task in tasks:
-        first = seen.setdefault(task.name, task)
-        if first is not task:
-            message = f"a second task called `{task.name}` in this pipeline, the first is in line {first.at.mark.line}"
-            problems.error("duplicate_name", message, task.at, "task names are unique in their step")

@@ -8,23 +8,71 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from noetl_stream.playbook.bindings import Path, Visible
-from noetl_stream.playbook.diagnostics import Place, Problems, Spot, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Mark, Place, Problems, did_you_mean, listed
+from noetl_stream.playbook.names import NAMESPACES
 from noetl_stream.playbook.nodes import Key, Node, Scalar, Sequence, descend, kind_of
-from noetl_stream.playbook.positions import locate
+from noetl_stream.playbook.positions import InText
 from noetl_stream.template import BareName, Guard, Template, TemplateProblem, compile_guard, compile_template
 
 T = TypeVar("T")
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
+_NAMESPACE: Final = "|".join(sorted(NAMESPACES))
+_KEY: Final = r"\.\s*(\w+)|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
+_PATH: Final = re.compile(rf"\b({_NAMESPACE})\b((?:\s*(?:{_KEY}))*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A namespace's key that a template reads; ``key`` is ``None`` for the whole, ``at`` where it is read."""
+    """What a template reads: a namespace, then the keys as far as they are known; ``at`` is where."""
 
-    namespace: str
-    key: str | None
+    path: Path
     at: Place
+
+
+class ReadPlaces:
+    """Where the templates of a value read what they read, as near as it can be told."""
+
+    def __init__(self, source: str, node: Node) -> None:
+        self._source = source
+        self._node = node
+        self._found: dict[Path, Place] | None = None
+        self._begun: dict[Path, Place] = {}
+
+    def of(self, path: Path) -> Place:
+        """The first place where ``path`` is written, else where one that goes on from it is, else the value itself."""
+        if self._found is None:
+            self._found = {}
+            for scalar in _texts(self._node):
+                self._note(scalar, str(scalar.value), self._found)
+        return self._found.get(path) or self._begun.get(path, self._node)
+
+    def _note(self, scalar: Scalar, text: str, found: dict[Path, Place]) -> None:
+        for match in _PATH.finditer(text):
+            line_start = text.rfind("\n", 0, match.start()) + 1
+            line, column = text.count("\n", 0, match.start()) + 1, match.start() - line_start + 1
+            path = (match[1], *("".join(keys) for keys in re.findall(_KEY, match[2])))
+            place = InText(self._source, scalar, line, column)
+            found.setdefault(path, place)
+            for length in range(1, len(path)):
+                self._begun.setdefault(path[:length], place)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlace:
+    """The place of one path among :class:`ReadPlaces`, looked up when it is asked for."""
+
+    places: ReadPlaces
+    path: Path
+
+    @property
+    def mark(self) -> Mark:
+        return self.places.of(self.path).mark
+
+    @property
+    def pointer(self) -> str:
+        return self.places.of(self.path).pointer
 
 
 class Templates:
@@ -77,23 +125,14 @@ class Templates:
                 self._warn_shadowed(problem, node, visible)
         return result
 
-    def readings(self, reads: Iterable[tuple[str, str | None]], node: Node) -> list[Reading]:
-        """What a compiled template reads, each with its place, as near as it can be told."""
-        return [Reading(namespace, key, self.find(namespace, key, node)) for namespace, key in sorted(reads, key=str)]
+    def readings(self, paths: Iterable[Path], node: Node) -> list[Reading]:
+        """What a compiled template reads, each with its place."""
+        places = ReadPlaces(self._source, node)
+        return [Reading(path, ReadPlace(places, path)) for path in sorted(paths)]
 
-    def find(self, namespace: str, key: str | None, node: Node) -> Place:
-        """Where the templates of ``node`` read a namespace's key; ``node`` itself when that cannot be told."""
-        if key is None:
-            return node
-        name = re.escape(key)
-        wanted = re.compile(rf"\b{namespace}\s*(?:\.\s*{name}\b|\[\s*['\"]{name}['\"])")
-        for scalar in _texts(node):
-            text = str(scalar.value)
-            if found := wanted.search(text):
-                line_start = text.rfind("\n", 0, found.start()) + 1
-                line, column = text.count("\n", 0, found.start()) + 1, found.start() - line_start + 1
-                return Spot(locate(self._source, scalar, line, column), scalar.pointer)
-        return node
+    def find(self, path: Path, node: Node) -> Place:
+        """Where the templates of ``node`` read a path."""
+        return ReadPlaces(self._source, node).of(path)
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         for problem in failure.problems:
@@ -115,7 +154,7 @@ class Templates:
         part = descend(node, pointer)
         if not isinstance(part, Scalar):
             return part
-        return Spot(locate(self._source, part, line, column), part.pointer)
+        return InText(self._source, part, line, column)
 
 
 EMPTY: Final = compile_template(None, namespaces=_NO_NAMES, bindings={})
@@ -134,10 +173,10 @@ def _hint_for(name: str, visible: Visible) -> str | None:
     match visible.elsewhere.get(name):
         case ("results", task):
             return f"`{task}` is a task: after the step its result is `steps.<step>.results.{task}`, or `event.result`"
-        case (namespace, key):
-            return f"that is `{namespace}.{key}`, which cannot be read here"
-        case _:
+        case None:
             return did_you_mean(name, [*visible.bindings, *visible.namespaces])
+        case path:
+            return f"that is `{'.'.join(path)}`, which cannot be read here"
 
 
 def _template_keys(node: Node) -> Iterator[Key]:

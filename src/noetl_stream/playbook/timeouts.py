@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.nodes import Mapping, Node, Scalar, kind_of
+from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.sections import Section, read_section
+from noetl_stream.playbook.sections import Section, is_null, read_section
 
 
 class TimeoutParts(Section):
@@ -43,8 +43,21 @@ def overlay(outer: Timeouts, inner: Timeouts) -> Timeouts:
     )
 
 
-def _seconds(value: float, at: Node, problems: Problems) -> float | None:
+def read_seconds(node: Node | None, what: str, problems: Problems) -> float | None:
+    """A literal number of seconds, more than 0; ``None`` when there is none."""
+    if is_null(node):
+        return None
+    assert node is not None
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        hint = "a template cannot stand here" if holds_template(node) else None
+        problems.error("wrong_type", f"{what} must be a number of seconds, this is {kind_of(node)}", node, hint)
+        return None
+    return _seconds(float(value), node, problems, what)
+
+
+def _seconds(value: float, at: Node, problems: Problems, what: str = "a timeout") -> float | None:
     if value > 0:
         return value
-    problems.error("invalid_value", "a timeout is more than 0 seconds", at, "leave it out for no timeout")
+    problems.error("invalid_value", f"{what} is more than 0 seconds", at, "leave it out for no timeout")
     return None

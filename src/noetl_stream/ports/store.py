@@ -80,8 +80,40 @@ class PlaybookRow(NamedTuple):
     source: str
 
 
+class TimerRow(NamedTuple):
+    """A timer that is set: what will end some waiting state (PROTOCOL §1). ``due_ms`` by the database's clock."""
+
+    execution_id: str
+    timer_id: str
+    partition: int
+    due_ms: int
+    purpose: str
+
+
+class InboxRow(NamedTuple):
+    """A message from one execution to another; ``partition`` is the receiver's. ``body`` is JSON."""
+
+    id: str
+    partition: int
+    execution_id: str
+    body: bytes
+
+
+class InboxItem(NamedTuple):
+    """An inbox row as the receiver's owner reads it; ``seq`` names it and orders what one partition has sent."""
+
+    seq: int
+    partition: int
+    execution_id: str
+    body: bytes
+
+
 class Tick(NamedTuple):
-    """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order."""
+    """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
+
+    ``timers`` are set or moved, ``timers_gone`` (execution and timer id) deleted; no timer stands in both. ``inbox`` is
+    sent, ``inbox_folded`` (by ``seq``) deleted.
+    """
 
     owner: str
     partitions: Sequence[PartitionAdvance]
@@ -89,6 +121,10 @@ class Tick(NamedTuple):
     executions: Sequence[ExecutionRow]
     requests: Sequence[RequestRow]
     playbooks: Sequence[PlaybookRow]
+    timers: Sequence[TimerRow] = ()
+    timers_gone: Sequence[tuple[str, str]] = ()
+    inbox: Sequence[InboxRow] = ()
+    inbox_folded: Sequence[int] = ()
 
 
 class ListedExecution(NamedTuple):
@@ -186,6 +222,18 @@ class Store(Protocol):
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
 
     async def playbook(self, digest: str) -> PlaybookRow | None: ...
+
+    async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
+        """What waits for executions of these partitions, oldest first."""
+        ...
+
+    async def timers(self, execution_id: str) -> list[TimerRow]:
+        """The timers of one execution, by when they are due."""
+        ...
+
+    async def now_ms(self) -> int:
+        """The database's time: what timers are due by."""
+        ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §10)."""

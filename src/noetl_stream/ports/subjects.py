@@ -13,12 +13,21 @@ STOP: Final = "noetl.stop"
 SERVERS: Final = "noetl.servers"
 """Server → servers: presence, the body is the owner's name."""
 
+INBOX: Final = "noetl.inbox"
+"""Server → servers: partitions that have got something in their inbox, as a JSON list."""
+
 PING: Final = "noetl.ask.ping"
 """Anyone → any server: is a server alive?"""
 
 ASK_REQUEST: Final = "noetl.ask.request"
 ASK_PLAYBOOK: Final = "noetl.ask.playbook"
 ASK_RESULT: Final = "noetl.ask.result"
+
+ASK_CATALOG: Final = "noetl.ask.catalog"
+"""Worker → any server: which playbook is at this path and version? Both stand in the body: a path has slashes."""
+
+ASK_SECRET: Final = "noetl.ask.secret"
+"""Worker → any server: :class:`~noetl_stream.model.secret_messages.SecretQuestion`."""
 
 
 def ask_request(execution_id: str, request_id: str) -> str:

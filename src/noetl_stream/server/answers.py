@@ -9,13 +9,15 @@ from typing import Any
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
-from noetl_stream.model.events import LoopIterationDone, TaskProcessed
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.reference import Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Subscription
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.store import Store
+from noetl_stream.server.catalog_answers import CatalogAnswers
+from noetl_stream.server.gathering import gather_iterations
 from noetl_stream.server.plans import Plans
+from noetl_stream.server.secrets_answers import SecretsAnswers
 
 log = logging.getLogger(__name__)
 GROUP = "noetl-servers"
@@ -24,12 +26,23 @@ GROUP = "noetl-servers"
 class Answers:
     """Listens in one queue group with all servers; each question is answered by one of them."""
 
-    def __init__(self, bus: Bus, store: Store, blobs: Blobs, plans: Plans, owner: str) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        store: Store,
+        blobs: Blobs,
+        plans: Plans,
+        owner: str,
+        catalog: CatalogAnswers,
+        secrets: SecretsAnswers | None = None,
+    ) -> None:
         self._bus = bus
         self._store = store
         self._blobs = blobs
         self._plans = plans
         self._owner = owner
+        self._catalog = catalog
+        self._secrets = secrets
         self._subscriptions: list[Subscription] = []
 
     async def open(self) -> None:
@@ -41,6 +54,9 @@ class Answers:
             (f"{subjects.ASK_RESULT}.*.*", self._result),
         ):
             self._subscriptions.append(await self._bus.listen(subject, self._answering(answer), GROUP))
+        self._subscriptions.append(await self._catalog.listen(self._bus, GROUP))
+        if self._secrets is not None:
+            self._subscriptions.append(await self._secrets.listen(self._bus, GROUP))
 
     async def close(self) -> None:
         for subscription in self._subscriptions:
@@ -83,30 +99,3 @@ class Answers:
         )
         await self._blobs.put(reference.key, data)
         return reference
-
-
-async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:
-    """A loop's result from the journal: JSON of the list of iteration results in index order (LANGUAGE §6)."""
-    last: dict[int, Payload] = {}
-    found: dict[int, Payload] = {}
-    count = 0
-    for row in await store.iteration_results(execution_id, step_run_id):
-        index, fact = _iteration(row)
-        if index is None:
-            continue
-        count = max(count, index + 1)
-        if isinstance(fact, TaskProcessed):
-            last[index] = fact.outcome.result
-        elif isinstance(fact, LoopIterationDone):
-            found[index] = last.get(index, Payload())
-    parts = []
-    for index in range(count):
-        payload = found.get(index, Payload())
-        parts.append(await blobs.get(payload.reference.key) if payload.reference else bytes(payload.value))
-    return b"[" + b",".join(parts) + b"]"
-
-
-def _iteration(row: StoredEvent) -> tuple[int | None, Any]:
-    fact = codec.decode_fact(row.data)
-    path = getattr(fact, "path", ())
-    return (path[0] if path else None), fact

@@ -13,10 +13,12 @@ from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import ExecutionRow, Store, Tick
+from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.living import LivingExecutions
 from noetl_stream.server.ownership import Ownership
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.tick import PendingTick, execution_row
+from noetl_stream.server.waits import Waits
 
 
 class CommitPorts(Protocol):
@@ -36,12 +38,20 @@ class Committer:
     """Writes ticks and, once they are committed, speaks about them. ``ticks`` counts those that held events."""
 
     def __init__(
-        self, ports: CommitPorts, ownership: Ownership, publications: Publications, living: LivingExecutions
+        self,
+        ports: CommitPorts,
+        ownership: Ownership,
+        publications: Publications,
+        living: LivingExecutions,
+        waits: Waits,
+        inbox: Inbox,
     ) -> None:
         self._ports = ports
         self._ownership = ownership
         self._publications = publications
         self._living = living
+        self._waits = waits
+        self._inbox = inbox
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
@@ -60,6 +70,10 @@ class Committer:
                 [self._row(*touched) for touched in tick.touched.values()],
                 tick.requests,
                 list(tick.playbooks.values()),
+                list(tick.timers.values()),
+                list(tick.timers_gone),
+                tick.inbox,
+                tick.inbox_folded,
             )
         )
         self._ownership.committed(advances)
@@ -114,3 +128,7 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._living.end(execution_id)
+            elif state.timers or state.deciding is not None:
+                self._waits.note(state)
+        if tick.inbox:
+            self._inbox.sent(tick.inbox)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.engine.advance import Refusal, advance
+from noetl_stream.engine.asked import is_so_already, refusal
 from noetl_stream.engine.evolve import takes
 from noetl_stream.engine.state import Execution, Occurrence
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import Fact, StepClaimed, StepFailed, StepScheduled
+from noetl_stream.model.events import Asked, ExecutionRequested, StepClaimed, StepFailed, StepScheduled
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
@@ -20,6 +21,7 @@ from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import EventRow, RequestRow
 from noetl_stream.server.living import Living, LivingExecutions
+from noetl_stream.server.requests import IN_NO_JOURNAL
 from noetl_stream.server.tick import PendingTick, input_entry, name_of
 
 log = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class Fold:
         if living is None or living.state is None or (owed := living.state.assignments.get(command_id)) is None:
             return
         fact = StepScheduled(owed.step_run_id, command_id, owed.path, owed.issue + 1, reason)
-        self._own_input(living, execution_id, fact, tick)
+        self.own_input(execution_id, Occurrence(fact), tick)
 
     def refuse_oversized(self, tick: PendingTick) -> None:
         """Commands too large to be sent fail their step, with the limit named, instead of sticking in the pipeline."""
@@ -71,31 +73,70 @@ class Fold:
                 "its templates read too much of ctx, workload and step results at once"
             )
             fact = StepFailed(owed.step_run_id, ErrorInfo("limit_exceeded", text))
-            self._own_input(living, command.execution_id, fact, tick)
+            self.own_input(command.execution_id, Occurrence(fact), tick)
 
-    def _own_input(self, living: Living, execution_id: str, fact: Fact, tick: PendingTick) -> None:
-        before = living.state
-        partition = partition_of(execution_id)
-        advanced = advance(living.plan, before, Occurrence(fact), execution_id)
-        if not advanced.taken or advanced.state is None:
+    def own_input(self, execution_id: str, occurrence: Occurrence, tick: PendingTick) -> None:
+        """An input that did not come through EVENTS (timer, inbox, reference, reconcile): recorded in full."""
+        living = self._living.get(execution_id)
+        if living is None:
             return
-        living.state = advanced.state
+        before, partition = living.state, partition_of(execution_id)
+        at_ms = max(living.at_ms, occurrence.at_ms)
+        advanced = advance(living.plan, before, occurrence._replace(at_ms=at_ms), execution_id)
+        after = advanced.state
+        if not advanced.taken or after is None:
+            return
+        living.state, living.at_ms = after, at_ms
+        living.started_ms = living.started_ms or at_ms
         plan = living.plan if isinstance(living.plan, Plan) else None
-        facts = [fact, *advanced.journal]
-        tick.record_decisions(plan, advanced.state, facts, partition, living.through, living.at_ms)
-        tick.touch(advanced.state, partition, living.at_ms)
+        facts = [occurrence.fact, *advanced.journal]
+        tick.record_decisions(plan, after, facts, partition, living.through, at_ms)
+        _note_timers(before, after, partition, tick)
+        tick.touch(after, partition, at_ms)
 
     def _request(self, message: ReportedMessage, request: Request, tick: PendingTick) -> None:
         living = self._living.get(message.execution_id)
-        if living is None or living.state is not None:
+        if living is None:
+            return
+        if isinstance(request.fact, Asked):
+            if living.state is not None and isinstance(living.plan, Plan):
+                self._asked(living, living.plan, living.state, message, request.fact, tick)
+            return
+        if living.state is not None:
             return  # folded before: a request is never evaluated again (PROTOCOL §1)
         data = codec.encode(request.fact)
         entry = input_entry(request.request_id, 0)
         row_ids = (None, None)
         living.started_ms = message.at_ms
-        self._take(living, message, Occurrence(request.fact), "client", data, entry, row_ids, tick)
+        occurrence = Occurrence(request.fact, at_ms=message.at_ms)
+        self._take(living, message, occurrence, "client", data, entry, row_ids, tick)
         answer = _answer(message.execution_id, living)
         tick.requests.append(RequestRow(request.request_id, message.execution_id, codec.encode(answer), 1))
+
+    def _asked(
+        self,
+        living: Living,
+        plan: Plan,
+        state: Execution,
+        message: ReportedMessage,
+        fact: Asked,
+        tick: PendingTick,
+    ) -> None:
+        """Someone asks something of an execution that lives: done, done already, or refused; answered in any case."""
+        answer: dict[str, Any] = {"ok": True, "execution_id": message.execution_id}
+        position = IN_NO_JOURNAL
+        if reason := refusal(plan, state, fact):
+            answer = answer | {"ok": False, "error": reason}
+        elif is_so_already(state, fact):
+            answer = answer | {"already": True}
+        else:
+            data = codec.encode(fact)
+            entry = input_entry(fact.request_id, 0)
+            occurrence = Occurrence(fact, at_ms=message.at_ms)
+            self._take(living, message, occurrence, "client", data, entry, (None, None), tick)
+            position = state.position + 1
+            answer = answer | {"position": position}
+        tick.requests.append(RequestRow(fact.request_id, message.execution_id, codec.encode(answer), position))
 
     def _report(self, message: ReportedMessage, report: Report, tick: PendingTick) -> None:
         living = self._living.get(message.execution_id)
@@ -107,7 +148,7 @@ class Fold:
             _dead(message, str(error))
             return
         for index, (fact, raw) in enumerate(zip(facts, report.events, strict=True)):
-            occurrence = Occurrence(fact, run, report.first + index)
+            occurrence = Occurrence(fact, run, report.first + index, message.at_ms)
             stands = takes(state, occurrence)
             if isinstance(fact, StepClaimed):
                 tick.claims.append((fact.reply, message.execution_id, run))
@@ -144,8 +185,8 @@ class Fold:
         ids: tuple[str | None, str | None],
         tick: PendingTick,
     ) -> None:
-        execution_id = message.execution_id
-        advanced = advance(living.plan, living.state, occurrence, execution_id)
+        execution_id, before = message.execution_id, living.state
+        advanced = advance(living.plan, before, occurrence, execution_id)
         after = advanced.state
         if not advanced.taken or after is None:
             return
@@ -168,7 +209,14 @@ class Fold:
         plan = living.plan if isinstance(living.plan, Plan) else None
         tick.record_decisions(plan, after, advanced.journal, message.partition, message.sequence, at_ms)
         living.state = after
+        _note_timers(before, after, message.partition, tick)
         tick.touch(after, message.partition, at_ms)
+
+
+def _note_timers(before: Execution | None, after: Execution, partition: int, tick: PendingTick) -> None:
+    had = before.timers if before is not None else {}
+    if had is not after.timers:
+        tick.note_timers(after.execution_id, partition, had, after.timers)
 
 
 def _answer(execution_id: str, living: Living) -> dict[str, Any]:
@@ -207,7 +255,10 @@ def decode(message: ReportedMessage) -> Request | Report | None:
 def _ids_valid(body: Request | Report) -> bool:
     ids: Sequence[str]
     if isinstance(body, Request):
-        ids = (body.execution_id, body.request_id, body.fact.digest)
+        fact = body.fact
+        ids = (body.execution_id, body.request_id)
+        if isinstance(fact, ExecutionRequested):
+            ids = (*ids, fact.digest)
     else:
         ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
     return all(map(is_valid_id, ids))

@@ -36,12 +36,18 @@ class Living:
 
 
 class LivingExecutions:
-    """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch)."""
+    """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch).
 
-    def __init__(self, store: Store, plans: Plans, cursor_of: Callable[[int], int]) -> None:
+    ``loaded`` is told of every state that comes from the journal.
+    """
+
+    def __init__(
+        self, store: Store, plans: Plans, cursor_of: Callable[[int], int], loaded: Callable[[Execution], None]
+    ) -> None:
         self._store = store
         self._plans = plans
         self._cursor_of = cursor_of
+        self._loaded = loaded
         self._living: dict[str, Living] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
@@ -93,7 +99,9 @@ class LivingExecutions:
         if not open_ids:
             return
         for execution_id, journal in (await self._store.journals(open_ids)).items():
-            self._living[execution_id] = await self._replay(execution_id, journal)
+            living = self._living[execution_id] = await self._replay(execution_id, journal)
+            if living.state is not None:
+                self._loaded(living.state)
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Brings all open executions of these partitions into memory (after a takeover)."""
@@ -125,8 +133,8 @@ def replay(execution_id: str, journal: Sequence[StoredEvent]) -> Execution | Non
         if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
             raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this server")
         if row.report_id is not None and row.number is not None:
-            occurrence = Occurrence(fact, run_of_report(row.report_id), row.number)
+            occurrence = Occurrence(fact, run_of_report(row.report_id), row.number, row.at_ms)
         else:
-            occurrence = Occurrence(fact)
+            occurrence = Occurrence(fact, at_ms=row.at_ms)
         state = evolve(state, occurrence, execution_id)
     return state

@@ -26,7 +26,8 @@ class Pump:
     queued: int = 0
 
 
-Arrived = tuple[Pump, list[ReportedMessage]] | Exception
+Arrived = tuple[Pump, list[ReportedMessage]] | Exception | None
+"""A batch, a reader's error, or ``None`` for a nudge."""
 
 
 class Reading:
@@ -56,6 +57,11 @@ class Reading:
         for partition in partitions:
             self._pump_of.pop(partition, None)
         await self._close_useless()
+
+    def nudge(self) -> None:
+        """Lets :meth:`take` return: something other than messages is to be done."""
+        if self._arrived.empty():
+            self._arrived.put_nowait(None)
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
         """What has arrived, from all pumps; empty when the time is over.

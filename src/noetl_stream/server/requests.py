@@ -1,10 +1,11 @@
-"""Requests that begin nothing: the execution exists, begun by another (PROTOCOL §1 *Request rows*)."""
+"""Requests that the fold does not answer: told twice, or about an execution that is not there (PROTOCOL §1)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from noetl_stream.model import codec
+from noetl_stream.model.events import Asked
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import RequestRow, Store
@@ -14,14 +15,27 @@ from noetl_stream.server.tick import PendingTick
 IN_NO_JOURNAL = 0
 """The position of a request that changed nothing."""
 
+Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
 
-async def refuse_others(
-    bodies: Collection[tuple[ReportedMessage, Request | Report]],
-    living: LivingExecutions,
-    store: Store,
-    tick: PendingTick,
-) -> None:
-    """Gives each request that did not begin its execution a row that says so; one that has its row keeps that.
+
+async def first_told(bodies: Bodies, store: Store) -> Bodies:
+    """``bodies`` without what was asked of an execution before, here or earlier: no request is evaluated twice."""
+    if not any(_is_asked(body) for _, body in bodies):
+        return bodies
+    told: set[tuple[str, str]] = set()
+    first = []
+    for message, body in bodies:
+        if isinstance(body, Request) and _is_asked(body):
+            key = (body.execution_id, body.request_id)
+            if key in told or await store.request(*key):
+                continue
+            told.add(key)
+        first.append((message, body))
+    return first
+
+
+async def refuse_others(bodies: Bodies, living: LivingExecutions, store: Store, tick: PendingTick) -> None:
+    """Gives each request that the fold has not answered a row that says why; one that has its row keeps that.
 
     Call it after the fold of ``bodies``: whoever came first has begun the execution by then.
     """
@@ -34,6 +48,19 @@ async def refuse_others(
         key = (body.execution_id, body.request_id)
         if any((row.execution_id, row.request_id) == key for row in tick.requests) or await store.request(*key):
             continue
-        text = f"execution {body.execution_id} exists already: another request has begun it"
+        text = await _reason(body, store)
         answer = {"ok": False, "execution_id": body.execution_id, "error": text}
         tick.requests.append(RequestRow(body.request_id, body.execution_id, codec.encode(answer), IN_NO_JOURNAL))
+
+
+async def _reason(body: Request, store: Store) -> str:
+    if not _is_asked(body):
+        return f"execution {body.execution_id} exists already: another request has begun it"
+    row = await store.execution(body.execution_id)
+    if row is None:
+        return f"there is no execution {body.execution_id}"
+    return f"execution {body.execution_id} has ended ({row.status})"
+
+
+def _is_asked(body: Request | Report) -> bool:
+    return isinstance(body, Request) and isinstance(body.fact, Asked)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
+from noetl_stream.engine.state import Occurrence
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -18,34 +19,41 @@ from noetl_stream.errors import (
     StreamLost,
     Unreachable,
 )
+from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
 from noetl_stream.ports.store import PlaybookRow, Store
 from noetl_stream.server.answers import Answers
+from noetl_stream.server.catalog_answers import CatalogAnswers
 from noetl_stream.server.committing import Committer
 from noetl_stream.server.fold import Fold, decode
+from noetl_stream.server.inbox import Inbox
+from noetl_stream.server.inbox import decode as decode_inbox
 from noetl_stream.server.living import LivingExecutions
 from noetl_stream.server.ownership import Owned, Ownership
 from noetl_stream.server.plans import Plans
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reading import MAX_READERS, Reading
 from noetl_stream.server.reconcile import Owed, Reconcile
-from noetl_stream.server.requests import refuse_others
+from noetl_stream.server.requests import first_told, refuse_others
+from noetl_stream.server.secrets_answers import SecretsAnswers
 from noetl_stream.server.tick import PendingTick
+from noetl_stream.server.waits import Waits
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """Everything a server needs from outside."""
+    """Everything a server needs from outside. Without ``secrets`` it hands out none."""
 
     log: EventLog
     queue: CommandQueue
@@ -53,6 +61,8 @@ class ServerPorts:
     blobs: Blobs
     bus: Bus
     clock: Clock
+    catalog: Catalog
+    secrets: SecretsAnswers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +88,16 @@ class Server:
         self.times = times or ServerTimes()
         self.ports = ports
         self.plans = Plans(ports.store, ports.blobs, kinds)
-        self.living = LivingExecutions(ports.store, self.plans, self._cursor_of)
-        self.fold = Fold(self.living)
         self.reading = Reading(ports.log, ports.clock)
+        self.waits = Waits(ports.store, ports.blobs, ports.clock, self.reading.nudge)
+        self.living = LivingExecutions(ports.store, self.plans, self._cursor_of, self.waits.note)
+        self.fold = Fold(self.living)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = Ownership(owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=self.times.lease_s)
-        self.committer = Committer(ports, self.ownership, self.publications, self.living)
-        self.answers = Answers(ports.bus, ports.store, ports.blobs, self.plans, owner)
+        self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reading.nudge)
+        self.committer = Committer(ports, self.ownership, self.publications, self.living, self.waits, self.inbox)
+        catalog = CatalogAnswers(ports.catalog)
+        self.answers = Answers(ports.bus, ports.store, ports.blobs, self.plans, owner, catalog, ports.secrets)
         self.reconcile = Reconcile(ports.queue, ports.log)
         self._missing: tuple[list[Owed], int] | None = None
         self._in_vain = 0
@@ -108,6 +121,7 @@ class Server:
         await self.ports.log.verify()
         await self.ports.queue.verify()
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
+        await self.inbox.open()
         await self.answers.open()
         in_order = False
         try:
@@ -119,8 +133,10 @@ class Server:
             raise
         finally:
             await self.answers.close()
+            await self.inbox.close()
             await presence.close()
             await self.reading.close()
+            await self.waits.close()
             if in_order:
                 await self._leave()
 
@@ -130,9 +146,11 @@ class Server:
             if now_s - self._housekept_s >= self.times.housekeeping_s:
                 self._housekept_s = now_s
                 await self._keep_house(now_s)
-            messages = await self.reading.take(self.times.housekeeping_s)
+            messages = await self.reading.take(self.waits.next_in_s(self.times.housekeeping_s))
             if messages:
                 await self._tick(messages)
+            await self._fold_inbox()
+            await self._fold_waits()
             await self._order_missing()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
@@ -161,6 +179,7 @@ class Server:
                 bodies.append((message, body))
         if not moved:
             return
+        bodies = list(await first_told(bodies, self.ports.store))
         await self._prepare(bodies, tick)
         for message, body in bodies:
             self.fold.message(message, body, tick)
@@ -175,12 +194,43 @@ class Server:
         await self.living.load(ids)
         for message, body in bodies:
             known_here = self.living.get(message.execution_id) or self.living.has_ended(message.execution_id)
-            if known_here or not isinstance(body, Request):
+            fact = body.fact if isinstance(body, Request) else None
+            if known_here or not isinstance(fact, ExecutionRequested):
                 continue
-            known = await self.plans.load(body.fact.digest)
+            known = await self.plans.load(fact.digest)
             self.living.begin(message.execution_id, known.plan)
             if known.row is not None and isinstance(known.row, PlaybookRow):
                 tick.playbooks[known.row.digest] = known.row
+
+    async def _fold_inbox(self) -> None:
+        """What other executions say to those owned here (PROTOCOL §1 *Inbox*)."""
+        items = await self.inbox.take(self.ownership.ids)
+        if not items:
+            return
+        tick = PendingTick()
+        messages = [(item, decode_inbox(item)) for item in items]
+        await self.living.load({message.execution_id for _, message in messages if message is not None})
+        at_ms = self.waits.now_ms()
+        for item, message in messages:
+            tick.inbox_folded.append(item.seq)
+            if message is None:
+                continue
+            known = self.living.get(message.execution_id) or self.living.has_ended(message.execution_id)
+            if not known and isinstance(message.fact, ExecutionRequested):
+                self.living.begin(message.execution_id, (await self.plans.load(message.fact.digest)).plan)
+            self.fold.own_input(message.execution_id, Occurrence(message.fact, at_ms=at_ms), tick)
+        await self._commit(tick, self.committer.standing({item.partition for item in items} | tick.partitions))
+
+    async def _fold_waits(self) -> None:
+        """Timers that are due, and results that were looked into."""
+        ready = self.waits.ready(self.living)
+        if not ready:
+            return
+        tick = PendingTick()
+        for execution_id, occurrence in ready:
+            self.fold.own_input(execution_id, occurrence, tick)
+        if tick.events:
+            await self._commit(tick, self.committer.standing(tick.partitions))
 
     async def _commit(self, tick: PendingTick, moved: dict[int, tuple[int, int]]) -> None:
         self.fold.refuse_oversized(tick)
@@ -197,6 +247,7 @@ class Server:
             await self._renew(now_s)
         if now_s - self._marked_s >= self.times.mark_s:
             self._marked_s = now_s
+            self.inbox.look_again()
             await self.committer.mark(self.reading.folded_through())
         if now_s >= self._abstains_until_s:
             await self._balance(now_s)
@@ -208,6 +259,7 @@ class Server:
     async def _renew(self, now_s: float) -> None:
         """Renews only leases whose partitions are being read; twice in vain, all are given back (PROTOCOL §2)."""
         self._renewed_s = now_s
+        await self.waits.synchronize()
         if self.reading.silent_s(now_s) > self.times.silence_s:
             self._in_vain += 1
             if self._in_vain == 2:
@@ -237,6 +289,8 @@ class Server:
 
     async def _adopt(self, taken: Collection[Owned]) -> None:
         ids = {owned.id for owned in taken}
+        await self.waits.synchronize()
+        self.inbox.look_again()
         await self.living.load_partitions(ids)
         if self.reading.readers >= MAX_READERS:
             await self._read_again()
@@ -261,8 +315,7 @@ class Server:
                 self.fold.order_again(owed.execution_id, owed.command_id, "absent from the queue", tick)
         if tick.events:
             log.info("issued %d commands again", len(tick.commands))
-            touched = {partition for _, partition, _ in tick.touched.values()}
-            await self._commit(tick, self.committer.standing(touched))
+            await self._commit(tick, self.committer.standing(tick.partitions))
 
     def _folded(self) -> int:
         """The sequence up to which all owned partitions are folded."""
@@ -273,6 +326,7 @@ class Server:
         """After a failed tick, or one of unknown outcome: fold nothing more until the ticks have been read anew."""
         await self.reading.close()
         self.living.forget_all()
+        self.waits.forget()
         self._missing = None
         await self._restore(self._reload)
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from noetl_stream.engine.children import message_of
 from noetl_stream.engine.orders import command_for
-from noetl_stream.engine.state import Execution
+from noetl_stream.engine.state import Execution, Timer
 from noetl_stream.model import codec
-from noetl_stream.model.events import Fact, StepCancelled, StepScheduled
-from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, Stop
+from noetl_stream.model.events import ExecutionPaused, Fact, StepCancelled, StepScheduled
+from noetl_stream.model.ids import RunId, derive, partition_of
+from noetl_stream.model.messages import FORMAT, InboxMessage, InputByReport, JournalRecord, Stop
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.store import EventRow, ExecutionRow, PlaybookRow, RequestRow
+from noetl_stream.ports.store import EventRow, ExecutionRow, InboxRow, PlaybookRow, RequestRow, TimerRow
 
 MAX_RECORD_BYTES = 512 * 1024
 """A journal record is cut above this; one entry alone may be larger, up to a few limits of an execution."""
+
+Timers = Mapping[str, Timer]
 
 _names: dict[type, str] = {}
 
@@ -55,10 +58,15 @@ class PendingTick:
     withdrawn: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     claims: list[tuple[str, str, RunId]] = field(default_factory=list)
+    timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
+    timers_gone: set[tuple[str, str]] = field(default_factory=set)
+    inbox: list[InboxRow] = field(default_factory=list)
+    inbox_folded: list[int] = field(default_factory=list)
 
     @property
-    def is_empty(self) -> bool:
-        return not (self.events or self.requests or self.claims or self.stops)
+    def partitions(self) -> set[int]:
+        """Those of the executions it touches."""
+        return {partition for _, partition, _ in self.touched.values()}
 
     def record_input(self, row: EventRow, partition: int, entry: bytes, through: int) -> None:
         """An input that changed something: its row, and its place in the journal record."""
@@ -84,10 +92,28 @@ class PendingTick:
             stretch.entries.append(msgspec.Raw(data))
             if plan is not None:
                 self._order(plan, state, fact, partition)
+            message = message_of(state, fact, position)
+            if message is not None:
+                self._send(derive(execution_id, "inbox", position), message)
 
     def touch(self, state: Execution, partition: int, at_ms: int) -> None:
         """The execution's row is written anew."""
         self.touched[state.execution_id] = (state, partition, at_ms)
+
+    def note_timers(self, execution_id: str, partition: int, before: Timers, after: Timers) -> None:
+        """Rows follow the timers of the state: what is set or moved is written, what is gone is deleted."""
+        for timer_id in before.keys() - after.keys():
+            self.timers.pop((execution_id, timer_id), None)
+            self.timers_gone.add((execution_id, timer_id))
+        for timer_id, timer in after.items():
+            if before.get(timer_id) is not timer:
+                key = (execution_id, timer_id)
+                self.timers[key] = TimerRow(execution_id, timer_id, partition, timer.due_ms, timer.purpose)
+                self.timers_gone.discard(key)
+
+    def _send(self, identity: str, message: InboxMessage) -> None:
+        row = InboxRow(identity, partition_of(message.execution_id), message.execution_id, codec.encode(message))
+        self.inbox.append(row)
 
     def _order(self, plan: Plan, state: Execution, fact: Fact, partition: int) -> None:
         if isinstance(fact, StepScheduled):
@@ -102,6 +128,8 @@ class PendingTick:
             if fact.command_id not in state.assignments:  # nobody had begun it: its copy in the queue has no meaning
                 self.withdrawn.append((state.execution_id, fact.command_id))
             self.stops.append(Stop(state.execution_id, [fact.command_id], fact.reason))
+        elif isinstance(fact, ExecutionPaused) and state.assignments:
+            self.stops.append(Stop(state.execution_id, list(state.assignments), "paused", pausing=True))
 
     def _stretch(self, execution_id: str, partition: int, position: int, through: int) -> Stretch:
         stretch = self.stretches.get(execution_id)
@@ -155,7 +183,7 @@ def execution_row(state: Execution, partition: int, started_ms: int, at_ms: int)
     return ExecutionRow(
         state.execution_id,
         partition,
-        state.status,
+        state.shown_status,
         state.path,
         state.version,
         state.digest,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from jinja2 import nodes
@@ -42,7 +43,8 @@ _WHERE_ALLOWED: Final = {
     "_task": "`_task` exists inside a pipeline only",
     "_attempt": "`_attempt` exists inside a pipeline only",
     "results": "`results` exists inside a pipeline only",
-    "iter": "`iter` exists inside a pipeline only",
+    "iter": "`iter` exists inside a pipeline, and in an inner loop",
+    "args": "`args` exists inside a step only",
     "vars": "`vars` exists inside a step run and in its arcs only",
 }
 _OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}
@@ -86,7 +88,7 @@ class ExpressionBinder:
 
     Attributes:
         names_in_text: Names that the template itself assigns, where the binder stands now.
-        reads: Namespaces and first keys that are read; ``None`` for a whole namespace or a computed key.
+        paths: What is read, each from its namespace up to the first key that is computed or is no text.
         functions: The reads of the text, by the index that ``@read`` carries.
         comparisons: Literals that paths are compared with.
     """
@@ -94,10 +96,10 @@ class ExpressionBinder:
     def __init__(self, names: Names, findings: Findings) -> None:
         self._names: Final = names
         self._findings: Final = findings
-        self._paths: Final[list[tuple[Any, ...]]] = []
+        self._read_paths: Final[list[tuple[Any, ...]]] = []
         self._depth = 0
         self.names_in_text: set[str] = set()
-        self.reads: Final[set[tuple[str, str | None]]] = set()
+        self.paths: Final[set[tuple[str, ...]]] = set()
         self.functions: Final[list[Read]] = []
         self.comparisons: Final[list[Comparison]] = []
 
@@ -212,11 +214,10 @@ class ExpressionBinder:
         if meant is None:
             return nodes.Const(None, lineno=root.lineno)
         path = (*meant, *parts)
-        first_key = path[1] if len(path) > 1 and isinstance(path[1], str) else None
-        self.reads.add((path[0], first_key))
+        self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
-        self._paths.append(path)
-        return self._operation(READ, nodes.Const(len(self._paths) - 1, lineno=root.lineno), root, *keys)
+        self._read_paths.append(path)
+        return self._operation(READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys)
 
     def _meaning(self, node: nodes.Name) -> tuple[str, ...] | None:
         name = node.name
@@ -345,7 +346,7 @@ class ExpressionBinder:
     def _note(self, read: nodes.Expr, literal: nodes.Expr) -> None:
         if not (isinstance(read, nodes.Filter) and read.name == READ and isinstance(literal, nodes.Const)):
             return
-        path = self._paths[read.node.value]  # type: ignore[union-attr]
+        path = self._read_paths[read.node.value]  # type: ignore[union-attr]
         if isinstance(literal.value, str) and all(isinstance(part, str) for part in path):
             self.comparisons.append((path, literal.value))
 

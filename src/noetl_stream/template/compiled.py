@@ -41,12 +41,14 @@ class Template:
         source: What was compiled.
         is_constant: Whether nothing in it is evaluated.
         reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole of it or a computed key.
+        paths: What it reads, each from its namespace up to the first key that is computed or is no text.
         build: Renders it; for this package.
     """
 
     source: JSON
     is_constant: bool
     reads: frozenset[tuple[str, str | None]]
+    paths: frozenset[tuple[str, ...]]
     build: Build = field(repr=False)
 
 
@@ -56,13 +58,14 @@ class Guard:
 
     Attributes:
         source: Its text; ``true`` or ``false`` for a boolean.
-        reads: As in :class:`Template`.
+        reads: As in :class:`Template`; so are ``paths``.
         comparisons: Paths and the text literals they are compared with: by ``==``, ``!=``, ``in [...]``.
         expression: Evaluates it; for this package.
     """
 
     source: str
     reads: frozenset[tuple[str, str | None]]
+    paths: frozenset[tuple[str, ...]]
     comparisons: tuple[Comparison, ...]
     expression: Expression = field(repr=False)
 
@@ -88,8 +91,8 @@ def compile_template(
     if compiler.problems:
         raise TemplateProblem(compiler.problems)
     if build is None:
-        return Template(source, True, frozenset(), _constant(source))
-    return Template(source, False, frozenset(compiler.reads), build)
+        return Template(source, True, frozenset(), frozenset(), _constant(source))
+    return Template(source, False, compiler.reads, frozenset(compiler.paths), build)
 
 
 def compile_guard(source: str | bool, *, namespaces: frozenset[str], bindings: Bindings) -> Guard:
@@ -100,12 +103,13 @@ def compile_guard(source: str | bool, *, namespaces: frozenset[str], bindings: B
     """
     if isinstance(source, bool):
         value = source
-        return Guard(str(source).lower(), frozenset(), (), Expression(str(source), lambda scope, meter: value))
+        constant = Expression(str(source), lambda scope, meter: value)
+        return Guard(str(source).lower(), frozenset(), frozenset(), (), constant)
     compiler = _Compiler(Names(namespaces, bindings, EXPRESSION_FUNCTIONS), only_output=True)
     expression = compiler.guard(source)
     if expression is None:
         raise TemplateProblem(compiler.problems)
-    return Guard(source, frozenset(compiler.reads), tuple(compiler.comparisons), expression)
+    return Guard(source, compiler.reads, frozenset(compiler.paths), tuple(compiler.comparisons), expression)
 
 
 class _Compiler:
@@ -115,8 +119,13 @@ class _Compiler:
         self._names: Final = names
         self._only_output: Final = only_output
         self.problems: Final[list[Problem]] = []
-        self.reads: Final[set[tuple[str, str | None]]] = set()
+        self.paths: Final[set[tuple[str, ...]]] = set()
         self.comparisons: Final[list[Comparison]] = []
+
+    @property
+    def reads(self) -> frozenset[tuple[str, str | None]]:
+        """The paths, cut off after their first key."""
+        return frozenset((path[0], path[1] if len(path) > 1 else None) for path in self.paths)
 
     def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Build | None:
         """What renders ``source``; ``None`` if it stands for itself."""
@@ -176,7 +185,7 @@ class _Compiler:
         expression = None
         if not findings.problems:
             expression = self._evaluated(text, tree, binder, findings, native=native)
-        self.reads.update(binder.reads)
+        self.paths.update(binder.paths)
         self.comparisons.extend(binder.comparisons)
         self.problems.extend(findings.problems)
         return expression

@@ -23,10 +23,22 @@ from noetl_stream.engine.orders import command_for
 from noetl_stream.engine.rest import at_rest
 from noetl_stream.engine.state import Assignment, Execution, Occurrence, Status
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested, Fact, StepScheduled, TokenEnqueued
+from noetl_stream.model.events import (
+    Asked,
+    ChildFinished,
+    CtxPatched,
+    ExecutionRequested,
+    Fact,
+    Path,
+    ReferenceResolved,
+    SignalReceived,
+    StepScheduled,
+    TimerFired,
+    TokenEnqueued,
+)
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -71,7 +83,9 @@ class Scenario:
         self.state: Execution | None = None
         self.journal: list[Entry] = []
         self.inputs: list[Occurrence] = []
+        self.now_ms = 1_000_000
         self._deliveries: dict[str, int] = {}
+        self._requests = 0
 
     # --- when ---------------------------------------------------------------------------------------------------------
 
@@ -80,21 +94,21 @@ class Scenario:
         request = ExecutionRequested("request-1", self.plan.digest, self.plan.path, workload or {}, ctx or {})
         return self.feed(Occurrence(request)).journal
 
-    def done(self, step: str, result: Any = ARGS, *, index: int | None = None) -> Sequence[Fact]:
+    def done(self, step: str, result: Any = ARGS, *, index: int | Path | None = None) -> Sequence[Fact]:
         """A worker runs the owed command of ``step`` to its end, each task with this result; what follows."""
         before = len(self.journal)
         self._run(step, index).finish(result)
         return self._decided_since(before)
 
     def failed(
-        self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | None = None
+        self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | Path | None = None
     ) -> Sequence[Fact]:
         """A worker runs the owed command of ``step``, whose tasks all fail; what follows."""
         before = len(self.journal)
         self._run(step, index).fail(kind, message)
         return self._decided_since(before)
 
-    def take(self, step: str, *, index: int | None = None, tell: Sink | None = None) -> ScriptedRun:
+    def take(self, step: str, *, index: int | Path | None = None, tell: Sink | None = None) -> ScriptedRun:
         """A worker takes the owed command of ``step`` (of its iteration ``index``, if it is a distributed loop).
 
         Its run reports to the fold as it goes, or to ``tell``. Every further run of a command has a higher rank.
@@ -123,6 +137,42 @@ class Scenario:
         fact = StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
         return self.feed(Occurrence(fact))
 
+    def wait(self, seconds: float) -> None:
+        """Time passes; every timer that is due fires, in order."""
+        until_ms = self.now_ms + round(seconds * 1000)
+        while self.state is not None and not self.state.halted:
+            due = [(timer.due_ms, timer_id) for timer_id, timer in self.state.timers.items()]
+            if not due or min(due)[0] > until_ms:
+                break
+            due_ms, timer_id = min(due)
+            timer = self.state.timers[timer_id]
+            self.now_ms = max(self.now_ms, due_ms)
+            self.feed(Occurrence(TimerFired(timer_id, timer.purpose, timer.subject, timer.path)))
+        self.now_ms = until_ms
+
+    def ask(self, kind: type[Asked], **fields: Any) -> Advanced:
+        """A client asks something of the execution: a patch, a signal, a cancel …"""
+        self._requests += 1
+        return self.feed(Occurrence(kind(f"asked-{self._requests}", **fields)))
+
+    def patch(self, **keys: Any) -> Advanced:
+        """``ctx`` keys set from outside."""
+        return self.ask(CtxPatched, patch=keys)
+
+    def signal(self, name: str, payload: Any = None) -> Advanced:
+        return self.ask(SignalReceived, signal=name, payload=payload)
+
+    def child_ended(self, outcome: Outcome) -> Advanced:
+        """The oldest child that lives has ended like this."""
+        child_id = next(iter(self.execution.children))
+        return self.feed(Occurrence(ChildFinished(child_id, "", outcome)))
+
+    def look_into(self, value: Any) -> Advanced:
+        """The shell hands in the value of the reference that the execution must look into."""
+        reference = self.execution.deciding
+        assert reference is not None, "the execution is looking into nothing"
+        return self.feed(Occurrence(ReferenceResolved(reference.key, reference.checksum), value=value))
+
     def feed(self, occurrence: Occurrence) -> Advanced:
         """One input is folded.
 
@@ -130,12 +180,14 @@ class Scenario:
             LawBroken: the engine did not keep its laws.
         """
         before = self.state
+        occurrence = occurrence._replace(at_ms=max(occurrence.at_ms, self.now_ms))
         advanced = advance(self.plan, before, occurrence, self.execution_id)
         self._hold_against_the_laws(before, occurrence, advanced)
         self.inputs.append(occurrence)
         if advanced.taken:
             self.journal.append(Entry(occurrence, decided=False))
-            self.journal += [Entry(Occurrence(fact), decided=True) for fact in advanced.journal]
+            at_ms = occurrence.at_ms
+            self.journal += [Entry(Occurrence(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
         self.state = advanced.state
         return advanced
 
@@ -179,20 +231,22 @@ class Scenario:
         return [entry.occurrence.fact for entry in self.journal if isinstance(entry.occurrence.fact, of)]
 
     @property
-    def working(self) -> list[tuple[str, int | None]]:
-        """What workers owe an end: step and iteration (``None`` outside distributed loops), in order of ordering."""
+    def working(self) -> list[tuple[str, int | Path | None]]:
+        """What workers owe an end: step and iteration (``None`` outside distributed loops, a path in inner ones), in
+        order of ordering.
+        """
         runs = self.execution.runs
         assignments = self.execution.assignments.values()
-        return [(runs[one.step_run_id].step, one.path[0] if one.path else None) for one in assignments]
+        return [(runs[one.step_run_id].step, _shown(one.path)) for one in assignments]
 
     @property
     def held(self) -> list[str]:
         """The steps of the tokens that admission holds, in order of arrival."""
         return [waiting.token.step for waiting in self.execution.tokens.values() if waiting.held]
 
-    def owed(self, step: str, index: int | None = None) -> Assignment:
+    def owed(self, step: str, index: int | Path | None = None) -> Assignment:
         """The oldest command of ``step`` (and iteration) that is owed an end."""
-        path = () if index is None else (index,)
+        path = () if index is None else (index,) if isinstance(index, int) else index
         for assignment in self.execution.assignments.values():
             if self.execution.runs[assignment.step_run_id].step == step and assignment.path == path:
                 return assignment
@@ -222,11 +276,12 @@ class Scenario:
             advanced = advance(self.plan, state, occurrence, self.execution_id)
             if advanced.taken:
                 journal += [Entry(occurrence, decided=False)]
-                journal += [Entry(Occurrence(fact), decided=True) for fact in advanced.journal]
+                at_ms = occurrence.at_ms
+                journal += [Entry(Occurrence(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
             state = advanced.state
         return journal
 
-    def _run(self, step: str, index: int | None) -> ScriptedRun:
+    def _run(self, step: str, index: int | Path | None) -> ScriptedRun:
         """A run the fold listens to: it claims the command if another run has it."""
         begun = self.owed(step, index).run is not None
         run = self.take(step, index=index)
@@ -254,6 +309,10 @@ class Scenario:
             # A token leaves no trace once it is consumed: its journal position alone keeps it from coming back.
             if type(repeated.fact) is not TokenEnqueued and evolve(after, repeated, self.execution_id) is not after:
                 raise LawBroken(f"a repeated fact changes nothing: {repeated.fact} did")
+
+
+def _shown(path: Path) -> int | Path | None:
+    return None if not path else path[0] if len(path) == 1 else path
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.submit import Client, Refused, Submission
 from noetl_stream.errors import NoetlError, Unreachable
@@ -45,6 +46,7 @@ class SimulatedWorld:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = MemoryStore(self.clock)
+        self.catalog = MemoryCatalog(self.store)
         self.misfortune = misfortune
         self.effects: Counter[Effect] = Counter()
         self.accepted: dict[str, tuple[Submission, Job]] = {}
@@ -138,7 +140,7 @@ class SimulatedWorld:
             await follower.close()
 
     async def _serve(self, host: Host) -> None:
-        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock)
+        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
         always = "reconcile always" in self.misfortune.kinds
         server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0))
         self.servers[host.name] = server

@@ -13,8 +13,10 @@ from noetl_stream import __version__
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds import KindSpec
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings import HTTP_ALLOW_VARIABLE, HttpAllow, ToolSettings
 from noetl_stream.tools.auth import credential_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.http_guard import AddressGuard, ForbiddenAddress
 from noetl_stream.tools.http_request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http_response import header_mapping, result_of, status_failure
 from noetl_stream.tools.inputs import Knobs, invalid_input, validated
@@ -37,25 +39,38 @@ class HttpKnobs(Knobs):
     follow_redirects: bool = Field(
         default=True, description="Whether an answer that points elsewhere is followed, at most ten times."
     )
+    verify_tls: bool = Field(
+        default=True, description="Whether the certificate of an `https://` address must be valid for its host."
+    )
     max_response_bytes: int = Field(
         default=MAX_RESPONSE_BYTES, gt=0, description="The largest answer body, unpacked; a larger one is an error."
     )
 
 
 class HttpTool:
-    """Sends requests over one shared session: connections are kept, cookies are not."""
+    """Sends requests over shared sessions: connections are kept, cookies are not.
+
+    Args:
+        allow: What may be reached beside the public internet.
+    """
 
     spec = KindSpec(kind="http", inputs=HttpInputs, knobs=HttpKnobs, helper="http")
 
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, allow: HttpAllow | None = None) -> None:
+        self._allow = allow or HttpAllow()
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    @classmethod
+    def configured(cls, settings: ToolSettings) -> HttpTool:
+        """The tool of a worker whose operator has said what may be reached."""
+        return cls(settings.http_allow)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """``{status, headers, data}`` and the helper ``http {status, headers}``.
 
         Raises:
-            ToolFailure: ``http_status`` (keeps the result), ``connection``, ``timeout``, ``output_too_large``,
-                ``result_not_json``, ``credential``, ``invalid_input``.
+            ToolFailure: ``http_status`` (keeps the result), ``connection``, ``timeout``, ``forbidden_address``,
+                ``output_too_large``, ``result_not_json``, ``credential``, ``invalid_input``.
         """
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
@@ -73,9 +88,8 @@ class HttpTool:
 
     async def close(self) -> None:
         """Closes the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._sessions:
+            await self._sessions.popitem()[1].close()
 
     async def _exchange(
         self, request: HttpRequest, knobs: HttpKnobs, timeouts: Timeouts
@@ -89,7 +103,7 @@ class HttpTool:
             raise invalid_input(f"url: {error}") from None
         try:
             for _ in range(MAX_REDIRECTS + 1):
-                async with self._send(request, url, timeouts) as response:
+                async with self._send(request, url, knobs, timeouts) as response:
                     target = response.headers.get("Location") if response.status in _REDIRECTS else None
                     if target is None or not knobs.follow_redirects:
                         headers = header_mapping(response.headers.items())
@@ -102,32 +116,45 @@ class HttpTool:
         except aiohttp.ClientSSLError as error:
             raise _failed("connection", request, url, str(error), retryable=False) from None
         except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ForbiddenAddress):
+                raise _forbidden(request, url, error.os_error) from None
             raise _failed("connection", request, url, str(error) or type(error).__name__, retryable=True) from None
         raise _failed("connection", request, url, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
 
-    def _send(self, request: HttpRequest, url: URL, timeouts: Timeouts) -> aiohttp.client._RequestContextManager:
+    def _send(
+        self, request: HttpRequest, url: URL, knobs: HttpKnobs, timeouts: Timeouts
+    ) -> aiohttp.client._RequestContextManager:
         import aiohttp
 
-        if self._session is None:
-            # No limit of its own: the worker's slots bound how many requests there can be.
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"noetl-stream/{__version__}"},
-            )
-        return self._session.request(
+        return self._session_for(url).request(
             request.method,
             url,
             headers={**request.headers, **request.secret_headers},
             data=request.body,
             allow_redirects=False,
             skip_auto_headers=("Content-Type",),
+            ssl=knobs.verify_tls,
             timeout=aiohttp.ClientTimeout(
                 total=None,  # the worker's
                 sock_connect=timeouts.connect if timeouts.connect is not None else DEFAULT_CONNECT_TIMEOUT_S,
                 sock_read=timeouts.read if timeouts.read is not None else DEFAULT_READ_TIMEOUT_S,
             ),
         )
+
+    def _session_for(self, url: URL) -> aiohttp.ClientSession:
+        """The session of hosts that the operator trusts by name, or that of all others, whose addresses are guarded."""
+        import aiohttp
+
+        trusted = (url.raw_host or "").rstrip(".").lower() in self._allow.host_names
+        if trusted not in self._sessions:
+            guard = None if trusted else AddressGuard(self._allow.networks).socket_for
+            self._sessions[trusted] = aiohttp.ClientSession(
+                # No limit of its own: the worker's slots bound how many requests there can be.
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=guard),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"noetl-stream/{__version__}"},
+            )
+        return self._sessions[trusted]
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], max_bytes: int) -> bytes:
@@ -161,6 +188,11 @@ def _redirected(request: HttpRequest, url: URL, status: int, location: str) -> t
 
 def _without(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in names}
+
+
+def _forbidden(request: HttpRequest, url: URL, error: ForbiddenAddress) -> ToolFailure:
+    reason = f"{error.address} is not public; the operator of the worker can open it with {HTTP_ALLOW_VARIABLE}"
+    return _failed("forbidden_address", request, url, reason, retryable=False)
 
 
 def _failed(kind: str, request: HttpRequest, url: Any, reason: str, *, retryable: bool) -> ToolFailure:

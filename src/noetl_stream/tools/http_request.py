@@ -94,7 +94,7 @@ def request_of(inputs: HttpInputs, credential: str | dict[str, Any] | None, idem
     twice = written & {name.lower() for name in secret}
     if twice:
         raise invalid_input(f"headers.{min(twice)}: auth sets this header; leave one of the two out")
-    _check_headers({**headers, **secret})
+    check_headers({**headers, **secret})
     return HttpRequest(inputs.method, _address(inputs.url), _pairs(inputs.params), headers, secret, body)
 
 
@@ -158,7 +158,12 @@ def _secret_headers(auth: Auth, credential: str | dict[str, Any]) -> dict[str, s
     raise bad_credential(auth, f"is none an http task can use; {_AUTH_SHAPES}")
 
 
-def _check_headers(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuses names and values that would break out of their line.
+
+    Raises:
+        ToolFailure: ``invalid_input``.
+    """
     for name, value in headers.items():
         if not name or not name.isascii() or not all(sign.isalnum() or sign in "!#$%&'*+-.^_`|~" for sign in name):
             raise invalid_input(f"headers: {name!r} is no header name")

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
+from noetl_stream.tools.captured_output import CapturedOutput
 from noetl_stream.tools.python_child import HEADER_BYTES, MAX_OUTPUT_BYTES
 
-_READ_BYTES: Final = 64 * 1024
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
     "from noetl_stream.tools.python_child import main; main(int(sys.argv[1]))"
@@ -116,7 +116,7 @@ class Child(asyncio.Protocol):
         finally:
             theirs.close()
             os.close(output_write)
-        child = cls(process, _Output(output_read))
+        child = cls(process, CapturedOutput(output_read, MAX_OUTPUT_BYTES))
         ours.setblocking(False)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=ours)
@@ -126,7 +126,7 @@ class Child(asyncio.Protocol):
             raise
         return child
 
-    def __init__(self, process: subprocess.Popen[bytes], output: _Output) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: CapturedOutput) -> None:
         self.gone = False
         self.process_id = process.pid
         self._process = process
@@ -191,52 +191,6 @@ class Child(asyncio.Protocol):
         self.kill()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
-
-
-class _Output:
-    """The reading end of a child's standard output and error: kept up to the cap, then read and dropped."""
-
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._read)
-        self._kept = bytearray()
-        self._cut = 0
-        self._open = True
-
-    def take(self) -> tuple[str, int]:
-        """What was written since the last call, as text, and how many bytes were dropped."""
-        while self._read():
-            pass
-        text, cut = self._kept.decode("utf-8", errors="replace"), self._cut
-        self._kept.clear()
-        self._cut = 0
-        return text, cut
-
-    def close(self) -> None:
-        if self._open:
-            self._stop()
-            os.close(self._descriptor)
-            self._open = False
-
-    def _read(self) -> bool:
-        if not self._open:
-            return False
-        try:
-            data = os.read(self._descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._stop()
-            return False
-        room = MAX_OUTPUT_BYTES - len(self._kept)
-        self._kept += data[:room]
-        self._cut += max(0, len(data) - room)
-        return True
-
-    def _stop(self) -> None:
-        self._loop.remove_reader(self._descriptor)
 
 
 def _start_process(channel: socket.socket, output: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -15,6 +15,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from noetl_stream.playbook.kinds import Kinds, KindSpec
+from noetl_stream.settings import ToolSettings
 from noetl_stream.tools.contract import Tool
 
 GROUP: Final = "noetl_stream.tools"
@@ -75,6 +76,15 @@ def load_tools() -> dict[str, ToolClass]:
     for problem in installed.problems:
         log.warning("%s", problem.message)
     return dict(installed.tools)
+
+
+def made_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict[str, Tool]:
+    """One tool of each class. A class with a method ``configured`` is handed what the operator lets tools do."""
+    made: dict[str, Tool] = {}
+    for kind, tool in tools.items():
+        configured = getattr(tool, "configured", None)
+        made[kind] = tool() if configured is None else configured(settings)
+    return made
 
 
 def kinds_of(tools: Mapping[str, ToolClass]) -> Kinds:

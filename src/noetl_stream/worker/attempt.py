@@ -13,6 +13,7 @@ import msgspec
 from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
@@ -24,6 +25,7 @@ from noetl_stream.worker.equipment import Equipment
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.results import ReferenceLost, RunResults
 from noetl_stream.worker.scope import NOTHING_SEEN, Iteration, RunScope
+from noetl_stream.worker.wait_tasks import SUSPENDING_KINDS, begin_wait
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -52,40 +54,54 @@ class Attempts:
         self._scope = scope
         self._results = results
 
-    async def run(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Outcome:
-        """The outcome of one attempt. Cancelling it cancels the tool, which ends its work."""
+    async def run(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Outcome | Wait:
+        """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which ends its work."""
         clock = self._equipment.clock
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
-        tool = self._equipment.tools[task.kind]
         try:
-            call = await self._call(tool, task, progress, iteration)
-            result = await _call_tool(tool, call)
+            inputs = await self._inputs(task, progress, iteration)
+            if task.kind in SUSPENDING_KINDS:
+                return await begin_wait(task, inputs, iteration.path, self._equipment)
+            tool = self._equipment.tools[task.kind]
+            result = await _call_tool(tool, self._call(tool, task, inputs, progress, iteration))
         except (ExpressionError, ReferenceLost) as error:
-            failure = ToolFailure(ErrorInfo("expression_error", f"the inputs of task {task.name}: {error}"))
+            failure = ToolFailure(ErrorInfo("expression_error", f"the inputs of task {task.label}: {error}"))
             outcome = await self._failed(failure)
         except ToolFailure as failure:
             outcome = await self._failed(failure)
         else:
             outcome = await self._done(result)
-        ended_ms = clock.now_ms()
-        began = shown_time(began_ms)
+        return self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
+
+    def answered(self, outcome: Outcome, progress: Progress) -> Outcome:
+        """``outcome`` of a wait, which the server gave, as that of this attempt."""
+        return self._with_meta(outcome, progress, self._equipment.clock.now_ms(), 0.0)
+
+    def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
+        ended_ms = self._equipment.clock.now_ms()
+        began, given = shown_time(began_ms), outcome.meta
         meta = Meta(
             progress.attempt,
-            began,
-            began if ended_ms == began_ms else shown_time(ended_ms),
-            round(clock.monotonic_s() - began_s, 6),
+            given.started_at or began,
+            given.ended_at or (began if ended_ms == began_ms else shown_time(ended_ms)),
+            given.duration_s or round(duration_s, 6),
             self._equipment.worker,
             self._command.trace_id,
         )
         return msgspec.structs.replace(outcome, meta=meta)
 
-    async def _call(self, tool: Tool, task: TaskPlan, progress: Progress, iteration: Iteration) -> ToolCall:
-        command = self._command
+    async def _inputs(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> dict[str, Any]:
         if task.inputs.is_constant:
-            inputs = render(task.inputs, NOTHING_SEEN)
-        else:
-            scope = self._scope.for_inputs(task, progress, iteration)
-            inputs = await resolved(self._results, lambda: render(task.inputs, scope))
+            constant: dict[str, Any] = render(task.inputs, NOTHING_SEEN)
+            return constant
+        scope = self._scope.for_inputs(task, progress, iteration)
+        rendered: dict[str, Any] = await resolved(self._results, lambda: render(task.inputs, scope))
+        return rendered
+
+    def _call(
+        self, tool: Tool, task: TaskPlan, inputs: dict[str, Any], progress: Progress, iteration: Iteration
+    ) -> ToolCall:
+        command = self._command
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:
             seen = {

@@ -10,6 +10,7 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.asked_catalog import AskedCatalog
 from noetl_stream.worker.plans import Plans
 from noetl_stream.worker.report import Channel
 
@@ -28,4 +29,5 @@ class Equipment:
     clock: Clock
     tools: Mapping[str, Tool]
     plans: Plans
+    catalog: AskedCatalog
     credential: Credentials

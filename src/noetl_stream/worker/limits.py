@@ -40,6 +40,9 @@ MAX_REPORT_BYTES: Final = 384 * 1024
 MAX_UNREPORTED_BYTES: Final = 1024 * 1024
 """A run that has more than this to report waits until some of it is taken."""
 
+MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
+"""How large what one command waits for may be together, args of called playbooks included: it is one event."""
+
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 """Pauses between tries of something that must succeed grow from the first to the longest."""
@@ -62,3 +65,19 @@ FAREWELL_S: Final = 5.0
 
 TURNS_PER_YIELD: Final = 16
 """After so many task runs in a row a pipeline lets others run, even if none of its tools ever waits."""
+
+SECRET_KEPT_S: Final = 3_600.0
+"""How long a worker keeps a stored credential before it asks for it again (legacy architecture §5.2)."""
+
+ABSENT_KEPT_S: Final = 10.0
+"""How long a worker remembers that a name is not stored."""
+
+TOKEN_MARGIN_S: Final = 60.0
+"""So long before its end, at most, a token is fetched anew; a tenth of its life if that is shorter."""
+
+UNKNOWN_LIFETIME_S: Final = 300.0
+"""How long a token is kept that does not say how long it lives."""
+
+MAX_SECRETS_KEPT: Final = 1_000
+MAX_SECRETS_HIDDEN: Final = 1_000
+MAX_SECRET_FILE_BYTES: Final = 64 * 1024

@@ -1,12 +1,14 @@
-"""A loop that runs in one worker under one lease, one after the other or several at once (LANGUAGE §6)."""
+"""Loops that run in one worker under one lease: a level, and every level inside it (LANGUAGE §6)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
+from noetl_stream.engine.opening import Opened
 from noetl_stream.model.events import (
     Fact,
     LoopDone,
@@ -15,114 +17,216 @@ from noetl_stream.model.events import (
     LoopIterationStarted,
     LoopStarted,
     StepFailed,
+    Wait,
 )
-from noetl_stream.model.messages import Go, Progress, StepCommand
+from noetl_stream.model.messages import Go, LoopProgress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.plan import StepPlan
+from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.worker.pipeline_run import PipelineRun
 from noetl_stream.worker.report import Reporter
-from noetl_stream.worker.scope import iteration_of
+from noetl_stream.worker.scope import Iteration, iteration_of
 
 
-class _LoopBroken(Exception):
-    """An iteration failed and the loop is ``fail_fast``."""
+class Halted(NamedTuple):
+    """What cannot go on here: its iterations wait for something, or the execution pauses (then maybe for nothing)."""
+
+    waits: list[Wait]
+
+
+Result = ErrorInfo | Halted | None
+"""How an iteration or a level came to stand: it failed, it cannot go on here, it ended well."""
+
+
+class _LevelBroken(Exception):
+    """An iteration failed and its level is ``fail_fast``."""
+
+
+class _LevelUnopened(Exception):
+    """What an inner level runs over cannot be known: the whole loop fails, whatever its failure mode (LANGUAGE §2)."""
+
+    def __init__(self, error: ErrorInfo) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class _Level:
+    """One running level: its items in the iteration ``around`` it, and how many of them have ended how."""
+
+    def __init__(self, plan: LoopPlan, around: Iteration, opened: Opened, stands: LoopProgress) -> None:
+        self.plan = plan
+        self.around = around
+        self.items, self.at_once = opened
+        self.stands = stands
+        self.ok = stands.ok
+        self.failed = stands.failed
+        self.first_error = stands.first_error
+        self.halted = False
+        self.waits: list[Wait] = []
+
+    @property
+    def is_broken(self) -> bool:
+        return self.first_error is not None and self.plan.failure_mode == "fail_fast"
+
+    def left(self) -> Iterator[int]:
+        above = frozenset(self.stands.above)
+        return (index for index in range(self.stands.low, len(self.items)) if index not in above)
+
+    def take(self, index: int, result: Result) -> None:
+        """Counts how the iteration ``index`` came to stand.
+
+        Raises:
+            _LevelBroken: it failed and that ends the level.
+        """
+        if result is None:
+            self.ok += 1
+        elif isinstance(result, Halted):
+            self.halted = True
+            self.waits += result.waits
+        else:
+            self.failed += 1
+            if self.first_error is None:
+                self.first_error = msgspec.structs.replace(result, index=index)
+            if self.is_broken:
+                raise _LevelBroken
 
 
 class LocalLoop:
-    """One run of a local loop, from the beginning or from where another run of it got to."""
+    """One run of a local loop, from the beginning or from where another run or segment of it got to.
+
+    Args:
+        loop: The level whose items the command brings.
+        around: The iteration of distributed loops around that level.
+        pausing: Whether no further iteration is to begin.
+    """
 
     def __init__(
-        self, step: StepPlan, command: StepCommand, go: Go, pipeline: PipelineRun, reporter: Reporter, worker: str
+        self,
+        loop: LoopPlan,
+        around: Iteration,
+        command: StepCommand,
+        go: Go,
+        pipeline: PipelineRun,
+        reporter: Reporter,
+        worker: str,
+        pausing: Callable[[], bool],
     ) -> None:
-        assert step.loop is not None and command.items is not None
-        self._step = step
+        self._loop = loop
+        self._around = around
         self._command = command
-        self._items = command.items
         self._go = go
         self._pipeline = pipeline
         self._reporter = reporter
         self._worker = worker
-        self._fail_fast = step.loop.failure_mode == "fail_fast"
-        self._sequential = step.loop.mode == "sequential"
-        self._ok = len(go.done)
-        self._failed = len(go.failed)
-        self._first: ErrorInfo | None = None
-        self._vars = go.vars
-        if go.failed:
-            index = min(go.failed)
-            self._first = msgspec.structs.replace(go.failed[index], index=index)
+        self._pausing = pausing
+        self._vars = go.vars or command.vars
 
-    async def run(self) -> None:
-        """Runs what is left of the loop and adds the fact that ends it. Cancelled, it ends its iterations first."""
-        go, count = self._go, len(self._items)
-        if not (go.done or go.failed or go.progress):
-            at_once = self._command.max_in_flight
-            self._reporter.add(LoopStarted(self._command.step_run_id, count, max_in_flight=at_once, local=True))
-        ended = go.failed.keys() | set(go.done)
-        left = iter([index for index in range(count) if index not in ended])
-        if not (self._fail_fast and self._first):
-            at_once = 1 if self._sequential else max(1, self._command.max_in_flight)
-            if at_once == 1:
-                await self._run_in_order(left)
-            else:
-                await self._run_at_once(left, min(at_once, count))
-        self._reporter.add(self._end(count))
+    async def run(self) -> list[Wait] | None:
+        """Runs what is left and adds the fact that ends the loop; or gives what it waits for.
 
-    def _end(self, count: int) -> Fact:
-        step_run_id = self._command.step_run_id
-        if self._fail_fast and self._first is not None:
-            return StepFailed(step_run_id, self._first)
-        return LoopDone(step_run_id, count, self._ok, self._failed, count - self._ok - self._failed)
-
-    async def _run_in_order(self, left: Iterator[int]) -> None:
+        Cancelled, it ends its iterations first.
+        """
+        go, command = self._go, self._command
+        assert command.items is not None
+        opened = Opened(command.items, 1 if self._loop.mode == "sequential" else max(1, command.max_in_flight))
+        if go.loop is None:
+            if self._pausing():
+                return []
+            self._reporter.add(self._started(opened, self._around))
         try:
-            for index in left:
-                await self._iterate(index)
-        except _LoopBroken:
+            result = await self._run_level(_Level(self._loop, self._around, opened, go.loop or LoopProgress()))
+        except _LevelUnopened as unopened:
+            self._reporter.add(self._failed(self._around, unopened.error))
+            return None
+        return result.waits if isinstance(result, Halted) else None
+
+    async def _run_level(self, level: _Level) -> Result:
+        """Runs what is left of the level and adds the fact that ends it."""
+        if not level.is_broken:
+            await (self._run_in_order(level) if level.at_once == 1 else self._run_at_once(level))
+        if level.is_broken:
+            assert level.first_error is not None
+            self._reporter.add(self._failed(level.around, level.first_error))
+            return level.first_error
+        if level.halted:
+            return Halted(level.waits)
+        self._reporter.add(self._done(level))
+        return None
+
+    async def _run_in_order(self, level: _Level) -> None:
+        try:
+            await self._take_turns(level, level.left())
+        except _LevelBroken:
             return
 
-    async def _run_at_once(self, left: Iterator[int], at_once: int) -> None:
-        """So many runners share what is left; the first failure of a ``fail_fast`` loop ends them all."""
-
-        async def take_turns() -> None:
-            for index in left:
-                await self._iterate(index)
-
-        runners = [asyncio.ensure_future(take_turns()) for _ in range(at_once)]
+    async def _run_at_once(self, level: _Level) -> None:
+        """So many runners share what is left; the first failure of a ``fail_fast`` level ends them all."""
+        left = level.left()
+        most = min(level.at_once, len(level.items))
+        runners = [asyncio.ensure_future(self._take_turns(level, left)) for _ in range(most)]
+        if not runners:
+            return
         try:
             await asyncio.wait(runners, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             for runner in runners:
                 runner.cancel()
-            if runners:
-                await asyncio.wait(runners)
+            await asyncio.wait(runners)
         for runner in runners:
             error = None if runner.cancelled() else runner.exception()
-            if error is not None and not isinstance(error, _LoopBroken):
+            if error is not None and not isinstance(error, _LevelBroken):
                 raise error
 
-    async def _iterate(self, index: int) -> None:
-        """One iteration. In a sequential loop ``vars`` pass from each to the next.
+    async def _take_turns(self, level: _Level, left: Iterator[int]) -> None:
+        """One iteration after the other until none is left, or one has to wait: it stays in flight."""
+        for index in left:
+            iteration = iteration_of(level.plan, index, level.items[index], len(level.items), level.around)
+            if self._pausing() and not self._has_begun(level, index, iteration):
+                level.halted = True
+                continue
+            result = await self._iterate(level, index, iteration)
+            level.take(index, result)
+            if isinstance(result, Halted):
+                return
 
-        Raises:
-            _LoopBroken: it failed and that ends the loop.
-        """
-        iteration = iteration_of(self._step, index, self._items[index], len(self._items))
+    def _has_begun(self, level: _Level, index: int, iteration: Iteration) -> bool:
+        return index in level.stands.inner or (level.plan.inner is None and self._pipeline.has_begun(iteration.path))
+
+    async def _iterate(self, level: _Level, index: int, iteration: Iteration) -> Result:
+        if level.plan.inner is None:
+            return await self._run_pipeline(iteration)
+        stands = level.stands.inner.get(index)
+        if stands is None:
+            self._reporter.add(LoopIterationStarted(iteration.path, self._worker))
+        opened = await self._pipeline.open_level(level.plan.inner, iteration, stands.items if stands else None)
+        if isinstance(opened, ErrorInfo):
+            raise _LevelUnopened(opened)
+        if stands is None:
+            self._reporter.add(self._started(opened, iteration, opened.items))
+        return await self._run_level(_Level(level.plan.inner, iteration, opened, stands or LoopProgress()))
+
+    async def _run_pipeline(self, iteration: Iteration) -> Result:
+        """One pass. In loops that run in order ``vars`` pass from each to the next; others cannot set any."""
+        parked = self._pipeline.parked(iteration.path)
+        if parked is not None:
+            return Halted([parked])
 
         def ending(error: ErrorInfo | None) -> Fact:
             path = iteration.path
             return LoopIterationDone(path) if error is None else LoopIterationFailed(path, error)
 
-        progress = self._go.progress.get(index) or Progress(vars=self._vars)
         self._reporter.add(LoopIterationStarted(iteration.path, self._worker))
-        progress, error = await self._pipeline.run(progress, iteration, ending)
-        if self._sequential:
-            self._vars = progress.vars
-        if error is None:
-            self._ok += 1
-            return
-        self._failed += 1
-        if self._first is None:
-            self._first = msgspec.structs.replace(error, index=index)
-        if self._fail_fast:
-            raise _LoopBroken
+        stands = await self._pipeline.run(self._vars, iteration, ending)
+        self._vars = stands.progress.vars
+        return stands.error if stands.wait is None else Halted([stands.wait])
+
+    def _started(self, opened: Opened, around: Iteration, items: list[Any] | None = None) -> Fact:
+        count, step_run_id = len(opened.items), self._command.step_run_id
+        return LoopStarted(step_run_id, count, items or [], opened.at_once, True, around.path)
+
+    def _done(self, level: _Level) -> Fact:
+        count, path = len(level.items), level.around.path
+        skipped = count - level.ok - level.failed
+        return LoopDone(self._command.step_run_id, count, level.ok, level.failed, skipped, path)
+
+    def _failed(self, around: Iteration, error: ErrorInfo) -> Fact:
+        return LoopIterationFailed(around.path, error) if around.path else StepFailed(self._command.step_run_id, error)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from noetl_stream.engine.opening import Opened, open_level
 from noetl_stream.engine.pipeline import current_task, decide_task, fail_task
 from noetl_stream.engine.progress import advance_progress
-from noetl_stream.model.events import Fact, TaskProcessed, TaskStarted
-from noetl_stream.model.messages import Progress, StepCommand
+from noetl_stream.model import codec
+from noetl_stream.model.events import Fact, Path, TaskProcessed, TaskStarted, Wait
+from noetl_stream.model.messages import Go, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.plan import StepPlan, TaskPlan
+from noetl_stream.playbook.plan import LoopPlan, StepPlan, TaskPlan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.attempt import Attempts, resolved
-from noetl_stream.worker.limits import TURNS_PER_YIELD
+from noetl_stream.worker.limits import MAX_WAITS_BYTES, TURNS_PER_YIELD
 from noetl_stream.worker.report import Reporter
 from noetl_stream.worker.results import ReferenceLost, RunResults
 from noetl_stream.worker.scope import NOTHING_SEEN, Iteration, RunScope
@@ -22,13 +25,26 @@ Ending = Callable[[ErrorInfo | None], Fact]
 """The fact that ends a pass: that it went well, or its error."""
 
 
+class Standstill(NamedTuple):
+    """Where a pass stands when it does not go on here: at its end, well or with ``error``, or at a ``wait``."""
+
+    progress: Progress
+    error: ErrorInfo | None = None
+    wait: Wait | None = None
+
+
 class PipelineRun:
-    """The pipeline of one step run; a local loop drives several passes of it, in parallel too."""
+    """The pipeline of one step run; a local loop drives several passes of it, in parallel too.
+
+    Args:
+        go: Where passes that had begun in another run, or before a suspension, go on.
+    """
 
     def __init__(
         self,
         step: StepPlan,
         command: StepCommand,
+        go: Go,
         attempts: Attempts,
         scope: RunScope,
         results: RunResults,
@@ -37,34 +53,89 @@ class PipelineRun:
     ) -> None:
         self._step = step
         self._command = command
+        self._go = go
         self._attempts = attempts
         self._scope = scope
         self._results = results
         self._reporter = reporter
         self._clock = clock
         self._turns = 0
+        self._waits_bytes = sum(len(codec.encode(wait)) for wait in go.waits.values())
 
-    async def run(self, progress: Progress, iteration: Iteration, ending: Ending) -> tuple[Progress, ErrorInfo | None]:
-        """Runs from where ``progress`` stands to the end: where it stands then, and the error if it failed.
+    def has_begun(self, path: Path) -> bool:
+        """Whether the pass of this iteration began before this run."""
+        go, key = self._go, path_key(path)
+        return key in go.progress or key in go.answers or key in go.waits
+
+    def parked(self, path: Path) -> Wait | None:
+        """What the pass of this iteration waits for still."""
+        return self._go.waits.get(path_key(path)) if self._go.waits else None
+
+    async def open_level(self, loop: LoopPlan, around: Iteration, items: list[Any] | None) -> Opened | ErrorInfo:
+        """What a level inside the iteration ``around`` runs over; ``items`` of one that has begun are known."""
+        scope, limits = self._scope.for_level(around), self._command.limits
+        try:
+            return await resolved(self._results, lambda: open_level(loop, scope, limits, items))
+        except ReferenceLost as error:
+            return ErrorInfo("expression_error", f"loop: {error}")
+
+    async def run(self, variables: dict[str, Any], iteration: Iteration, ending: Ending) -> Standstill:
+        """Runs from where the pass stands until it ends or has to wait.
 
         The last task's fact and that of ``ending`` go out in one report, so that no journal holds a pipeline that is
         over but has not ended.
+
+        Args:
+            variables: ``vars`` of a pass that begins.
         """
+        go, key = self._go, path_key(iteration.path)
+        progress = go.progress.get(key) or Progress(vars=variables)
+        is_answered, answer = key in go.answers, go.answers.get(key)
         while True:
-            if progress.delay_s > 0:
+            task = current_task(self._step, progress)
+            if progress.delay_s > 0 and not is_answered:
+                wait = Wait(iteration.path, task.name, delay_s=progress.delay_s)
+                if progress.delay_s > self._command.limits.inline_delay_s and self._may_wait(wait):
+                    return Standstill(progress, wait=wait)
                 await self._clock.sleep(progress.delay_s)
             await self._give_way()
-            task = current_task(self._step, progress)
-            self._reporter.add(TaskStarted(task.name, progress.attempt, iteration.path))
-            outcome = await self._attempts.run(task, progress, iteration)
+            outcome = await self._run_task(task, progress, iteration, answer)
+            if isinstance(outcome, Wait):
+                return Standstill(progress, wait=outcome)
+            is_answered, answer = False, None
             fact = await self._decide(task, progress, iteration, outcome)
             progress = advance_progress(progress, fact)
             if fact.set_ctx:
                 self._scope.patch_ctx(fact.set_ctx)
+            if fact.set_shared and not iteration.path:
+                self._scope.share(fact.set_shared)
             if fact.to is None:
                 self._reporter.add(fact, ending(fact.error))
-                return progress, fact.error
+                return Standstill(progress, fact.error)
             self._reporter.add(fact)
+
+    async def _run_task(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, answer: Outcome | None
+    ) -> Outcome | Wait:
+        """The outcome of the task, which the server may have answered; or what the pass has to wait for."""
+        if answer is not None:
+            return self._attempts.answered(answer, progress)
+        self._reporter.add(TaskStarted(task.name, progress.attempt, iteration.path))
+        outcome = await self._attempts.run(task, progress, iteration)
+        if isinstance(outcome, Wait) and not self._may_wait(outcome):
+            message = f"the waits of this command are together larger than {MAX_WAITS_BYTES} bytes"
+            hint = "hand smaller args to the playbook, or let fewer iterations of the loop run at once"
+            error = ErrorInfo("limit_exceeded", f"task {task.name}: {message}: {hint}")
+            return self._attempts.answered(Outcome("error", error=error), progress)
+        return outcome
+
+    def _may_wait(self, wait: Wait) -> bool:
+        """Whether what this command waits for still fits one event."""
+        size = len(codec.encode(wait))
+        if self._waits_bytes + size > MAX_WAITS_BYTES:
+            return False
+        self._waits_bytes += size
+        return True
 
     async def _decide(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome
@@ -80,7 +151,7 @@ class PipelineRun:
                 lambda: decide_task(self._step, progress, outcome, scope, seed=seed, limits=limits, path=path),
             )
         except ReferenceLost as error:
-            return fail_task(task, progress, outcome, f"the policy of task {task.name}: {error}", path)
+            return fail_task(task, progress, outcome, f"the policy of task {task.label}: {error}", path)
 
     async def _give_way(self) -> None:
         """Lets others run now and then, and waits while too much is unreported: no tool needs to wait for anything."""

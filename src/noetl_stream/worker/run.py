@@ -14,9 +14,10 @@ from noetl_stream.model.events import (
     StepDone,
     StepFailed,
     StepStarted,
+    StepSuspended,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import Drop, Go, Progress, StepCommand
+from noetl_stream.model.messages import Drop, Go, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.command_queue import Delivery
@@ -29,15 +30,16 @@ from noetl_stream.worker.pipeline_run import PipelineRun
 from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
 from noetl_stream.worker.report import Reporter
 from noetl_stream.worker.results import RunResults
-from noetl_stream.worker.scope import Iteration, RunScope, iteration_of
+from noetl_stream.worker.scope import RunScope, iteration_around, level_at
 from noetl_stream.worker.stops import Interruption, Stops
+from noetl_stream.worker.wait_tasks import SUSPENDING_KINDS
 
 log = logging.getLogger(__name__)
 
 Disposal = Literal["done", "return_now", "return_later"]
 """What becomes of the delivery: acknowledged, given back at once, given back for a while."""
 
-_UNASKED = Go(next_number=0)
+_FRESH = Go()
 _NONCE_BYTES = 6
 
 
@@ -56,6 +58,7 @@ class CommandRun:
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
         self._reason = ""
+        self._is_pausing = False
         self._task: asyncio.Task[None] | None = None
 
     def runs_in(self, task: asyncio.Task[None]) -> None:
@@ -74,6 +77,10 @@ class CommandRun:
         self._why = why
         if self._task is not None:
             self._task.cancel()
+
+    def pause(self) -> None:
+        """Lets a local loop begin no further iteration; everything else goes on to its end."""
+        self._is_pausing = True
 
     def lose_contact(self) -> None:
         """NATS is out of reach for long: ends tools, but gives no finished result up."""
@@ -116,7 +123,8 @@ class CommandRun:
         return "done"
 
     async def _ask_and_work(self, connected_ms: int) -> Disposal:
-        command, go = self._command, _UNASKED
+        command = self._command
+        go = command.resume or _FRESH
         if may_be_a_copy(command, self.delivery, connected_ms):
             answer = await claim(self._equipment.bus, self._equipment.clock, self._reporter)
             if isinstance(answer, Drop):
@@ -144,6 +152,7 @@ class CommandRun:
             return "done"
         if self._why is not None:
             return self._interrupted()
+        self._is_pausing = self._is_pausing or self._stops.is_pausing(command.command_id)
         self._phase = "working"
         await self._work(plan, step, go)
         return "done"
@@ -162,7 +171,7 @@ class CommandRun:
         if step is None or not step.tasks:
             raise PlanUnusable(f"playbook {plan.path} has no step {self._command.step} that a worker could run")
         for task in step.tasks:
-            if task.kind not in self._equipment.tools:
+            if task.kind not in self._equipment.tools and task.kind not in SUSPENDING_KINDS:
                 raise PlanUnusable(
                     f"worker {self._equipment.worker} has no tool of kind {task.kind}, which step {step.name} needs",
                     hint="install the plugin of that kind, or give the step a pool whose workers have it",
@@ -170,23 +179,28 @@ class CommandRun:
         return step
 
     async def _work(self, plan: Plan, step: StepPlan, go: Go) -> None:
+        """Runs the pipeline, or the local loop around it, until it ends or has to wait."""
         command, equipment, reporter = self._command, self._equipment, self._reporter
         scope = RunScope(plan, step, command, equipment.tools, self._results.loaded)
         if go.ctx:
             scope.patch_ctx(go.ctx)
         attempts = Attempts(equipment, command, scope, self._results)
-        pipeline = PipelineRun(step, command, attempts, scope, self._results, reporter, equipment.clock)
-        if command.items is not None:
-            await LocalLoop(step, command, go, pipeline, reporter, equipment.worker).run()
-            return
-        iteration = Iteration()
+        pipeline = PipelineRun(step, command, go, attempts, scope, self._results, reporter, equipment.clock)
+        iteration = iteration_around(step, command)
         if command.path:
-            iteration = iteration_of(step, command.path[-1], command.item, command.count)
             reporter.add(LoopIterationStarted(command.path, equipment.worker))
-        else:
+        elif command.items is None:
             reporter.add(StepStarted(equipment.worker))
-        key = command.path[0] if command.path else 0
-        await pipeline.run(go.progress.get(key) or Progress(vars=go.vars or command.vars), iteration, self._ending)
+        if command.items is None:
+            wait = (await pipeline.run(go.vars or command.vars, iteration, self._ending)).wait
+            waits = None if wait is None else [wait]
+        else:
+            loop, worker = level_at(step, len(command.path)), equipment.worker
+            waits = await LocalLoop(
+                loop, iteration, command, go, pipeline, reporter, worker, pausing=lambda: self._is_pausing
+            ).run()
+        if waits is not None:
+            reporter.add(StepSuspended(waits))
 
     def _ending(self, error: ErrorInfo | None) -> Fact:
         command = self._command

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noetl_stream.model.events import Path
+from noetl_stream.engine.pipeline import share
+from noetl_stream.engine.progress import results_after
+from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan
+from noetl_stream.playbook.labels import result_name
+from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.scope import outcome_view, result_of
 from noetl_stream.tools.contract import Tool
@@ -20,20 +23,45 @@ NOTHING_SEEN: Final = Scope({})
 class Iteration:
     """Which pass of the pipeline this is: ``()`` and no names outside loops.
 
-    ``names`` are the read-only names under ``iter``: the iterator, ``index``, ``count``.
+    ``names`` are the read-only names under ``iter``: the iterator, ``index``, ``count``, and in an inner loop
+    ``parent``, the same of the iteration around it.
     """
 
     __slots__ = ("names", "path")
 
-    def __init__(self, path: Path = (), names: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path: Path = (), names: dict[str, Any] | None = None) -> None:
         self.path = path
-        self.names = dict(names or {})
+        self.names = names or {}
 
 
-def iteration_of(step: StepPlan, index: int, item: Any, count: int) -> Iteration:
-    """The pass for the item at ``index`` of the step's loop."""
-    iterator = {step.loop.iterator: item} if step.loop is not None else {}
-    return Iteration((index,), {**iterator, "index": index, "count": count})
+OUTSIDE: Final = Iteration()
+"""Where a pipeline without loop runs, and the outermost level of a loop."""
+
+
+def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Iteration = OUTSIDE) -> Iteration:
+    """The pass for the item at ``index`` of a level, in the iteration ``around`` it."""
+    names = {level.iterator: item, "index": index, "count": count}
+    if around.path:
+        names["parent"] = around.names
+    return Iteration((*around.path, index), names)
+
+
+def iteration_around(step: StepPlan, command: StepCommand) -> Iteration:
+    """The iteration of distributed loops that the command is about."""
+    iteration, level = OUTSIDE, step.loop
+    for index, item, count in zip(command.path, command.chain, command.counts, strict=True):
+        assert level is not None
+        iteration, level = iteration_of(level, index, item, count, iteration), level.inner
+    return iteration
+
+
+def level_at(step: StepPlan, depth: int) -> LoopPlan:
+    """The level of the step's loop that is inside ``depth`` others."""
+    level = step.loop
+    for _ in range(depth):
+        level = level and level.inner
+    assert level is not None
+    return level
 
 
 class RunScope:
@@ -54,6 +82,10 @@ class RunScope:
         """The step run has set these keys of ``ctx``; it sees them from here on."""
         self.ctx = {**self.ctx, **patches}
 
+    def share(self, contributions: Mapping[str, SharedValue]) -> None:
+        """A rule outside loops has contributed to these keys of ``ctx``: it sees that from here on."""
+        self.patch_ctx(share(self.ctx, contributions))
+
     def iter_of(self, progress: Progress, iteration: Iteration) -> dict[str, Any]:
         """``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
         return {**progress.iter, **iteration.names} if iteration.names else progress.iter
@@ -64,19 +96,21 @@ class RunScope:
 
     def for_policy(self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome) -> Scope:
         """What the policy of ``task`` sees: the state before any rule, the task's own result and ``outcome``."""
-        results = {**progress.results, task.name: outcome}
+        results = results_after(progress, task.name, outcome)
         namespaces = self._namespaces(task, progress, iteration, results)
-        namespaces["outcome"] = outcome_view(outcome, self._tools[task.kind].spec.helper)
+        namespaces["outcome"] = outcome_view(outcome, self._helper(task))
         return Scope(namespaces, self._loaded)
+
+    def for_level(self, around: Iteration) -> Scope:
+        """What ``in`` and ``max_in_flight`` of a level inside the iteration ``around`` see."""
+        return Scope({**self._always(), "ctx": self.ctx, "iter": around.names}, self._loaded)
 
     def _namespaces(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, results: Mapping[str, Outcome]
     ) -> dict[str, Any]:
-        if self._fixed is None:
-            self._fixed = self._unchanging()
         previous = progress.results[progress.previous] if progress.previous is not None else None
         return {
-            **self._fixed,
+            **self._always(),
             "ctx": self.ctx,
             "vars": progress.vars,
             "iter": self.iter_of(progress, iteration),
@@ -85,6 +119,11 @@ class RunScope:
             "_task": task.name,
             "_attempt": progress.attempt,
         }
+
+    def _always(self) -> dict[str, Any]:
+        if self._fixed is None:
+            self._fixed = self._unchanging()
+        return self._fixed
 
     def _unchanging(self) -> dict[str, Any]:
         command = self._command
@@ -100,7 +139,13 @@ class RunScope:
     def _result_views(self, results: Mapping[str, Outcome]) -> dict[str, Any]:
         views: dict[str, Any] = {}
         for task in self._step.tasks:
-            outcome = results.get(task.name)
-            helper = self._tools[task.kind].spec.helper
-            views[task.name] = ABSENT if outcome is None else ResultView(outcome, helper=helper)
+            name = result_name(task.name)
+            if name is None:
+                continue
+            outcome, helper = results.get(name), self._helper(task) if name == task.name else None
+            views[name] = ABSENT if outcome is None else ResultView(outcome, helper=helper)
         return views
+
+    def _helper(self, task: TaskPlan) -> str | None:
+        tool = self._tools.get(task.kind)  # the language's own kinds have no tool
+        return None if tool is None else tool.spec.helper

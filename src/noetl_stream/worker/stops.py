@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import Stop
 from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,10 @@ class Interruptible(Protocol):
         """Ends the work of this run, if it has not ended."""
         ...
 
+    def pause(self) -> None:
+        """Stops this run at its next iteration, if it is that of a local loop."""
+        ...
+
 
 class Stops:
     """Knows the runs of this worker by command, and the commands that were stopped."""
@@ -32,7 +37,7 @@ class Stops:
     def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
         self._remembered = remembered
         self._runs: dict[str, list[Interruptible]] = {}
-        self._stopped: OrderedDict[str, str] = OrderedDict()
+        self._stopped: OrderedDict[str, Stop] = OrderedDict()
 
     def enter(self, running: Interruptible) -> None:
         self._runs.setdefault(running.run.command_id, []).append(running)
@@ -45,8 +50,14 @@ class Stops:
             del self._runs[command_id]
 
     def reason_of(self, command_id: str) -> str | None:
-        """Why this command was stopped, or ``None``."""
-        return self._stopped.get(command_id)
+        """Why this command was stopped for good, or ``None``."""
+        stop = self._stopped.get(command_id)
+        return None if stop is None or stop.pausing else stop.reason
+
+    def is_pausing(self, command_id: str) -> bool:
+        """Whether local loops of this command are to begin no further iteration."""
+        stop = self._stopped.get(command_id)
+        return stop is not None and stop.pausing
 
     async def hear(self, _subject: str, body: bytes, _reply: str) -> None:
         """Takes a :class:`~noetl_stream.model.messages.Stop`. One with a nonce means a stale run, and no other."""
@@ -57,15 +68,19 @@ class Stops:
             return
         for command_id in stop.command_ids:
             for running in tuple(self._runs.get(command_id, ())):
-                if not stop.nonce:
+                if stop.pausing:
+                    running.pause()
+                elif not stop.nonce:
                     running.interrupt("cancelled", stop.reason)
                 elif running.run.nonce == stop.nonce:
                     running.interrupt("stale", stop.reason)
             if not stop.nonce:
-                self._remember(command_id, stop.reason)
+                self._remember(command_id, stop)
 
-    def _remember(self, command_id: str, reason: str) -> None:
-        self._stopped[command_id] = reason
+    def _remember(self, command_id: str, stop: Stop) -> None:
+        if stop.pausing and self.reason_of(command_id) is not None:
+            return
+        self._stopped[command_id] = stop
         self._stopped.move_to_end(command_id)
         while len(self._stopped) > self._remembered:
             self._stopped.popitem(last=False)

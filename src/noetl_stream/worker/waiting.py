@@ -47,10 +47,10 @@ async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]
             return value
 
 
-async def ask(bus: Bus, clock: Clock, subject: str) -> bytes:
-    """What any server answers to the question that ``subject`` is; asked again as long as nobody does."""
+async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
+    """What any server answers to the question that ``subject`` and body are; asked again as long as nobody does."""
     while True:
-        body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, b"", SERVER_ANSWER_S))
+        body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, question, SERVER_ANSWER_S))
         if body is not None:
             return body
         log.info("no server answers %s, asking again", subject)

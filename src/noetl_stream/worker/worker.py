@@ -17,6 +17,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.asked_catalog import AskedCatalog
 from noetl_stream.worker.contact import Contact
 from noetl_stream.worker.equipment import Credentials, Equipment
 from noetl_stream.worker.lease import LeaseKeeper
@@ -69,7 +70,8 @@ class Worker:
         self._contact = Contact(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._contact, self._flusher)
-        self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, credential)
+        catalog = AskedCatalog(bus, clock)
+        self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, catalog, credential)
         self._stops = Stops()
         self._leases = LeaseKeeper(ack_wait_s / SIGNS_A_LEASE)
         self._draining = asyncio.Event()

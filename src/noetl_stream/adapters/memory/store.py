@@ -17,6 +17,8 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
+    InboxItem,
+    InboxRow,
     ListedExecution,
     PartitionAdvance,
     PartitionLease,
@@ -25,9 +27,10 @@ from noetl_stream.ports.store import (
     RequestRow,
     StoredEvent,
     Tick,
+    TimerRow,
 )
 
-_ITERATION_RESULTS = ("task.processed", "loop.iteration.done", "loop.iteration.failed")
+_ITERATION_RESULTS = ("task.processed", "loop.started", "loop.iteration.done", "loop.iteration.failed", "loop.done")
 _NEVER_S = float("-inf")
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -67,6 +70,9 @@ class _Tables:
     executions: dict[str, ExecutionRow] = field(default_factory=dict)
     requests: dict[tuple[str, str], RequestRow] = field(default_factory=dict)
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
+    timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
+    inbox: dict[int, InboxRow] = field(default_factory=dict)
+    inbox_sent: int = 0
 
 
 class MemoryStore:
@@ -109,7 +115,23 @@ class MemoryStore:
         self._tables.executions.update((row.execution_id, row) for row in tick.executions)
         self._tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
         for playbook in tick.playbooks:
-            self._tables.playbooks.setdefault(playbook.digest, playbook)
+            self.keep_playbook(playbook)
+        self._wait(tick)
+
+    def _wait(self, tick: Tick) -> None:
+        tables = self._tables
+        for gone in tick.timers_gone:
+            tables.timers.pop(gone, None)
+        tables.timers.update(((timer.execution_id, timer.timer_id), timer) for timer in tick.timers)
+        for seq in tick.inbox_folded:
+            tables.inbox.pop(seq, None)
+        for message in tick.inbox:
+            tables.inbox_sent += 1
+            tables.inbox[tables.inbox_sent] = message
+
+    def keep_playbook(self, row: PlaybookRow) -> None:
+        """Keeps a source by its digest, for the catalog too; one that is there stays as it is."""
+        self._tables.playbooks.setdefault(row.digest, row)
 
     def _pass_fence(self, owner: str, advances: Sequence[PartitionAdvance]) -> None:
         ids = {advance.id for advance in advances}
@@ -130,6 +152,10 @@ class MemoryStore:
         for request in requests:
             if request in self._tables.requests:
                 raise JournalConflict(f"request was about to be written twice: {request}")
+        sent = {row.id for row in self._tables.inbox.values()}
+        for message in tick.inbox:
+            if message.id in sent:
+                raise JournalConflict(f"inbox message was about to be written twice: {message.id}")
         for doubled_position in _doubled(positions):
             raise JournalConflict(f"a tick holds a position twice: {doubled_position}")
         for doubled_request in _doubled(requests):
@@ -218,6 +244,24 @@ class MemoryStore:
             if event.step_run_id == step_run_id and event.name in _ITERATION_RESULTS
         ]
 
+    async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
+        """See :meth:`noetl_stream.ports.store.Store.inbox`."""
+        waiting = [
+            InboxItem(seq, row.partition, row.execution_id, row.body)
+            for seq, row in self._tables.inbox.items()
+            if row.partition in partitions
+        ]
+        return waiting[:limit]
+
+    async def timers(self, execution_id: str) -> list[TimerRow]:
+        """See :meth:`noetl_stream.ports.store.Store.timers`."""
+        found = [row for row in self._tables.timers.values() if row.execution_id == execution_id]
+        return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
+
+    async def now_ms(self) -> int:
+        """See :meth:`noetl_stream.ports.store.Store.now_ms`."""
+        return self._clock.now_ms()
+
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         """See :meth:`noetl_stream.ports.store.Store.live_executions`."""
         rows = self._tables.executions.values()
@@ -267,6 +311,7 @@ def _doubled(keys: Iterable[_Key]) -> list[_Key]:
 
 def _refuse_broken_json(tick: Tick) -> None:
     columns = [event.data for event in tick.events] + [row.answer for row in tick.requests]
+    columns += [row.body for row in tick.inbox]
     for row in tick.executions:
         columns += [column for column in (row.ctx, row.result, row.error) if column is not None]
     for column in columns:

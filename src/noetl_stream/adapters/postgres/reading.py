@@ -6,7 +6,15 @@ from collections.abc import Collection
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import statement
-from noetl_stream.ports.store import ExecutionRow, ListedExecution, PlaybookRow, RequestRow, StoredEvent
+from noetl_stream.ports.store import (
+    ExecutionRow,
+    InboxItem,
+    ListedExecution,
+    PlaybookRow,
+    RequestRow,
+    StoredEvent,
+    TimerRow,
+)
 
 
 class Reading:
@@ -27,6 +35,17 @@ class Reading:
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         rows = await self._database.fetch("iteration_results", execution_id, step_run_id)
         return [StoredEvent._make(row) for row in rows]
+
+    async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
+        rows = await self._database.fetch("inbox", list(partitions), limit)
+        return [InboxItem._make(row) for row in rows]
+
+    async def timers(self, execution_id: str) -> list[TimerRow]:
+        return [TimerRow._make(row) for row in await self._database.fetch("timers", execution_id)]
+
+    async def now_ms(self) -> int:
+        found: int = (await self._database.fetch("now_ms"))[0][0]
+        return found
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = await self._database.fetch("live_executions", list(partitions))

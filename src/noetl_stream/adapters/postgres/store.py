@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from noetl_stream.adapters.postgres.catalog import PostgresCatalog
+from noetl_stream.adapters.postgres.credentials import PostgresCredentials
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
@@ -13,10 +15,15 @@ from noetl_stream.ports.store import PartitionLease, Tick
 
 
 class PostgresStore(Leases, Reading):
-    """A :class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database."""
+    """A :class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database.
+
+    ``catalog`` and ``credentials`` are other ports over the same connections.
+    """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
+        self.catalog = PostgresCatalog(database)
+        self.credentials = PostgresCredentials(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
 
     @classmethod

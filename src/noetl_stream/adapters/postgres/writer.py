@@ -15,11 +15,13 @@ from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
+    InboxRow,
     PartitionAdvance,
     PartitionLease,
     PlaybookRow,
     RequestRow,
     Tick,
+    TimerRow,
 )
 
 SMALL_TICK_EVENTS: Final = 64
@@ -147,6 +149,10 @@ def _parameters(tick: Tick, events: Sequence[EventRow]) -> list[Any]:
         *_columns(tick.executions, ExecutionRow._fields),
         *_columns(tick.requests, RequestRow._fields),
         *_columns(tick.playbooks, PlaybookRow._fields),
+        *_columns(tick.timers, TimerRow._fields),
+        *_columns(tick.timers_gone, ("execution_id", "timer_id")),
+        *_columns(tick.inbox, InboxRow._fields),
+        list(tick.inbox_folded),
     ]
 
 

@@ -73,5 +73,30 @@ written_playbooks as (
     cross join passed
     where passed.ok
     on conflict (digest) do nothing
+),
+written_timers as (
+    insert into noetl.timer (execution_id, timer_id, partition, due_ms, purpose)
+    select t.*
+    from unnest($40::text[], $41::text[], $42::int[], $43::bigint[], $44::text[]) as t
+    cross join passed
+    where passed.ok
+    on conflict (execution_id, timer_id) do update set due_ms = excluded.due_ms
+),
+deleted_timers as (
+    delete from noetl.timer t
+    using unnest($45::text[], $46::text[]) as gone (execution_id, timer_id), passed
+    where passed.ok and t.execution_id = gone.execution_id and t.timer_id = gone.timer_id
+),
+written_inbox as (
+    insert into noetl.inbox (id, partition, execution_id, body)
+    select i.*
+    from unnest($47::text[], $48::int[], $49::text[], $50::json[]) as i
+    cross join passed
+    where passed.ok
+),
+deleted_inbox as (
+    delete from noetl.inbox i
+    using unnest($51::bigint[]) as folded (seq), passed
+    where passed.ok and i.seq = folded.seq
 )
 select ok from passed

@@ -2,5 +2,5 @@ select position, name, source, at_ms, step_run_id, report_id, number, data
 from noetl.event
 where execution_id = $1
   and step_run_id = $2
-  and name in ('task.processed', 'loop.iteration.done', 'loop.iteration.failed')
+  and name in ('task.processed', 'loop.started', 'loop.iteration.done', 'loop.iteration.failed', 'loop.done')
 order by position

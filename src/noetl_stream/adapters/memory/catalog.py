@@ -1,0 +1,51 @@
+"""The catalog in this process, its sources in the :class:`MemoryStore` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.model import codec
+from noetl_stream.ports.catalog import CatalogEntry, chosen, settled
+from noetl_stream.ports.store import PlaybookRow
+
+
+class MemoryCatalog:
+    """A :class:`~noetl_stream.ports.catalog.Catalog`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._entries: dict[str, list[CatalogEntry]] = {}
+
+    async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
+        """See :meth:`noetl_stream.ports.catalog.Catalog.register`."""
+        standing = self._entries.setdefault(entry.path, [])
+        kept = settled(entry, standing)
+        if kept not in standing:
+            self._store.keep_playbook(PlaybookRow(entry.digest, entry.path, entry.version, source))
+            standing.insert(0, kept)
+        return kept
+
+    async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
+        """See :meth:`noetl_stream.ports.catalog.Catalog.resolve`."""
+        entries = await self.versions(path)
+        return next(iter(entries), None) if version is None else chosen(version, entries)
+
+    async def versions(self, path: str) -> list[CatalogEntry]:
+        """See :meth:`noetl_stream.ports.catalog.Catalog.versions`."""
+        return list(self._entries.get(path, ()))
+
+    async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
+        """See :meth:`noetl_stream.ports.catalog.Catalog.latest`."""
+        found = [entries[0] for path, entries in sorted(self._entries.items()) if path.startswith(prefix) and entries]
+        return [
+            entry
+            for entry in found
+            if (after is None or entry.path > after)
+            and all(_label_text(entry.labels.get(name)) == value for name, value in labels.items())
+        ][:limit]
+
+
+def _label_text(value: object) -> str | None:
+    """A label as Postgres' ``->>`` reads it."""
+    return value if value is None or isinstance(value, str) else codec.encode(value).decode()

@@ -1,0 +1,7 @@
+select name, kind, description, tags, version, key_id,
+       (extract(epoch from created_at) * 1000)::bigint,
+       (extract(epoch from updated_at) * 1000)::bigint,
+       sealed
+from noetl.credential
+where $1::text is null or name = $1
+order by name

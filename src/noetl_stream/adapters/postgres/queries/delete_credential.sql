@@ -1,0 +1,1 @@
+delete from noetl.credential where name = $1 returning 1

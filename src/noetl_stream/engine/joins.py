@@ -1,0 +1,121 @@
+"""Joins: which tokens merge into one, and when (LANGUAGE §7 *Join*).
+
+A join's firings are counted; a token carries, by join, the last firing it descends from (``Token.waves``). ``any`` and
+``<n>`` take the tokens that descend from the latest firing and absorb the rest; ``all`` takes whatever has arrived when
+nothing else that lives can reach the join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from noetl_stream.engine.ids import join_token, step_run_of
+from noetl_stream.engine.state import Execution
+from noetl_stream.model.events import (
+    Fact,
+    Token,
+    TokenAbsorbed,
+    TokenClaimed,
+    TokenDiscarded,
+    TokenEnqueued,
+    TokenJoined,
+)
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import Plan
+
+
+def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
+    """What becomes of a token that has come to a step with a join."""
+    firings = state.waves.get(token.step, 0)
+    if plan.steps[token.step].join != "all" and token.waves.get(token.step, 0) < firings:
+        return TokenAbsorbed(token.token_id, f"the join of {token.step} has fired without it")
+    return TokenJoined(token.token_id)
+
+
+def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
+    """``any`` and ``<n>`` fire on the first and on the n-th."""
+    join = plan.steps[step].join
+    tokens = _arrived(state).get(step, [])
+    wanted = 1 if join == "any" else join
+    return (_merged(plan, state, step, tokens),) if isinstance(wanted, int) and len(tokens) >= wanted else ()
+
+
+def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The first join, by its first token's arrival, that no other live token can reach: it fires, or is unsatisfied."""
+    for step, tokens in _arrived(state).items():
+        if not any(step in plan.reaches[live] for live in _live(state, besides=step)):
+            return _fire(plan, state, step, tokens)
+    return ()
+
+
+def break_standstill(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """What follows when all that lives is joining or held: held tokens that could reach a join go first, then the join
+    whose first token is oldest fires. Nothing if a token that may wait for its admission could still reach it.
+    """
+    arrived = _arrived(state)
+    joins = frozenset(arrived)
+    discarded = tuple(
+        TokenDiscarded(waiting.token.token_id, "a join waits for it, and nothing is left that could let it in")
+        for waiting in state.tokens.values()
+        if waiting.held and not waiting.keeps_alive and joins & plan.reaches[waiting.token.step]
+    )
+    if discarded:
+        return discarded
+    waited = [waiting.token.step for waiting in state.tokens.values() if waiting.keeps_alive]
+    for step, tokens in arrived.items():
+        if not any(step in plan.reaches[other] for other in waited):
+            return _fire(plan, state, step, tokens)
+    return ()
+
+
+def _arrived(state: Execution) -> dict[str, list[Token]]:
+    """By joining step, the tokens that wait there, both in order of arrival."""
+    arrived: dict[str, list[Token]] = {}
+    for waiting in state.tokens.values():
+        if waiting.joining:
+            arrived.setdefault(waiting.token.step, []).append(waiting.token)
+    return arrived
+
+
+def _live(state: Execution, *, besides: str) -> Iterator[str]:
+    """The steps of everything that lives, but for what has arrived at the join of ``besides``."""
+    for waiting in state.tokens.values():
+        if not (waiting.joining and waiting.token.step == besides):
+            yield waiting.token.step
+    for run in state.runs.values():
+        yield run.step
+
+
+def _fire(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> Sequence[Fact]:
+    merged = _merged(plan, state, step, tokens)
+    join = plan.steps[step].join
+    if not isinstance(join, int) or len(tokens) >= join:
+        return (merged,)
+    text = f"{len(tokens)} of the {join} tokens that step {step} joins have arrived, and no other can"
+    step_run_id = step_run_of(state.execution_id, merged.token.token_id)
+    refused = ErrorInfo("join_unsatisfied", text)
+    return (merged, TokenClaimed(merged.token.token_id, step_run_id, refused=refused))
+
+
+def _merged(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> TokenEnqueued:
+    firing = state.waves.get(step, 0) + 1
+    waves: dict[str, int] = {}
+    for token in tokens:
+        for join, wave in token.waves.items():
+            waves[join] = max(wave, waves.get(join, 0))
+    waves[step] = firing
+    token_id = join_token(state.execution_id, step, firing)
+    merged = Token(token_id, step, "join", _merged_args(plan, tokens), waves=waves)
+    return TokenEnqueued(merged, [token.token_id for token in tokens])
+
+
+def _merged_args(plan: Plan, tokens: list[Token]) -> dict[str, Any]:
+    order = {name: index for index, name in enumerate(plan.steps)}
+    by_file = sorted(tokens, key=lambda token: order.get(token.from_step or "", -1))
+    args: dict[str, Any] = {}
+    for token in by_file:
+        args |= token.args
+    args["by_step"] = {token.from_step: token.args for token in by_file if token.from_step}
+    args["arrivals"] = [{"step": token.from_step, "args": token.args} for token in tokens]
+    return args

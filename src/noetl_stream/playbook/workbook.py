@@ -1,0 +1,183 @@
+"""The workbook: tasks that are written once and run by ``kind: workbook`` (LANGUAGE §12).
+
+A call becomes the entry's task under the call's name. The call's ``args`` are laid over the entry's ``args`` where its
+kind has that input, else over the entry's inputs themselves; its ``spec`` over the entry's. Both as scopes lie over
+each other (LANGUAGE §1 *Layering*): mappings go into each other key by key, anything else replaces. A call with a
+``policy`` does without the entry's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
+from noetl_stream.playbook.inputs import spellings
+from noetl_stream.playbook.kinds import Kinds, KindSpec
+from noetl_stream.playbook.language_kinds import WORKBOOK
+from noetl_stream.playbook.layering import Layer, merged
+from noetl_stream.playbook.names import check_name
+from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.sections import Part, Required, Section, is_null, pairs, read_section
+from noetl_stream.playbook.sugar import word_of
+from noetl_stream.playbook.task import LANGUAGE_KEYS, read_task
+
+_SHAPE: Final = "workbook: { tasks: { <name>: { kind: …, … } } }"
+
+
+class WorkbookTasks(Section):
+    title = "the workbook"
+
+    tasks: Part = None
+
+
+class ListedEntry(Section):
+    title = "an entry of the workbook"
+
+    name: Annotated[str, Required("- { name: …, tool: { kind: …, … } }")] = ""
+    tool: Annotated[Part, Required("- { name: …, tool: { kind: …, … } }")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry as read; ``at`` is its name. ``kind`` is ``None`` when it cannot be known."""
+
+    at: Place
+    task: Mapping
+    kind: KindSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workbook:
+    """The entries by name, and which of them some task runs."""
+
+    entries: MappingOf[str, Entry]
+    used: set[str] = field(default_factory=set)
+
+    def called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
+        """The task that a call runs, and its origin; ``None`` when it cannot be known, which is then reported.
+
+        Args:
+            node: The task of kind ``workbook``.
+            name: Its name.
+        """
+        named = node.get("task")
+        at = named or node.get("name") or node
+        called = named.plain() if named else name
+        if not isinstance(called, str):
+            return None
+        entry = self.entries.get(called)
+        if entry is None:
+            known = f"its entries: {listed(self.entries)}; `task` is never rendered" if self.entries else _SHAPE
+            hint = did_you_mean(called, self.entries) or known
+            problems.error("unknown_entry", f"the workbook has no entry `{called}`", at, hint)
+            return None
+        self.used.add(called)
+        if entry.kind is None:
+            return None
+        own = node.without(node.keys.keys() - {"name", "spec"})
+        task = merged(_with_args(entry.task, entry.kind, node.get("args"), problems), own)
+        return _with_spec(task, entry.task, own), f"workbook {called}, line {entry.at.mark.line}"
+
+    def warn_unused(self, problems: Problems) -> None:
+        """Says which entries no task runs."""
+        for name, entry in self.entries.items():
+            if name not in self.used:
+                problems.warn("unused_entry", f"no task runs the entry `{name}` of the workbook", entry.at, "remove it")
+
+
+def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbook:
+    """The root ``workbook``. Each entry is checked here as it stands, but for inputs that calls may yet give."""
+    entries: dict[str, Entry] = {}
+    for name, at, task in _listed(node, problems):
+        if name in entries:
+            message = f"a second entry called `{name}`, the first is in line {entries[name].at.mark.line}"
+            problems.error("duplicate_name", message, at, "entries of the workbook have names of their own")
+        elif check_name(name, "an entry's name", at, problems) and isinstance(task, Mapping):
+            entries[name] = Entry(at, task, _checked_kind(task, name, kinds, problems))
+        elif not isinstance(task, Mapping):
+            problems.error("wrong_type", f"an entry is one task, this is {kind_of(task)}", task, "write { kind: …, … }")
+    return Workbook(entries)
+
+
+def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Place, Node]]:
+    if isinstance(node, Sequence):
+        found: list[tuple[str, Place, Node]] = []
+        for item in node.items:
+            entry = read_section(item, ListedEntry, problems)
+            if entry.name and entry.tool is not None and isinstance(item, Mapping):
+                found.append((entry.name, item.values["name"], entry.tool))
+        return found
+    tasks = read_section(node, WorkbookTasks, problems).tasks
+    return [(key.name, key, task) for key, task in ([] if is_null(tasks) else pairs(tasks, "`tasks`", problems))]
+
+
+def _checked_kind(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> KindSpec | None:
+    """The kind of an entry that may be called."""
+    if (word := word_of(task)) is not None:
+        hint = f"write the `{word}` into the step, and its tasks into the workbook"
+        problems.error("workbook_entry", f"an entry is one task, no `{word}`", task.keys[word], hint)
+        return None
+    if "name" in task.keys:
+        problems.error("workbook_entry", "an entry's name stands outside of its task", task.keys["name"], "remove it")
+    draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, is_whole=False)
+    for rule in draft.policy.rules if draft.policy else ():
+        if rule.do == "jump":
+            hint = "the task that calls it may have a policy with `jump`"
+            problems.error("workbook_entry", "an entry of the workbook cannot jump", rule.to_node or rule.at, hint)
+    if draft.kind is WORKBOOK:
+        problems.error("workbook_entry", "an entry cannot call the workbook", task.values["kind"], "name its own kind")
+        return None
+    return draft.kind
+
+
+def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Problems) -> Mapping:
+    """The entry's task with the call's ``args`` laid over."""
+    if is_null(args):
+        return task
+    if not isinstance(args, Mapping):
+        assert args is not None
+        hint = "write args: { … }: they are laid over the entry's, key by key"
+        problems.error(
+            "wrong_type", f"`args` of a workbook task must be a mapping, this is {kind_of(args)}", args, hint
+        )
+        return task
+    known = spellings(kind.inputs)
+    if "args" in known or kind.inputs.model_config.get("extra") == "allow":
+        return merged(task, Mapping(args.mark, args.pointer, {"args": _key_of(args)}, {"args": args}))
+    for name in args.keys.keys() & LANGUAGE_KEYS:
+        problems.error("unknown_key", f"`{name}` is no input of kind `{kind.kind}`", args.keys[name])
+    given = {known.get(name): name for name in args.keys}
+    renamed = {name: given.get(known.get(name), name) if name in known else name for name in task.keys}
+    task = Mapping(
+        task.mark,
+        task.pointer,
+        {renamed[name]: key for name, key in task.keys.items()},
+        {renamed[name]: value for name, value in task.values.items()},
+    )
+    return merged(task, args.without(LANGUAGE_KEYS))
+
+
+def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
+    """``task`` with what does not merge put right: a policy stands alone, ``timeout: n`` is ``{total: n}``."""
+    outer, inner = entry.get("spec"), call.get("spec")
+    if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
+        return task
+    spec = merged(_spelt_out(outer), _spelt_out(inner))
+    if "policy" in inner.keys:
+        spec.values["policy"] = inner.values["policy"]
+    return Mapping(task.mark, task.pointer, task.keys, {**task.values, "spec": spec})
+
+
+def _spelt_out(spec: Mapping) -> Mapping:
+    timeout = spec.get("timeout")
+    if not isinstance(timeout, Scalar):
+        return spec
+    key = Key("total", timeout.mark, timeout.pointer)
+    total = Mapping(timeout.mark, timeout.pointer, {"total": key}, {"total": timeout})
+    return Mapping(spec.mark, spec.pointer, spec.keys, {**spec.values, "timeout": total})
+
+
+def _key_of(value: Mapping) -> Key:
+    return Key("args", value.mark, value.pointer)

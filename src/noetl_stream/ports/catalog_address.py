@@ -1,0 +1,82 @@
+"""``PATH[@VERSION]``: reading it, finding what it names, and saying what there is instead."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import UsageError
+from noetl_stream.playbook.diagnostics import listed, nearest
+from noetl_stream.ports.catalog import Catalog, CatalogEntry
+
+ADDRESS_FORM: Final = "PATH[@VERSION], as in `examples/airports@1.0`"
+MAX_PART_CHARACTERS: Final = 256
+
+SUGGESTED_AMONG: Final = 1000
+VERSIONS_SHOWN: Final = 10
+
+
+class NotRegistered(UsageError):
+    """The catalog has no such path, or the path no such version."""
+
+
+class Address(NamedTuple):
+    """A playbook in the catalog; ``version`` is ``None`` for the latest."""
+
+    path: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return self.path if self.version is None else f"{self.path}@{self.version}"
+
+
+def read_address(text: str) -> Address | None:
+    """The address that ``text`` spells, or ``None`` if it cannot be one. A leading slash is dropped (LANGUAGE §1)."""
+    path, at, version = text.removeprefix("/").partition("@")
+    if not is_path(path) or (at and not _is_part(version)):
+        return None
+    return Address(path, version if at else None)
+
+
+def is_path(text: str) -> bool:
+    """Whether a playbook with this path can be addressed: names with slashes between, no white space, no ``@``."""
+    return _is_part(text) and all(name not in ("", ".", "..") for name in text.split("/"))
+
+
+def is_version(text: str) -> bool:
+    """Whether a playbook with this version can be addressed; ``#`` begins a revision."""
+    return _is_part(text) and not text.startswith("#")
+
+
+async def find_entry(catalog: Catalog, address: Address) -> CatalogEntry:
+    """The entry at ``address``.
+
+    Raises:
+        NotRegistered: there is none; the hint names the nearest path, or the versions there are.
+        VersionAmbiguous: there are two.
+    """
+    found = await catalog.resolve(*address)
+    if found is not None:
+        return found
+    entries = await find_versions(catalog, address.path)
+    names = listed(entry.known_as for entry in entries[:VERSIONS_SHOWN])
+    more = f" and {len(entries) - VERSIONS_SHOWN} older" if len(entries) > VERSIONS_SHOWN else ""
+    raise NotRegistered(f"{address.path} has no version {address.version}", hint=f"there is {names}{more}")
+
+
+async def find_versions(catalog: Catalog, path: str) -> list[CatalogEntry]:
+    """All entries of a path, newest first; at least one.
+
+    Raises:
+        NotRegistered: there is none; the hint names the nearest path.
+    """
+    entries = await catalog.versions(path)
+    if entries:
+        return entries
+    known = await catalog.latest("", {}, SUGGESTED_AMONG, None)
+    near = nearest(path, (entry.path for entry in known))
+    hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` shows those there are"
+    raise NotRegistered(f"no playbook {path} in the catalog", hint=hint)
+
+
+def _is_part(text: str) -> bool:
+    return 0 < len(text) <= MAX_PART_CHARACTERS and text.isprintable() and not set(text) & {" ", "@"}

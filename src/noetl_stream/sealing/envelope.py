@@ -1,0 +1,60 @@
+"""A value at rest: AES-256-GCM, bound to the name and version it was written under."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.sealing.keys import KeyRing
+
+NONCE_BYTES: Final = 12
+
+
+class CannotDecrypt(NoetlError):
+    """A stored value cannot be read: its key is not here, or it was changed."""
+
+
+class Envelope(NamedTuple):
+    """``sealed`` is the nonce, the encrypted value and its tag; ``key_id`` names the key."""
+
+    key_id: str
+    sealed: bytes
+
+
+def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> Envelope:
+    """``value`` under the current key. Only the same ``name`` and ``version`` open it again."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(NONCE_BYTES)
+    sealed = AESGCM(keys.current.value).encrypt(nonce, value, _bound_to(name, version))
+    return Envelope(keys.current.id, nonce + sealed)
+
+
+def decrypt(keys: KeyRing, name: str, version: int, envelope: Envelope) -> bytes:
+    """What :func:`encrypt` was given.
+
+    Raises:
+        CannotDecrypt: no key of that id is here, or the envelope is not the one that was written.
+    """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    key = keys.find(envelope.key_id)
+    if key is None:
+        raise CannotDecrypt(
+            f"credential {name!r} is encrypted with key {envelope.key_id}, which is not here",
+            hint=f"the current key is {keys.current.id}; put the older one into NOETL_CREDENTIAL_OLD_KEYS, then rotate",
+        )
+    nonce, sealed = envelope.sealed[:NONCE_BYTES], envelope.sealed[NONCE_BYTES:]
+    try:
+        return AESGCM(key.value).decrypt(nonce, sealed, _bound_to(name, version))
+    except (InvalidTag, ValueError):
+        raise CannotDecrypt(
+            f"credential {name!r}, version {version}, was changed in the store: key {key.id} does not open it",
+            hint="set the credential again",
+        ) from None
+
+
+def _bound_to(name: str, version: int) -> bytes:
+    return f"noetl credential\0{name}\0{version}".encode()

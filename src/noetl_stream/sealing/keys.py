@@ -1,0 +1,69 @@
+"""The keys that the credential store is encrypted with: one that writes, and older ones that only read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from noetl_stream.errors import UsageError
+
+KEY_BYTES: Final = 32
+KEY_HINT: Final = "a key is 32 random bytes as base64, such as `openssl rand -base64 32` gives"
+ID_CHARACTERS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key and its public name, which is derived from it, so that the same key has the same name everywhere."""
+
+    id: str
+    value: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """``current`` encrypts; ``old`` keys decrypt what has not been rotated yet."""
+
+    current: Key
+    old: tuple[Key, ...] = ()
+
+    def find(self, key_id: str) -> Key | None:
+        return next((key for key in (self.current, *self.old) if key.id == key_id), None)
+
+
+def read_key(text: str, where: str) -> Key:
+    """The key that ``text`` (base64, the URL-safe alphabet too) writes down.
+
+    Raises:
+        UsageError: it is none. The message says ``where`` it was read, never what.
+    """
+    try:
+        plain = text.strip().replace("-", "+").replace("_", "/")
+        value = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise UsageError(f"{where} is not base64", hint=KEY_HINT) from None
+    if len(value) != KEY_BYTES:
+        raise UsageError(f"{where} is {len(value)} bytes long, not {KEY_BYTES}", hint=KEY_HINT)
+    return Key(hashlib.sha256(b"noetl credential key" + value).hexdigest()[:ID_CHARACTERS], value)
+
+
+def key_ring(texts: Sequence[str], where: str) -> KeyRing | None:
+    """The ring of these keys, the current one first; ``None`` without any.
+
+    Raises:
+        UsageError: one of them is no key.
+    """
+    if not texts:
+        return None
+    current, *old = (read_key(text, where) for text in texts)
+    return KeyRing(current, tuple(old))
+
+
+def new_key() -> str:
+    """A fresh key, as :func:`read_key` reads it."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()

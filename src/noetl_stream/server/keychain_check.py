@@ -1,0 +1,42 @@
+"""Whether the credentials that a playbook's keychain names exist: asked before its workflow starts (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean
+from noetl_stream.playbook.keychain_kinds import stored_name
+from noetl_stream.playbook.plan import KeychainPlan, Plan
+from noetl_stream.server.secrets_answers import SecretsAnswers
+
+
+async def check_keychain(plan: Plan, secrets: SecretsAnswers) -> list[Diagnostic]:
+    """What is missing for ``plan`` to run; asks the database only if its keychain names a stored credential.
+
+    Raises:
+        Unreachable: the database does not answer.
+    """
+    if not any(needed_credential(entry) for entry in plan.keychain.values()):
+        return []
+    return missing_credentials(plan.keychain, await secrets.names(), plan.path)
+
+
+def missing_credentials(
+    keychain: Mapping[str, KeychainPlan], known: Collection[str], file: str = ""
+) -> list[Diagnostic]:
+    """An error for each entry whose credential is not ``known``. Entries of other kinds are resolved on the worker."""
+    found = []
+    for entry in keychain.values():
+        name = needed_credential(entry)
+        if name is None or name in known:
+            continue
+        near = did_you_mean(name, known)
+        hint = f"{near + ' ' if near else ''}store it: `noetl-stream credential set {name}`"
+        message = f"the keychain's `{entry.name}` needs the credential `{name}`, which is not stored"
+        found.append(Diagnostic("error", "missing_credential", message, hint, file, entry.line, 1, "/keychain"))
+    return found
+
+
+def needed_credential(entry: KeychainPlan) -> str | None:
+    """The stored credential that ``entry`` needs, if it is of a kind that needs one."""
+    return stored_name(entry.name, entry.kind, entry.settings)

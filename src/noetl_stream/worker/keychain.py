@@ -1,0 +1,208 @@
+"""Where secrets come from: the playbook's keychain, the credential store, the worker itself (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.credential import CredentialValue, credential_value
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.keychain_kinds import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
+from noetl_stream.playbook.plan import KeychainPlan
+from noetl_stream.ports.clock import Clock
+from noetl_stream.settings import environment_variable
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.oauth2 import fetch_token
+from noetl_stream.worker.asked_secrets import AskedSecrets, NotStored, Secret
+from noetl_stream.worker.limits import (
+    ABSENT_KEPT_S,
+    MAX_SECRET_FILE_BYTES,
+    MAX_SECRETS_KEPT,
+    SECRET_KEPT_S,
+    TOKEN_MARGIN_S,
+    UNKNOWN_LIFETIME_S,
+)
+from noetl_stream.worker.redaction import Redactor
+from noetl_stream.worker.secret_cache import Kept, Key, SecretCache
+
+Credentials = Callable[[str], Awaitable[CredentialValue]]
+"""Resolves a name the worker itself was given; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind
+``credential``."""
+
+
+class Keychain:
+    """Resolves secrets for all runs of one worker, and keeps them for their time.
+
+    Attributes:
+        known: Hides every secret that was ever resolved here, for the logs of the process.
+
+    Args:
+        own: What the worker itself was given (``NOETL_CREDENTIAL_<NAME>``).
+        asked: The credential store; ``None`` for a worker that has no server to ask.
+    """
+
+    def __init__(self, clock: Clock, own: Credentials, asked: AskedSecrets | None = None) -> None:
+        self.known = Redactor()
+        self._clock = clock
+        self._own = own
+        self._asked = asked
+        self._cache = SecretCache(clock)
+        self._absent: dict[str, tuple[float, str]] = {}
+
+    async def entry(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+        """What an entry of a playbook's keychain stands for; with its key in the cache if it is a token.
+
+        Raises:
+            ToolFailure: kind ``credential``.
+        """
+        try:
+            secret, key = await self._resolved(execution_id, entry)
+        except ToolFailure as failure:
+            error = failure.error
+            raise ToolFailure(msgspec.structs.replace(error, message=f"keychain.{entry.name}: {error.message}")) from None
+        self.known.learn(secret.value)
+        return secret, key
+
+    async def named(self, execution_id: str, name: str, *, is_global: bool = False) -> Secret:
+        """The stored credential ``name``, else what the worker itself was given under it.
+
+        Raises:
+            ToolFailure: kind ``credential``.
+        """
+        near = ""
+        if self._asked is not None:
+            try:
+                secret = await self._cache.get(_whose(execution_id, is_global, "stored", name), self._asking(execution_id, name))
+            except _Absent as absent:
+                near = absent.near
+            else:
+                self.known.learn(secret.value)
+                return secret
+        try:
+            secret = Secret(await self._own(name))
+        except ToolFailure as failure:
+            if near:
+                error = msgspec.structs.replace(failure.error, message=f"{failure.error.message}; did you mean `{near}`?")
+                raise ToolFailure(error) from None
+            raise
+        self.known.learn(secret.value)
+        return secret
+
+    def drop(self, key: Key, token: Secret) -> None:
+        """The other side does not take ``token`` any more."""
+        self._cache.drop(key, token)
+
+    def _asking(self, execution_id: str, name: str) -> Callable[[], Awaitable[Kept]]:
+        async def ask() -> Kept:
+            assert self._asked is not None
+            until_s, near = self._absent.get(name, (0.0, ""))
+            if self._clock.monotonic_s() < until_s:
+                raise _Absent(near)
+            found = await self._asked.find(execution_id, name)
+            if isinstance(found, NotStored):
+                if len(self._absent) >= MAX_SECRETS_KEPT:
+                    self._absent.clear()
+                self._absent[name] = (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near)
+                raise _Absent(found.near)
+            return Kept(found, SECRET_KEPT_S)
+
+        return ask
+
+    async def _resolved(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+        settings = entry.settings
+        if entry.kind in CREDENTIAL_KINDS:
+            name = settings.get("credential") or entry.name
+            return await self.named(execution_id, name, is_global=settings.get("scope") == "global"), None
+        if entry.kind == "env":
+            return Secret(_environment(settings["variable"])), None
+        if entry.kind == "file":
+            return Secret(await asyncio.to_thread(_file, settings["path"])), None
+        written = json.dumps(dict(settings), sort_keys=True)
+        if entry.kind == "oauth2_client_credentials":
+            model = OauthSettings.model_validate(settings)
+            key = ("", "token", written)
+            return await self._cache.get(key, lambda: self._fetch(execution_id, model)), key
+        return await self._cache.get((execution_id, entry.kind, written), lambda: _plugged(entry)), None
+
+    async def _fetch(self, execution_id: str, settings: OauthSettings) -> Kept:
+        client_id, client_secret = settings.client_id, settings.client_secret
+        if settings.credential is not None:
+            stored = (await self.named(execution_id, settings.credential)).value
+            if isinstance(stored, Mapping):
+                client_id = client_id or stored.get("client_id")
+                client_secret = stored.get("client_secret")
+            else:
+                client_secret = stored
+        if not isinstance(client_id, str) or not isinstance(client_secret, str):
+            raise _failed(f"credential {settings.credential!r} must hold client_id and client_secret as text")
+        self.known.learn(client_secret)
+        token = await fetch_token(settings, client_id, client_secret)
+        lives_s = UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
+        expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
+        value: dict[str, Any] = {"access_token": token.value, "token_type": token.type}
+        return Kept(
+            Secret(value, expires_ms=expires_ms, token=token.value), lives_s - min(TOKEN_MARGIN_S, lives_s / 10)
+        )
+
+
+class _Absent(Exception):
+    """The name is not stored; ``near`` is one like it."""
+
+    def __init__(self, near: str) -> None:
+        super().__init__(near)
+        self.near = near
+
+
+def _whose(execution_id: str, is_global: bool, *what: str) -> Key:
+    return ("" if is_global else execution_id, *what)
+
+
+def _environment(variable: str) -> CredentialValue:
+    text = environment_variable(variable)
+    if text is None:
+        raise _failed(f"the variable {variable} is not set for this worker")
+    return _value(text, f"the variable {variable}")
+
+
+def _file(path: str) -> CredentialValue:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_SECRET_FILE_BYTES + 1)
+        if len(data) > MAX_SECRET_FILE_BYTES:
+            raise _failed(f"{path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
+        return _value(data.decode(), path)
+    except OSError as error:
+        raise _failed(f"{path} cannot be read on this worker: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _failed(f"{path} is not UTF-8 text") from None
+
+
+def _value(text: str, what: str) -> CredentialValue:
+    try:
+        return credential_value(text, what)
+    except PayloadRefused as error:
+        raise _failed(error.message) from None
+
+
+async def _plugged(entry: KeychainPlan) -> Kept:
+    plugin = installed_kinds().plugins.get(entry.kind)
+    if plugin is None:
+        reason = installed_kinds().unusable.get(entry.kind, f"this worker has no keychain kind {entry.kind!r}")
+        raise _failed(reason)
+    try:
+        value = await plugin().resolve(keychain_kinds()[entry.kind].model_validate(dict(entry.settings)))
+    except (Exception, SystemExit) as error:  # a plugin may raise anything
+        raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
+    if not isinstance(value, str | dict):
+        raise _failed(f"kind {entry.kind!r} gave neither text nor a mapping")
+    return Kept(Secret(value), SECRET_KEPT_S)
+
+
+def _failed(reason: str) -> ToolFailure:
+    return ToolFailure(ErrorInfo("credential", reason))

@@ -1,0 +1,145 @@
+"""What an event looks like to people and programs (LANGUAGE §13, formal §10): one execution with a bit of everything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from cli_program import HEAD, noetl, only_json
+from engine_scenarios import given
+
+from noetl_stream.model.events import AnyFact
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+PLAYBOOK = """\
+metadata: {name: everything, path: tests/events}
+executor: {spec: {policy: {failure: {mode: best_effort}}}}
+workflow:
+  - step: start
+    next: {spec: {mode: inclusive}, arcs: [{step: many}, {step: shut}, {step: broken}]}
+  - step: many
+    loop: {in: [1, 2], iterator: n, spec: {mode: parallel, policy: {failure: {mode: best_effort}}}}
+    tool: {name: divide, kind: python, args: {n: "{{ n }}"}, code: "return 1 / (n - 1)"}
+  - step: shut
+    spec: {policy: {admit: {rules: [{else: {then: {allow: false}}}]}}}
+    tool: {kind: noop}
+  - step: broken
+    tool:
+      name: again
+      kind: python
+      code: raise ValueError('it is broken')
+      spec: {policy: {rules: [{when: true, then: {do: retry, attempts: 2, delay: 0}}]}}
+"""
+BY_CLIENT = {"execution.requested"}
+BY_WORKER = re.compile(r"(step\.(started|done|failed)|task\..*|loop\.iteration\..*)\Z")
+STATUSES = {
+    "execution.requested": "in_progress",
+    "execution.started": "in_progress",
+    "token.enqueued": "in_progress",
+    "step.started": "in_progress",
+    "task.started": "in_progress",
+    "loop.started": "in_progress",
+    "loop.iteration.started": "in_progress",
+    "token.held": "paused",
+    "token.claimed": "success",
+    "next.evaluated": "success",
+    "loop.iteration.done": "success",
+    "loop.iteration.failed": "error",
+    "loop.done": "success",
+    "step.failed": "error",
+    "execution.finished": "success",
+    "playbook.processed": "success",
+}
+
+
+@pytest.fixture(scope="module")
+def journal(shared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
+    """The events of one execution, as `execution events` shows them."""
+    file = tmp_path_factory.mktemp("events") / "playbook.yaml"
+    file.write_text(HEAD + PLAYBOOK)
+    ended = only_json(noetl("run", file, "--home", shared_home, "-o", "json"))
+    assert ended["status"] == "completed", ended
+    yield only_json(noetl("execution", "events", ended["execution_id"], "--home", shared_home, "-o", "json"))
+
+
+def named(journal: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    found = [event for event in journal if event["name"] == name]
+    assert found, f"there is no {name}"
+    return found
+
+
+def test_the_envelope_has_every_field(journal: list[dict[str, Any]]) -> None:
+    (execution_id,) = {event["execution_id"] for event in journal}
+    assert len({event["event_id"] for event in journal}) == len(journal)
+    assert [event["position"] for event in journal] == list(range(1, len(journal) + 1))
+    for event in journal:
+        assert event["event_id"] == f"{execution_id}.{event['position']}"
+        assert datetime.fromisoformat(event["ts"]).utcoffset() is not None
+        assert isinstance(event["data"], dict) and "name" not in event["data"]
+    of_steps = [event for event in journal if event["entity"] in ("step", "task", "loop", "next")]
+    assert of_steps and all(event["step_run_id"] for event in of_steps)
+
+
+def test_the_source_says_who_spoke(journal: list[dict[str, Any]]) -> None:
+    for event in journal:
+        if event["name"] in BY_CLIENT:
+            assert event["source"] == "client"
+        elif BY_WORKER.match(event["name"]) and event["report_id"]:
+            assert event["source"] == "worker"
+        else:
+            assert event["source"] == "server"
+    for name in ("step.started", "task.started", "task.processed", "loop.iteration.failed"):
+        assert {event["source"] for event in named(journal, name)} == {"worker"}
+
+
+def test_the_status_is_one_of_four_and_fits_the_event(journal: list[dict[str, Any]]) -> None:
+    assert {event["status"] for event in journal} == {"in_progress", "success", "error", "paused"}
+    for name, status in STATUSES.items():
+        assert {event["status"] for event in named(journal, name)} == {status}, name
+    by_outcome = [(event["data"]["outcome"]["status"], event["status"]) for event in named(journal, "task.processed")]
+    assert set(by_outcome) == {("ok", "success"), ("error", "error")}
+
+
+def test_the_entity_id_names_the_instance(journal: list[dict[str, Any]]) -> None:
+    step_runs = {event["data"]["token_id"]: event["data"]["step_run_id"] for event in named(journal, "token.claimed")}
+    enqueued = {event["data"]["token"]["step"]: event["entity_id"] for event in named(journal, "token.enqueued")}
+    assert {event["entity_id"] for event in named(journal, "token.claimed")} == set(step_runs)
+    assert [event["entity_id"] for event in named(journal, "token.held")] == [enqueued["shut"]]
+    broken, many = step_runs[enqueued["broken"]], step_runs[enqueued["many"]]
+    assert [event["entity_id"] for event in named(journal, "step.failed")] == [broken]
+    assert [event["entity_id"] for event in named(journal, "loop.done")] == [many]
+    assert {event["entity_id"] for event in named(journal, "task.processed")} == {f"{broken}.again", f"{many}.divide"}
+    (started,) = named(journal, "execution.started")
+    assert started["entity_id"] == started["execution_id"]
+
+
+def test_task_events_say_their_task_their_attempt_and_their_iteration(journal: list[dict[str, Any]]) -> None:
+    said = [
+        (event["data"]["task"], event["data"].get("attempt", 1), event["data"].get("path", []))
+        for event in named(journal, "task.processed")
+    ]
+    assert sorted(said) == [("again", 1, []), ("again", 2, []), ("divide", 1, [0]), ("divide", 1, [1])]
+
+
+def test_names_are_dotted(journal: list[dict[str, Any]]) -> None:
+    every = {str(fact.__struct_config__.tag) for fact in get_args(AnyFact)}
+    assert {event["name"] for event in journal} <= every
+    assert all(re.fullmatch(r"[a-z]+(\.[a-z_]+)+", name) for name in every)
+
+
+def test_an_execution_is_pending_until_it_is_started() -> None:
+    scenario = given("- step: start\n  tool: {kind: noop}\n")
+    statuses = []
+    scenario.start()
+    for end in range(1, 4):
+        scenario.journal, whole = scenario.journal[:end], scenario.journal
+        replayed = scenario.replayed()
+        assert replayed is not None
+        statuses.append(replayed.status)
+        scenario.journal = whole
+    assert statuses == ["pending", "pending", "running"]

@@ -1,0 +1,140 @@
+"""Sentences about pipelines and policies that no other test shows (LANGUAGE §5; v10 §4, §7.5; formal §6, §12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_scenarios import started
+
+from noetl_stream.model.events import LoopIterationDone, LoopIterationFailed, TaskProcessed, TaskStarted
+from noetl_stream.testing.scenario import Scenario
+
+
+def ruled(rules: str, *, loop: str = "", more: str = "", root: str = "", **request: dict[str, Any]) -> Scenario:
+    """A step of the task ``work`` with these rules, the tasks ``more`` after it; started."""
+    first = f"{{name: work, kind: noop, spec: {{policy: {{rules: [{rules}]}}}}}}"
+    return started(f"- step: start\n{loop}  tool: [{first}{more}]\n", root, **request)
+
+
+def loop(spec: str) -> str:
+    return f"  loop: {{in: [1, 2, 3], iterator: item, spec: {{{spec}}}}}\n"
+
+
+def test_break_ends_one_iteration_well_and_no_other() -> None:
+    rules = '{when: "{{ item == 2 }}", then: {do: break}}'
+    scenario = ruled(rules, loop=loop("mode: sequential"), more=", {name: after, kind: noop}")
+    scenario.done("start", "done")
+    assert [fact.task for fact in scenario.facts(TaskProcessed)] == ["work", "after", "work", "work", "after"]
+    assert [fact.path for fact in scenario.facts(LoopIterationDone)] == [(0,), (1,), (2,)]
+    assert scenario.status == "completed"
+
+
+def test_fail_ends_one_iteration_as_failed() -> None:
+    rules = '{when: "{{ item == 2 }}", then: {do: fail}}'
+    scenario = ruled(rules, loop=loop("mode: sequential, policy: {failure: {mode: best_effort}}"))
+    scenario.done("start", "done")
+    assert [fact.path for fact in scenario.facts(LoopIterationFailed)] == [(1,)]
+    assert scenario.result == ["done", None, "done"]
+
+
+@pytest.mark.parametrize("spec", ["mode: parallel", "mode: parallel, exec: local"])
+def test_parallel_iterations_write_iter_without_meeting_each_other(spec: str) -> None:
+    rules = '{else: {then: {do: continue, set_iter: {seen: "{{ iter.seen | default(0) + item }}"}}}}'
+    more = ', {name: show, kind: noop, args: {seen: "{{ iter.seen }}"}}'
+    scenario = ruled(rules, loop=loop(spec), more=more)
+    for index in range(3) if spec == "mode: parallel" else [None]:
+        scenario.done("start", index=index)
+    assert scenario.result == [{"seen": 1}, {"seen": 2}, {"seen": 3}]
+    assert scenario.ctx == {}
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "outcome.status == 'ok' and outcome.result.n == 2",
+        "_prev.n == 1",
+        "_task == 'last'",
+        "_attempt == 1",
+        "iter.seen == 1",
+        "ctx.seen == 1",
+        "vars.seen == 1",
+        "workload.limit == 3",
+        "args == {}",
+        "results.first.n == 1 and first.n == 1",
+        "start is none and steps.start is none",
+        "execution_id == 'execution-1'",
+    ],
+)
+def test_a_task_guard_reads(guard: str) -> None:
+    write = "set_ctx: {seen: 1}, set_iter: {seen: 1}, set_vars: {seen: 1}"
+    scenario = started(
+        f"""
+        - step: start
+          tool:
+          - name: first
+            kind: noop
+            spec: {{policy: {{rules: [{{else: {{then: {{do: continue, {write}}}}}}}]}}}}
+          - name: last
+            kind: noop
+            spec: {{policy: {{rules: [{{when: "{{{{ {guard} }}}}", then: {{do: break}}}}]}}}}
+        """,
+        "workload: {limit: 3}\n",
+    )
+    run = scenario.take("start")
+    run.answer({"n": 1})
+    run.answer({"n": 2})
+    assert [fact.do for fact in scenario.facts(TaskProcessed)] == ["continue", "break"]
+
+
+def test_in_policy_attempt_is_the_attempt_just_finished() -> None:
+    rules = (
+        '{when: "{{ _attempt == 1 }}", then: {do: retry, attempts: 9}},{when: "{{ _attempt == 2 }}", then: {do: break}}'
+    )
+    scenario = ruled(rules)
+    scenario.done("start", "done")
+    assert [(fact.attempt, fact.do) for fact in scenario.facts(TaskProcessed)] == [(1, "retry"), (2, "break")]
+
+
+def test_a_patch_replaces_the_whole_key() -> None:
+    rules = "{else: {then: {do: continue, set_ctx: {page: {next: 2}}}}}"
+    scenario = ruled(rules, ctx={"page": {"next": 1, "total": 9}, "other": {"kept": True}})
+    scenario.done("start")
+    assert scenario.ctx == {"page": {"next": 2}, "other": {"kept": True}}
+
+
+def test_a_reference_of_the_author_is_plain_data_in_ctx() -> None:
+    reference = {"store": "postgres.table", "key": "results", "range": "id:100-150", "size": 7, "checksum": "x"}
+    scenario = ruled('{else: {then: {do: continue, set_ctx: {stored: "{{ outcome.result }}"}}}}')
+    scenario.done("start", reference)
+    assert scenario.ctx == {"stored": reference}
+
+
+def test_polling_is_a_jump_until_the_answer_is_there() -> None:
+    rules = '{when: "{{ not outcome.result.ready }}", then: {do: jump, to: work}}, {else: {then: {do: continue}}}'
+    scenario = ruled(rules)
+    run = scenario.take("start")
+    for ready in (False, False, True):
+        run.answer({"ready": ready})
+    assert (scenario.status, scenario.result) == ("completed", {"ready": True})
+    assert [fact.attempt for fact in scenario.facts(TaskProcessed)] == [1, 1, 1]
+
+
+def test_synthetic_names_are_those_of_jumps_events_and_results() -> None:
+    scenario = started(
+        """
+        - step: start
+          tool:
+          - kind: noop
+          - kind: noop
+            args: {first: "{{ task_0.data.n }}"}
+            spec: {policy: {rules: [{when: "{{ task_1.first < 2 }}", then: {do: jump, to: task_0}}]}}
+        """
+    )
+    run = scenario.take("start")
+    run.answer({"n": 1})
+    run.answer()
+    run.answer({"n": 2})
+    run.answer()
+    assert [fact.task for fact in scenario.facts(TaskStarted)] == ["task_0", "task_1"] * 2
+    assert scenario.result == {"first": 2}

@@ -1,0 +1,51 @@
+"""Placeholders of the sources (LANGUAGE §1): the neutral value is accepted, any other is the error "reserved"."""
+
+from __future__ import annotations
+
+import pytest
+from playbook_building import codes, workflow
+
+STEP = """- step: start
+  spec: {{ policy: {{ {step} }} }}
+  loop: {{ in: [1], iterator: item, spec: {{ policy: {{ {loop} }} }} }}
+  tool: {{ kind: noop, spec: {{ policy: {{ {task}rules: [ {{ else: {{ then: {{ do: continue }} }} }} ] }} }} }}
+  next: {{ spec: {{ {router} }}, arcs: [ {{ step: start, {arc} }} ] }}
+"""
+PARTS = ("executor", "defaults", "executor_policy", "step", "loop", "task", "router", "arc")
+POLICIES = ("executor_policy", "step", "loop", "task")
+UNDER_EVERY_POLICY = (
+    *("before: []", "after: []", "finally: []", "tracing: {}", "quotas: {}", "compensation: {}"),
+    *("resources: {}", "placement: {}", "profile: ''", "profiles: []"),
+)
+PLACEHOLDERS = [
+    *((part, words) for part in POLICIES for words in UNDER_EVERY_POLICY),
+    *((part, "mode: exclusive") for part in POLICIES if part != "loop"),
+    *(("executor", words) for words in ("placement: {}", "resources: {}", "profile: ''")),
+    ("defaults", "resources: {}"),
+    ("step", "emit: { events: [] }"),
+    ("step", "admit: { mode: exclusive, rules: [ { else: { then: { allow: true } } } ] }"),
+    *(("loop", f"{word}: []") for word in ("ordering", "reducers", "backpressure", "partitioning")),
+    ("router", "policy: {}"),
+    ("arc", "spec: {}"),
+]
+
+
+def playbook(part: str, words: str) -> str:
+    """A playbook with every section, and these words in one of them."""
+    written = dict.fromkeys(PARTS, "") | {part: f"{words}, " if part == "task" else words}
+    policy = ", ".join(filter(None, [f"defaults: {{ {written['defaults']} }}", written["executor_policy"]]))
+    spec = ", ".join(filter(None, [f"policy: {{ {policy} }}", written["executor"]]))
+    return workflow(STEP.format(**written), root=f"executor: {{ spec: {{ {spec} }} }}\n")
+
+
+@pytest.mark.parametrize(("part", "words"), PLACEHOLDERS)
+def test_a_neutral_value_is_accepted(part: str, words: str) -> None:
+    assert codes(playbook(part, words)) == []
+
+
+@pytest.mark.parametrize(("part", "words"), PLACEHOLDERS)
+def test_a_placeholder_that_says_something_is_refused_as_reserved(part: str, words: str) -> None:
+    said = (
+        words.replace("[]", "[one]").replace("{}", "{ one: 1 }").replace("''", "one").replace("exclusive", "inclusive")
+    )
+    assert codes(playbook(part, said)) == ["reserved"]

@@ -1,0 +1,23 @@
+"""The encrypted credential store, in memory and on Postgres."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.postgres.credentials import PostgresCredentials
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.testing.conformance_credentials import CredentialsConformance
+
+
+class TestMemoryCredentials(CredentialsConformance):
+    @pytest.fixture
+    def credentials(self) -> MemoryCredentials:
+        return MemoryCredentials(ManualClock())
+
+
+class TestPostgresCredentials(CredentialsConformance):
+    @pytest.fixture
+    def credentials(self, postgres_store: PostgresStore) -> PostgresCredentials:
+        return postgres_store.credentials

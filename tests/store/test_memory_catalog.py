@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.testing.conformance_catalog import CatalogConformance
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(ManualClock())
+
+
+@pytest.fixture
+def catalog(store: MemoryStore) -> MemoryCatalog:
+    return MemoryCatalog(store)
+
+
+class TestMemoryCatalog(CatalogConformance):
+    """The suite."""

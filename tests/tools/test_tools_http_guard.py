@@ -1,0 +1,228 @@
+"""``kind: http`` reaches the public internet, and beside it only what the operator opened."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from noetl_stream.settings import HttpAllow, read_http_allow
+from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.http import HttpTool
+from noetl_stream.tools.http_guard import AddressGuard
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts a server on this machine that gives ``answer`` to every request; its port, and the paths it saw."""
+    runners: list[web.AppRunner] = []
+
+    async def start(answer: web.Response, tls: ssl.SSLContext | None = None) -> tuple[int, list[str]]:
+        seen: list[str] = []
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            seen.append(request.path)
+            return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        runners.append(runner)
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        return runner.addresses[0][1], seen
+
+    async with asyncio.timeout(30):
+        yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def get(make_call: Any) -> AsyncIterator[Callable[..., Any]]:
+    """Gets an address with a tool to which ``allow`` is open."""
+    tools: list[HttpTool] = []
+
+    async def get(url: str, allow: str = "none", **knobs: Any) -> ToolResult:
+        tool = HttpTool(read_http_allow(allow))
+        tools.append(tool)
+        return await tool.run(make_call({"url": url}, knobs=knobs))
+
+    yield get
+    for tool in tools:
+        await tool.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0",
+        "10.1.2.3",
+        "100.64.0.1",
+        "127.0.0.1",
+        "127.255.255.254",
+        "169.254.169.254",
+        "172.16.0.1",
+        "192.0.2.1",
+        "192.168.1.1",
+        "198.18.0.1",
+        "224.0.0.1",
+        "239.255.255.250",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::7f00:1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::1",
+        "2001:0:4136:e378:8000:63bf:80ff:fffe",
+        "2001:db8::1",
+        "2002:7f00:1::",
+        "2002:a9fe:a9fe::1",
+        "fc00::1",
+        "fd12:3456::1",
+        "fe80::1",
+        "fe80::1%1",
+        "fec0::1",
+        "ff02::1",
+    ],
+)
+def test_an_address_that_is_not_public_is_closed(address: str) -> None:
+    assert not AddressGuard(()).allows(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"],
+)
+def test_a_public_address_is_open(address: str) -> None:
+    assert AddressGuard(()).allows(address)
+
+
+@pytest.mark.parametrize(
+    ("opened", "address", "is_open"),
+    [
+        ("loopback", "127.0.0.1", True),
+        ("loopback", "::1", True),
+        ("loopback", "::ffff:127.0.0.1", True),
+        ("loopback", "0.0.0.0", False),
+        ("loopback", "10.0.0.1", False),
+        ("private", "10.0.0.1", True),
+        ("private", "172.31.0.1", True),
+        ("private", "192.168.0.1", True),
+        ("private", "fd00::1", True),
+        ("private", "127.0.0.1", False),
+        ("private", "169.254.169.254", False),
+        ("10.2.0.0/16, 169.254.169.254", "10.2.3.4", True),
+        ("10.2.0.0/16, 169.254.169.254", "169.254.169.254", True),
+        ("10.2.0.0/16, 169.254.169.254", "10.3.0.1", False),
+    ],
+)
+def test_the_operator_opens_networks(opened: str, address: str, is_open: bool) -> None:
+    assert AddressGuard(read_http_allow(opened).networks).allows(address) == is_open
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "0x7f.1",
+        "0x7f000001",
+        "0.0.0.0",
+        "localhost",
+        "LOCALHOST",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[0:0:0:0:0:ffff:7f00:1]",
+    ],
+)
+async def test_no_way_to_write_this_machine_reaches_it(start: Start, get: Any, host: str) -> None:
+    port, seen = await start(web.Response(text="secret"))
+    with pytest.raises(ToolFailure) as failed:
+        await get(f"http://{host}:{port}/admin?key=s3cret")
+    assert failed.value.error.kind == "forbidden_address"
+    assert not failed.value.error.retryable
+    assert "NOETL_HTTP_ALLOW" in failed.value.error.message
+    assert "s3cret" not in failed.value.error.message
+    assert seen == []
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "017700000001", "0177.0.0.1", "0", "①②⑦.0.0.1"])
+async def test_an_address_in_an_odd_notation_is_none(start: Start, get: Any, host: str) -> None:
+    port, seen = await start(web.Response(text="secret"))
+    with pytest.raises(ToolFailure) as failed:
+        await get(f"http://{host}:{port}/")
+    assert failed.value.error.kind in ("invalid_input", "forbidden_address")
+    assert seen == []
+
+
+@pytest.mark.parametrize("allow", ["loopback", "localhost", "127.0.0.0/8", "private, LocalHost"])
+async def test_what_the_operator_opened_is_reached(start: Start, get: Any, allow: str) -> None:
+    port, _ = await start(web.Response(text="hello"))
+    assert (await get(f"http://localhost:{port}/", allow)).result["data"] == "hello"
+
+
+async def test_a_redirect_cannot_leave_for_a_closed_address(start: Start, get: Any) -> None:
+    inner, seen = await start(web.Response(text="secret"))
+    outer, _ = await start(web.Response(status=302, headers={"Location": f"http://127.0.0.1:{inner}/admin"}))
+    with pytest.raises(ToolFailure) as failed:
+        await get(f"http://localhost:{outer}/", "localhost")
+    assert failed.value.error.kind == "forbidden_address"
+    assert f"GET http://127.0.0.1:{inner}/admin: 127.0.0.1 is not public" in failed.value.error.message
+    assert seen == []
+
+
+async def test_a_trusted_name_opens_no_other_name_for_the_same_machine(start: Start, get: Any) -> None:
+    port, _ = await start(web.Response(text="hello"))
+    with pytest.raises(ToolFailure) as failed:
+        await get(f"http://127.0.0.1:{port}/", "localhost")
+    assert failed.value.error.kind == "forbidden_address"
+
+
+async def test_by_default_a_tool_is_guarded(start: Start, make_call: Any) -> None:
+    port, seen = await start(web.Response(text="secret"))
+    tool = HttpTool()
+    with pytest.raises(ToolFailure) as failed:
+        await tool.run(make_call({"url": f"http://127.0.0.1:{port}/"}))
+    await tool.close()
+    assert failed.value.error.kind == "forbidden_address"
+    assert seen == []
+
+
+@pytest.fixture(scope="module")
+def own_certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    folder: Path = tmp_path_factory.mktemp("certificate")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context
+
+
+async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_task_says_otherwise(
+    start: Start, get: Any, own_certificate: ssl.SSLContext
+) -> None:
+    port, seen = await start(web.Response(text="hello"), own_certificate)
+    with pytest.raises(ToolFailure) as failed:
+        await get(f"https://localhost:{port}/", "loopback")
+    assert (failed.value.error.kind, failed.value.error.retryable) == ("connection", False)
+    assert seen == []
+    assert (await get(f"https://localhost:{port}/", "loopback", verify_tls=False)).result["data"] == "hello"
+
+
+def test_what_is_open_can_be_compared_and_shown() -> None:
+    assert read_http_allow("none") == HttpAllow()
+    assert "127.0.0.0/8" in repr(read_http_allow("loopback"))

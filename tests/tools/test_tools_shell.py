@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from noetl_stream.settings import ToolSettings
+from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.shell import ShellTool
+
+Run = Callable[..., Awaitable[ToolResult]]
+
+HOLDS_AND_WAITS = "exec 3> '{fifo}'; sleep 1000 & sh -c 'sleep 1000 & echo ready >&3; wait'"
+"""A command, its child and its grandchild hold the pipe ``fifo`` open, so that its end says when all are gone."""
+
+
+@pytest.fixture
+async def run(make_call: Any) -> AsyncIterator[Run]:
+    async def run(command: Any, knobs: Any = None, **inputs: Any) -> ToolResult:
+        return await ShellTool().run(make_call({"command": command, **inputs}, knobs=knobs))
+
+    async with asyncio.timeout(30):
+        yield run
+
+
+async def failure(running: Awaitable[ToolResult]) -> ToolFailure:
+    with pytest.raises(ToolFailure) as failed:
+        await running
+    return failed.value
+
+
+async def test_the_result_is_exit_code_and_both_outputs(run: Run) -> None:
+    done = await run("echo out; echo err >&2")
+    assert done.result == {"exit_code": 0, "stdout": "out\n", "stderr": "err\n"}
+
+
+async def test_text_is_for_the_shell_and_a_list_is_not(run: Run) -> None:
+    assert (await run("printf %s a | tr a b; echo $((1 + 1))")).result["stdout"] == "b2\n"
+    assert (await run(["printf", "%s|", "$HOME", "a b; c", 5, 0.5])).result["stdout"] == "$HOME|a b; c|5|0.5|"
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "message"),
+    [
+        ("echo gone wrong >&2; exit 3", 3, "the command ended with 3: gone wrong"),
+        (["false"], 1, "the command ended with 1"),
+        ("kill -9 $$", 137, "the command ended with 137"),
+        ("no-such-program", 127, "the command ended with 127: "),
+    ],
+)
+async def test_another_exit_code_than_0_is_an_error_that_keeps_the_result(
+    run: Run, command: Any, exit_code: int, message: str
+) -> None:
+    failed = await failure(run(command))
+    assert (failed.error.kind, failed.error.code, failed.error.retryable) == ("exit_status", str(exit_code), False)
+    assert failed.error.message.startswith(message)
+    assert failed.result["exit_code"] == exit_code
+    assert set(failed.result) == {"exit_code", "stdout", "stderr"}
+
+
+async def test_the_environment_is_bare_but_for_what_is_given(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_CREDENTIAL_BANK", "s3cret")
+    told = (await run(["env"], env={"PORT": 8080, "NAME": "a=b"})).result["stdout"].splitlines()
+    assert sorted(told) == [
+        "LANG=C.UTF-8",
+        "NAME=a=b",
+        "NOETL_IDEMPOTENCY_KEY=key-1",
+        f"PATH={os.defpath}",
+        "PORT=8080",
+    ]
+
+
+async def test_it_runs_in_the_given_folder(run: Run, tmp_path: Path) -> None:
+    assert (await run("pwd -P", cwd=str(tmp_path))).result["stdout"].strip() == os.path.realpath(tmp_path)  # noqa: ASYNC240
+    assert (await run("pwd -P")).result["stdout"].strip() == str(Path.cwd())
+
+
+async def test_standard_input_is_the_given_text_and_empty_by_default(run: Run) -> None:
+    assert (await run("cat", stdin="é\n" * 100_000)).result["stdout"] == "é\n" * 100_000
+    assert (await run("cat")).result["stdout"] == ""
+    assert (await run("true", stdin="x" * 1_000_000)).result["exit_code"] == 0
+
+
+async def test_output_over_the_cap_is_dropped_and_counted(run: Run) -> None:
+    done = await run("printf 1234567; printf 123 >&2", {"max_output_bytes": 5})
+    assert done.result == {"exit_code": 0, "stdout": "12345", "stderr": "123", "stdout_dropped_bytes": 2}
+    done = await run("head -c 3000000 /dev/zero | tr '\\0' x")
+    assert len(done.result["stdout"]) == 1024 * 1024
+    assert done.result["stdout_dropped_bytes"] == 3_000_000 - 1024 * 1024
+
+
+async def test_output_is_text_whatever_it_holds(run: Run) -> None:
+    assert (await run("printf 'a\\377b'")).result["stdout"] == "a\ufffdb"
+    failed = await failure(run("printf 'a\\0b'"))
+    assert (failed.error.kind, failed.error.message) == (
+        "result_not_json",
+        "stdout: text must not hold a NUL character",
+    )
+
+
+@pytest.mark.parametrize("on_uvloop", [False, True])
+def test_cancelling_kills_the_command_and_what_it_started(make_call: Any, tmp_path: Path, on_uvloop: bool) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    async def cancel() -> None:
+        reader = asyncio.create_task(asyncio.to_thread(fifo.open))
+        task = asyncio.create_task(ShellTool().run(make_call({"command": HOLDS_AND_WAITS.format(fifo=fifo)})))
+        with await reader as held:
+            assert await asyncio.to_thread(held.readline) == "ready\n"
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(held.read) == ""  # ends when the last of them is gone
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if on_uvloop else None) as runner:
+        runner.run(asyncio.wait_for(cancel(), 30))
+
+
+async def test_what_a_command_leaves_running_ends_with_it(run: Run, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = asyncio.create_task(asyncio.to_thread(fifo.read_text))
+    done = await run(f"exec 3> '{fifo}'; sleep 1000 & echo started")
+    assert done.result["stdout"] == "started\n"
+    assert await reader == ""
+
+
+async def test_a_process_that_left_the_group_does_not_hold_the_task_up(run: Run, tmp_path: Path) -> None:
+    ready, ending = tmp_path / "ready", tmp_path / "ending"
+    os.mkfifo(ready)
+    os.mkfifo(ending)
+    # It keeps our standard output open, and lives on.
+    away = f"setsid sh -c \"echo away > '{ready}'; read line < '{ending}'\" & read word < '{ready}'; echo $word"
+    assert (await run(away)).result["stdout"] == "away\n"
+    (await asyncio.to_thread(ending.open, "w")).close()
+
+
+async def test_an_operator_can_switch_it_off(make_call: Any) -> None:
+    tool = ShellTool.configured(ToolSettings(shell=False))
+    failed = await failure(tool.run(make_call({"command": "echo"})))
+    assert failed.error.kind == "not_allowed"
+    assert "NOETL_SHELL" in failed.error.message
+    assert (await ShellTool.configured(ToolSettings()).run(make_call({"command": "echo"}))).result["exit_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "command: field required"),
+        ({"command": []}, "command: list should have at least 1 item"),
+        ({"command": ["a", None]}, "command.1: input should be a valid"),
+        ({"command": ["no-such-program"]}, "command: the command cannot be started: No such file or directory"),
+        ({"command": ["/"]}, "command: the command cannot be started: Permission denied"),
+        ({"command": ["echo", "x" * 3_000_000]}, "command: the command cannot be started: Argument list too long"),
+        ({"command": "echo \0"}, "command, cwd and env must not hold a NUL character"),
+        ({"command": "echo", "cwd": "/no/such/folder"}, "cwd: there is no such folder on this worker"),
+        ({"command": "echo", "env": {"A=B": "x"}}, "env: 'A=B' is no name of an environment variable"),
+        ({"command": "echo", "env": {"A": None}}, "env.A: input should be a valid"),
+        ({"command": "echo", "shell": True}, "shell: is no input of this kind"),
+    ],
+)
+async def test_wrong_inputs_are_refused(make_call: Any, inputs: dict[str, Any], message: str) -> None:
+    failed = await failure(ShellTool().run(make_call(inputs)))
+    assert failed.error.kind == "invalid_input"
+    assert message in failed.error.message
