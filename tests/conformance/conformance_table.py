@@ -31,8 +31,9 @@ LONGEST_SENTENCE: Final = 160
 _HEAD: Final = """# Conformance
 
 Each normative sentence of the three sources of the language, what this version does about it, and the tests that show
-it. LANGUAGE precedes the canonical step specification v10, which precedes the formal specification; where they contradict
-each other, *decided* says which way. Made by `tests/conformance/conformance_table.py` from the rows beside it.
+it. LANGUAGE precedes the canonical step specification v10, which precedes the formal specification; where they
+contradict each other, *decided* says which way. `tests/conformance/conformance_table.py` makes this page of the rows
+that stand beside it.
 
 - **holds**: it is so.
 - **refused**: the source reserves or abandons it; whoever writes it is told so.
@@ -70,7 +71,7 @@ def all_rows() -> Iterator[Row]:
 
 
 def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
-    """The page: a count, then a table for each title."""
+    """The page: a count, what is not yet shown, then a table for each title."""
     parts = [_HEAD, *_counts(tables)]
     for title, rows in tables.items():
         parts += [f"\n## {title}\n\n", _line(["id", "§", "sentence", "state", "decided", "tests"]), "|---" * 6 + "|\n"]
@@ -88,6 +89,8 @@ def _counts(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     for title, rows in tables.items():
         states = Counter(row.state for row in rows)
         yield _line([title, str(len(rows)), *(str(states[state]) for state in STATES)])
+    left = ", ".join(row.id for rows in tables.values() for row in rows if row.state == "not-yet")
+    yield f"\nNot yet: {left or 'none'}.\n"
 
 
 def _cells(row: Row) -> list[str]:
@@ -95,10 +98,19 @@ def _cells(row: Row) -> list[str]:
     return [row.id, row.section, row.sentence, row.state, row.decided, tests]
 
 
+def case_file(test: str) -> Path | None:
+    """The file, in a folder beside the test, that the parameter of this node names."""
+    file, _, parameter = test.removesuffix("]").partition("[")
+    found = sorted((ROOT / file.partition("::")[0]).parent.glob(f"*/{parameter}.yaml")) if parameter else []
+    return found[0] if found else None
+
+
 def _link(test: str) -> str:
-    file, _, name = test.partition("::")
-    words = name.rpartition("::")[2].removeprefix("test_").replace("[", " (").replace("]", ")").replace("_", " ")
-    return f"[{words}](../{file})"
+    file, _, name = test.removesuffix("]").partition("::")
+    case = case_file(test)
+    words = case.stem if case else name.rpartition("::")[2].removeprefix("test_").replace("[", ": ")
+    target = case.relative_to(ROOT) if case else file
+    return f"[{words.replace('_', ' ')}](../{target})"
 
 
 def _line(cells: Sequence[str]) -> str:

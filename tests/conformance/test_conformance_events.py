@@ -1,4 +1,4 @@
-"""What an event looks like to people and programs (LANGUAGE §13, formal §10): one execution with a bit of everything."""
+"""What an event looks like to people and programs (LANGUAGE §13, formal §10), by one varied execution."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_a_claim_is_told_where_the_pipeline_stands() -> None:
     again = scenario.take("start")
     answer = scenario.claim(again)
     assert isinstance(answer, Go) and answer.next_number == 1
-    progress = answer.progress[0]
+    progress = answer.progress[""]
     assert (progress.task, progress.runs, progress.previous) == ("two", 1, "one")
     assert (progress.iter, progress.vars, progress.ctx) == ({"i": 3}, {"v": 2}, {"c": 1})
     assert bytes(progress.results["one"].result.value) == b'"one\'s result"'
@@ -254,13 +254,16 @@ def test_the_claim_of_a_local_loop_is_told_which_iterations_have_ended_and_how()
     lost = scenario.take("start")
     lost.answer("A")
     lost.answer(error=ErrorInfo("connection", "it hung up"))
-    assert lost.index == 2
+    assert lost.path == (2,)
     again = scenario.take("start")
     answer = scenario.claim(again)
     assert isinstance(answer, Go)
-    assert (answer.done, list(answer.failed), answer.failed[1].kind) == ([0], [1], "connection")
+    seen = answer.loop
+    assert seen is not None and seen.first_error is not None
+    assert (seen.low, seen.above, seen.ok, seen.failed) == (2, [], 1, 1)
+    assert (seen.first_error.index, seen.first_error.kind) == (1, "connection")
     assert (answer.ctx, answer.vars, answer.progress) == ({"last": "a"}, {"v": "a"}, {})
-    assert again.index == 2
+    assert again.path == (2,)
     again.finish("more")
     assert scenario.result == ["A", None, "more", "more"]
     assert scenario.names.count("loop.started") == 1
@@ -278,7 +281,7 @@ def test_the_claim_of_a_distributed_iteration_is_told_only_about_itself() -> Non
     scenario.take("start", index=1).answer()
     answer = scenario.claim(scenario.take("start", index=1))
     assert isinstance(answer, Go)
-    assert (list(answer.progress), answer.progress[1].task, answer.done) == ([1], "two", [])
+    assert (list(answer.progress), answer.progress["1"].task, answer.loop) == (["1"], "two", None)
 
 
 def test_retries_that_were_recorded_are_not_run_again_after_a_takeover() -> None:

@@ -69,7 +69,7 @@ def test_a_parallel_loop_is_one_command_an_iteration() -> None:
     scenario = loop()
     assert scenario.working == [("start", 0), ("start", 1), ("start", 2)]
     command = scenario.take("start", index=1).command
-    assert (command.item, command.path, command.count, command.items) == (20, (1,), 3, None)
+    assert (command.chain, command.path, command.counts, command.items) == ([20], (1,), [3], None)
 
 
 def test_a_sequential_loop_can_be_distributed_then_each_iteration_waits_for_the_one_before() -> None:
@@ -154,7 +154,7 @@ def test_empty_completes_at_once_and_no_worker_is_asked(spec: str) -> None:
 
 def test_in_is_evaluated_once_when_the_loop_starts_by_what_the_step_saw() -> None:
     scenario = loop(items='"{{ ctx.list }}"', spec=PARALLEL + ", max_in_flight: 1", ctx={"list": [1, 2]})
-    assert scenario.take("start", index=0).command.count == 2
+    assert scenario.take("start", index=0).command.counts == [2]
     scenario.done("start", index=0)
     scenario.done("start", index=1)
     assert scenario.result == [{"item": 1}, {"item": 2}]
@@ -162,7 +162,7 @@ def test_in_is_evaluated_once_when_the_loop_starts_by_what_the_step_saw() -> Non
 
 def test_items_above_the_limit_fail_the_step_with_the_limit_named() -> None:
     root = "executor: {spec: {policy: {limits: {max_loop_items_bytes: 20}}}}\n"
-    scenario = loop(items=f'["{"x" * 30}"]', root=root)
+    scenario = loop(items=f'["{"x" * 30}"]', spec=TOGETHER_LOCALLY, root=root)
     assert scenario.error.kind == "limit_exceeded" and "limits.max_loop_items_bytes is 20" in scenario.error.message
 
 

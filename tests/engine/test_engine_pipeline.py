@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_stream.engine.pipeline import current_task, decide_task, fail_task, visit_of
+from noetl_stream.engine.pipeline import current_task, decide_task, fail_task, share, visit_of
 from noetl_stream.engine.progress import advance_progress
 from noetl_stream.model.codec import payload_of
-from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.events import SharedValue, TaskProcessed
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -241,6 +241,52 @@ def test_patches_are_all_rendered_against_the_state_before_the_rule() -> None:
 def test_patches_apply_with_every_directive() -> None:
     fact = decide(step_of(rules("{when: true, then: {do: fail, set_ctx: {reason: 'x'}}}")))
     assert (fact.do, fact.set_ctx) == ("fail", {"reason": "x"})
+
+
+def shares(shared: str) -> StepPlan:
+    return step_of(rules(f"{{when: true, then: {{do: continue, set_shared: {shared}}}}}"), "")
+
+
+def test_what_a_rule_shares_is_rendered_and_recorded_with_its_operation() -> None:
+    fact = decide(shares('{total: {op: add, value: "{{ one.page }}"}, seen: {op: count}}'))
+    assert (fact.do, fact.to) == ("continue", "two")
+    assert fact.set_shared == {"total": SharedValue("add", 7), "seen": SharedValue("count")}
+    assert fact.set_ctx == {}
+
+
+@pytest.mark.parametrize("path", [(), (3,)])
+@pytest.mark.parametrize(
+    ("op", "value"),
+    [("add", "'text'"), ("min", "[]"), ("max", "true"), ("extend", "1"), ("union", "none"), ("merge", "1")],
+)
+def test_a_value_that_an_operation_has_no_use_for_fails_the_task(op: str, value: Any, path: tuple[int, ...]) -> None:
+    step = shares(f'{{total: {{op: {op}, value: "{{{{ {value} }}}}"}}}}')
+    progress = Progress()
+    fact = decide_task(step, progress, OK, scope_of(step, progress, OK), seed="c", limits=Limits(), path=path)
+    assert (fact.do, fact.to, fact.set_shared) == ("fail", None, {})
+    assert fact.error is not None and fact.error.kind == "expression_error"
+    assert f"{op} takes" in fact.error.message
+
+
+def test_a_key_an_operation_cannot_go_on_from_fails_the_task_outside_loops() -> None:
+    step, progress = shares("{total: {op: add, value: 1}}"), Progress(ctx={"total": "text"})
+    fact = decide(step, progress=progress)
+    assert fact.do == "fail"
+    assert fact.error is not None and "ctx.total is text" in fact.error.message
+    scope = scope_of(step, progress, OK)
+    inside = decide_task(step, progress, OK, scope, seed="c", limits=Limits(), path=(3,))
+    assert inside.set_shared == {"total": SharedValue("add", 1)}
+
+
+def test_what_is_shared_outside_loops_goes_on_from_what_is_there() -> None:
+    shared = {"total": SharedValue("add", 2), "names": SharedValue("append", "x"), "seen": SharedValue("count")}
+    assert share({"total": 5, "other": 1}, shared) == {"total": 7, "names": ["x"], "seen": 1}
+
+
+def test_what_is_shared_counts_towards_the_limit_of_patches() -> None:
+    fact = decide(shares("{found: {op: append, value: 'xxxxxxxxxxxxxxxxxxxx'}}"), limits=Limits(max_ctx_bytes=16))
+    assert (fact.do, fact.set_shared) == ("fail", {})
+    assert fact.error is not None and fact.error.kind == "limit_exceeded"
 
 
 def test_patches_over_the_limit_fail_the_task_and_are_not_applied() -> None:

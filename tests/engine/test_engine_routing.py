@@ -230,12 +230,12 @@ def test_arcs_see_ctx_as_it_is_now_not_as_the_step_saw_it() -> None:
     assert scenario.working == [("seen", None)]
 
 
-def test_a_guard_over_a_result_kept_by_reference_says_to_return_the_small_value() -> None:
+def test_a_guard_over_a_result_too_large_for_the_server_says_to_return_the_small_value() -> None:
     scenario = routed(arc("a", "start.rows | length > 0"))
     run = scenario.take("start")
-    large = Outcome("ok", Payload(reference=Reference("nats", "a/b/c", 70_000)))
+    large = Outcome("ok", Payload(reference=Reference("nats", "a/b/c", 5_000_000)))
     facts = [StepStarted("w"), TaskProcessed("start", 1, large, "continue"), StepDone(run.command.step_run_id)]
     for number, fact in enumerate(facts):
         scenario.feed(Occurrence(fact, run.run, number))
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
-    assert "70000 bytes" in scenario.error.message and "return the small value from a task" in scenario.error.message
+    assert "5000000 bytes" in scenario.error.message and "return the small value from a task" in scenario.error.message

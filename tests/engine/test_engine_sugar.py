@@ -52,10 +52,12 @@ CHOOSE = """
         - { name: bigger, kind: noop, args: { size: bigger, seen: "{{ _prev.size }}" } }
     - when: "{{ before.n > 5 }}"
       then: [ { name: middle, kind: noop, args: { size: middle } } ]
-- { name: after, kind: noop, args: { picked: "{{ pick }}", prev: "{{ _prev }}", size: "{{ pick.size | default('none') }}" } }
+- name: after
+  kind: noop
+  args: { picked: "{{ pick }}", prev: "{{ _prev }}", size: "{{ pick.size | default('none') }}" }
 """
 ELSE = "    - else: { then: [ { name: small, kind: noop, args: { size: small } } ] }\n"
-WITH_ELSE = CHOOSE.replace("- { name: after", f"{ELSE}- {{ name: after")
+WITH_ELSE = CHOOSE.replace("- name: after", f"{ELSE}- name: after")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +87,9 @@ def test_the_first_task_of_a_branch_sees_the_task_before_the_choose_as_previous(
 
 
 def test_a_step_that_ends_with_a_choose_has_the_result_of_the_last_task_that_ran() -> None:
-    ends = WITH_ELSE[: WITH_ELSE.index("- { name: after")]
+    ends = WITH_ELSE[: WITH_ELSE.index("- name: after")]
     assert told(ends, n=6).result == {"size": "middle"}
-    assert told(CHOOSE[: CHOOSE.index("- { name: after")], n=1).result == {"n": 1}
+    assert told(CHOOSE[: CHOOSE.index("- name: after")], n=1).result == {"n": 1}
 
 
 def test_a_step_of_a_choose_that_chose_nothing_has_the_result_null() -> None:
@@ -102,9 +104,9 @@ def test_the_outcome_of_a_choose_is_that_of_its_last_task() -> None:
         - when: true
           then:
             - { name: tried, kind: noop, args: { n: 1 } }
-    - { name: after, kind: noop, args: { status: "{{ pick.outcome.status }}", attempt: "{{ pick.outcome.meta.attempt }}" } }
+    - { name: after, kind: noop, args: { status: "{{ pick.outcome.status }}" } }
     """
-    assert told(tool).inputs["after"] == {"status": "ok", "attempt": 1}
+    assert told(tool).inputs["after"] == {"status": "ok"}
 
 
 def counting(word: str, when: str, extra: str = "") -> str:
@@ -167,40 +169,34 @@ def test_a_while_that_never_ends_is_stopped_by_max_task_runs() -> None:
     assert len(story.labels) == 9
 
 
-NESTED = """
+SET = "spec: {{ policy: {{ rules: [ {{ else: {{ then: {{ do: continue, set_iter: {{ {} }} }} }} }} ] }} }}"
+NEXT_PAGE = SET.format('page: "{{ (iter.page | default(0)) + 1 }}"')
+NEXT_TRY = SET.format('tries: "{{ (iter.tries | default(0)) + 1 }}"')
+NESTED = f"""
 - name: pages
   while:
-    when: "{{ iter.page | default(0) < 4 }}"
+    when: "{{{{ iter.page | default(0) < 4 }}}}"
     do:
-      - name: page
-        kind: noop
-        args: { number: "{{ iter.page | default(0) }}" }
-        spec:
-          policy: { rules: [ { else: { then: { do: continue, set_iter: { page: "{{ (iter.page | default(0)) + 1 }}" } } } } ] }
+      - {{ name: fetch, kind: noop, args: {{ number: "{{{{ iter.page | default(0) }}}}" }}, {NEXT_PAGE} }}
       - name: parity
         choose:
-          - when: "{{ page.number is odd }}"
+          - when: "{{{{ fetch.number is odd }}}}"
             then:
               - choose:
-                  - when: "{{ page.number == 3 }}"
-                    then: [ { name: three, kind: noop, args: { three: true } } ]
+                  - when: "{{{{ fetch.number == 3 }}}}"
+                    then: [ {{ name: three, kind: noop, args: {{ three: true }} }} ]
           - else:
               then:
-                - name: tries
-                  until:
-                    when: "{{ iter.tries >= 2 }}"
-                    do:
-                      - name: attempt
-                        kind: noop
-                        spec:
-                          policy: { rules: [ { else: { then: { do: continue, set_iter: { tries: "{{ (iter.tries | default(0)) + 1 }}" } } } } ] }
-- { name: after, kind: noop, args: { parity: "{{ parity }}" } }
+                - until:
+                    when: "{{{{ iter.tries >= 2 }}}}"
+                    do: [ {{ name: attempt, kind: noop, {NEXT_TRY} }} ]
+- {{ name: after, kind: noop, args: {{ parity: "{{{{ parity }}}}" }} }}
 """
 
 
 def test_constructs_stand_in_each_other() -> None:
     story = told(NESTED)
-    assert story.tasks == ["page", "attempt", "attempt", "page", "page", "attempt", "page", "three", "after"]
+    assert story.tasks == ["fetch", "attempt", "attempt", "fetch", "fetch", "attempt", "fetch", "three", "after"]
     assert story.inputs["after"] == {"parity": {"three": True}}
     assert story.scenario.status == "completed"
 

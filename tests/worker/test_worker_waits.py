@@ -74,10 +74,10 @@ async def test_a_wait_longer_than_the_time_of_its_task_is_a_timeout_at_once(stag
 @pytest.mark.parametrize(
     "inputs",
     [
-        'for_s: "{{ \'soon\' }}"',
-        'until: "{{ \'tomorrow\' }}"',
+        "for_s: \"{{ 'soon' }}\"",
+        "until: \"{{ 'tomorrow' }}\"",
         'for_s: "{{ 0 - 1 }}"',
-        'signal: "{{ \'\' }}"\n    timeout_s: 5',
+        "signal: \"{{ '' }}\"\n    timeout_s: 5",
     ],
 )
 async def test_a_wait_with_unusable_inputs_is_an_error_its_policy_can_handle(stage: Stage, inputs: str) -> None:

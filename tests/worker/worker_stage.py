@@ -215,11 +215,13 @@ class Stage:
         self.broker.bus.send("noetl.stop", codec.encode(stop))
         await self.settle()
 
-    async def resume(self, command: StepCommand, go: Go) -> None:
+    async def resume(self, command: StepCommand, go: Go) -> StepCommand:
         """Issues the next segment of ``command``, which goes on from ``go``."""
         segment = command.segment + 1
         command_id = f"{command.step_run_id}-segment-{segment}"
-        await self.issue(msgspec.structs.replace(command, command_id=command_id, segment=segment, resume=go))
+        following = msgspec.structs.replace(command, command_id=command_id, segment=segment, resume=go)
+        await self.issue(following)
+        return following
 
     async def answer_catalog(self, *known: PinnedPlaybook) -> None:
         """Plays a server that has these playbooks, the last of a path being the latest."""

@@ -134,18 +134,17 @@ def show(playbook: str, compiled: bool, output: str, home: Path | None) -> None:
     """Show the text of a playbook, or its plan.
 
     The text of a registered playbook or of a file comes byte for byte. `-o json` adds what the catalog knows of it.
-    With `--compiled` it is the plan instead: names, defaults and generated tasks worked out, with the lines they come
-    from; as JSON it is complete.
+    With `--compiled` it is the plan instead: defaults worked out, tasks generated, with the lines they come from.
     """
     (text,) = _texts(home, [playbook])
     if compiled:
-        from noetl_stream.client.compiled_plan import compiled_json, compiled_text
+        from noetl_stream.playbook.compiled_view import compiled_text, compiled_view
 
         plan = runnable_playbook(text.name, text.source).plan
         if output == "json":
-            print_json(compiled_json(plan))
+            print_json(compiled_view(plan))
         else:
-            click.echo(compiled_text(plan))
+            click.echo(compiled_text(plan), nl=False)
     elif output == "json":
         print_json({**_known_of(text), "source": text.source})
     else:

@@ -1,4 +1,4 @@
-"""``noetl-stream execution``: what can be read of executions."""
+"""``noetl-stream execution``: what can be read of executions, and asked of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from noetl_stream.cli.asking import COMMANDS as ASKING
 from noetl_stream.cli.options import home_option, output_option
 from noetl_stream.cli.output import print_json, print_result, print_table
 from noetl_stream.cli.process import run_async, settings_for
@@ -16,12 +17,16 @@ from noetl_stream.hosting import connected_to, open_place
 from noetl_stream.model.envelope import envelope, iso
 from noetl_stream.ports.store import ListedExecution, Store
 
-STATUSES = ("pending", "running", "completed", "failed", "cancelled")
+STATUSES = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled")
 
 
 @click.group()
 def execution() -> None:
-    """Look at executions."""
+    """Look at executions, and intervene."""
+
+
+for command in ASKING:
+    execution.add_command(command)
 
 
 @execution.command("list")

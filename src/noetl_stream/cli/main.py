@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "server": "Run a server: what follows from what happened.",
     "worker": "Run a worker: the steps themselves.",
     "playbook": "Check, register, find and compare playbooks.",
-    "execution": "Look at executions: list, get, events.",
+    "execution": "Look at executions, signal, patch, pause or cancel them.",
     "database": "Prepare the Postgres.",
     "stream": "Prepare the JetStream streams.",
     "bench": "Measure the real stack on this machine.",

@@ -62,7 +62,7 @@ async def _run(
             timeout_s=timeout_s,
             on_news=progress.news,
             on_accepted=accepted.set,
-            ensure_server=lambda: _ensure_server(connected, client, background),
+            ensure_server=lambda: ensure_server(connected, client, background),
         )
     )
     interrupted = asyncio.Event()
@@ -96,7 +96,8 @@ async def _until(interrupted: asyncio.Event, work: asyncio.Task[dict[str, Any]])
     return await work
 
 
-async def _ensure_server(connected: Connected, client: Client, background: Background) -> None:
+async def ensure_server(connected: Connected, client: Client, background: Background) -> None:
+    """Starts a server and a worker in the background where no server answers."""
     if connected.nats.is_connected and not await client.alive():
         background.start()
 

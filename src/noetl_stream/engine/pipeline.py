@@ -144,9 +144,15 @@ def _without_match(task: TaskPlan, policy: PolicyPlan, outcome: Outcome) -> _Ver
 def _apply(
     task: TaskPlan, rule: RulePlan, index: int, attempt: int, outcome: Outcome, scope: Scope, seed: str
 ) -> _Verdict:
-    patches = [_rendered(templates, scope) for templates in (rule.set_ctx, rule.set_iter, rule.set_vars)]
-    shared = _contributions(rule.set_shared, scope)
-    verdict = _Verdict(rule.do, index, False, rule.to if rule.do == "jump" else None, 0.0, None, *patches, shared)
+    verdict = _Verdict(
+        rule.do,
+        index,
+        to=rule.to if rule.do == "jump" else None,
+        set_ctx=_rendered(rule.set_ctx, scope),
+        set_iter=_rendered(rule.set_iter, scope),
+        set_vars=_rendered(rule.set_vars, scope),
+        set_shared=_contributions(rule.set_shared, scope),
+    )
     if rule.do == "retry":
         retry_after_s = outcome.error.retry_after_s if outcome.error else None
         delay_s = retry_delay_s(

@@ -145,13 +145,15 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
-    ``ctx_version`` is the position at which ``ctx`` last changed, ``writers`` who changed each key, and when;
-    ``overwrote`` is what is still to be said of that.
-    ``asked`` are the requests
-    it has taken. ``suspensions`` are suspended commands; ``children`` the executions they wait for, ``orphaned`` the ends of children
-    that nobody waited for at that moment. ``waves`` counts the firings of each join. ``broken`` is an error of the fold
-    that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused; ``deciding`` the reference it must look
-    into first, ``resolved`` the values of those it has looked into.
+    Of ``ctx``: ``ctx_version`` is the position at which it last changed, ``writers`` who changed each key, and when;
+    ``overwrote`` is what is still to be said of that. ``asked`` are the client requests it has taken.
+
+    Of waiting: ``suspensions`` are suspended commands, ``children`` the executions they wait for, ``orphaned`` the ends
+    of children that nobody waited for at that moment; ``signals`` those nobody has taken, by name. ``waves`` counts the
+    firings of each join.
+
+    ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
+    ``deciding`` the reference it must look into first, ``resolved`` the values of those it has looked into.
     """
 
     execution_id: str

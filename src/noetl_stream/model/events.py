@@ -121,7 +121,7 @@ class Asked(Fact, frozen=True):
 
 
 class CtxPatched(Asked, frozen=True, tag="ctx.patched"):
-    """Keys of ``ctx`` set from outside (LANGUAGE §9): whole top-level keys, or deep with ``null`` deleting if ``merge``.
+    """Keys of ``ctx`` set from outside (LANGUAGE §9): whole ones, or deep with ``null`` deleting if ``merge``.
 
     ``expected_version`` refuses the patch unless ``ctx`` last changed at that position.
     """

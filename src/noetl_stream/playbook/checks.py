@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from noetl_stream.playbook.diagnostics import Problems, did_you_mean
+from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.document import Document
-from noetl_stream.playbook.labels import name_in_file
 from noetl_stream.playbook.graph import MAX_JOINS, arcs_of, reach
+from noetl_stream.playbook.labels import name_in_file
 from noetl_stream.playbook.nodes import Node, Scalar, Sequence, holds_template
 from noetl_stream.playbook.policy import PolicyDraft
 from noetl_stream.playbook.step import MERGED_ARGS, StepDraft
@@ -23,11 +23,12 @@ _ANY_ERROR: Final = re.compile(
 def check_workflow(document: Document, steps: list[StepDraft], problems: Problems) -> None:
     """Reports what no single step can know."""
     names = [step.name for step in steps if step.name]
+    known = set(names)
     _check_entry(document, names, problems)
     for step in steps:
         for arc in step.arcs:
-            if arc.step not in names:
-                hint = did_you_mean(arc.step, names) or f"steps: {', '.join(names)}"
+            if arc.step not in known and not problems.is_full:
+                hint = did_you_mean(arc.step, names) or f"steps: {listed(names)}"
                 problems.error("unknown_step", f"there is no step `{arc.step}`", arc.target, hint)
         _check_jumps(step, problems)
         _check_policies(step, problems)
@@ -52,7 +53,7 @@ def _check_jumps(step: StepDraft, problems: Problems) -> None:
     tasks = [name for task in step.tasks if (name := name_in_file(task.name))]
     for rule in rules_of(step):
         if rule.to is not None and rule.to_node is not None and rule.do == "jump" and rule.to not in tasks:
-            hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {', '.join(tasks)}"
+            hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {listed(tasks)}"
             problems.error("unknown_task", f"there is no task `{rule.to}` in this pipeline", rule.to_node, hint)
 
 

@@ -20,6 +20,7 @@ from noetl_stream.playbook.readings import ReadingChecks
 from noetl_stream.playbook.source import read_source
 from noetl_stream.playbook.step import read_steps
 from noetl_stream.playbook.templates import Templates
+from noetl_stream.playbook.unused_entries import check_unused
 from noetl_stream.playbook.workbook import read_workbook
 
 
@@ -35,9 +36,7 @@ class Checked:
         return self.plan is not None
 
 
-def check(
-    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
-) -> Checked:
+def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Checked:
     """Checks a playbook and compiles it. Never raises for bad input: what is wrong is in the diagnostics.
 
     Args:
@@ -54,18 +53,16 @@ def check(
     document = read_document(source.root, knobs_of(kinds), limits, problems)
     workbook = read_workbook(document.workbook, kinds, problems)
     steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
-    workbook.warn_unused(problems)
     declared = Declared(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems)
     lowering = Lowering(document, declared, Expressions(templates, ReadingChecks(declared, kinds, problems)))
     plan = lowering.plan(_digest(text), steps)
+    check_unused(workbook, templates, problems)
     return Checked(None if problems.has_errors else plan, problems.sorted())
 
 
-def compile_playbook(
-    text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
-) -> Plan:
+def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:
     """The plan of a playbook; the arguments are those of :func:`check`.
 
     Raises:

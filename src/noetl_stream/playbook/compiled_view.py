@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
@@ -38,6 +41,8 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         entry=plan.entry,
         failure_mode=plan.failure_mode,
         timeout_s=plan.timeout_s,
+        reference_first=plan.reference_first or None,
+        limits=_lowered(plan.limits),
         result=_source(plan.result),
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
         steps=[_step(step) for step in plan.steps.values()],
@@ -47,7 +52,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
 def compiled_text(plan: Plan) -> str:
     """The same to read: a line for each task, rule and arc, generated tasks with their origin."""
     view = compiled_view(plan)
-    marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s")}
+    marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "limits", "result")}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
     return "\n".join([f"playbook {plan.path}  {_shown(marks)}", *steps]) + "\n"
 
@@ -55,6 +60,11 @@ def compiled_text(plan: Plan) -> str:
 def _said(**values: Any) -> dict[str, Any]:
     """What says something: a false or a zero does."""
     return {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
+
+
+def _lowered(limits: Limits) -> dict[str, Any]:
+    usual = msgspec.structs.asdict(DEFAULT_LIMITS)
+    return {name: value for name, value in msgspec.structs.asdict(limits).items() if value != usual[name]}
 
 
 def _source(template: Template | Guard | None) -> Any:
@@ -142,11 +152,14 @@ def _arc(arc: ArcPlan) -> dict[str, Any]:
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
-    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s")}
+    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "routing")}
     first = "  (entry)" if step["step"] == entry else ""
     yield f"step {step['step']}{first}  line {step['line']}  {_shown(marks)}".rstrip()
-    for rule in step.get("admit", {}).get("rules", []):
+    admit = step.get("admit", {})
+    for rule in admit.get("rules", []):
         yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
+    if "wait_s" in admit:
+        yield f"{_INDENT}admit waits {admit['wait_s']:g} s, then: {admit['on_timeout']}"
     loop = step.get("loop")
     while loop:
         outer = {name: value for name, value in loop.items() if name not in ("in", "iterator", "loop")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
 from noetl_stream.errors import NoetlError
@@ -13,6 +14,8 @@ Severity = Literal["error", "warning"]
 
 MAX_DIAGNOSTICS: Final = 200
 """Problems of one file that are listed; of more, the last entry says so."""
+MAX_COMPARED: Final = 500
+MAX_LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,14 +85,17 @@ class InvalidPlaybook(NoetlError):
 
 
 class Problems:
-    """Collects the diagnostics of one file, at most :data:`MAX_DIAGNOSTICS`; the same one at the same place once."""
+    """Collects the diagnostics of one file, at most :data:`MAX_DIAGNOSTICS`; the same one at the same place once.
+
+    ``is_full``: there were more.
+    """
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.has_errors = False
         self._found: dict[tuple[str, int, int, str], Diagnostic] = {}
         self._spoiled: set[str] = set()
-        self._is_full = False
+        self.is_full = False
 
     def error(self, code: str, message: str, at: Place, hint: str | None = None) -> None:
         self._add("error", code, message, at, hint)
@@ -104,7 +110,7 @@ class Problems:
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All diagnostics in the order of the file."""
         found = sorted(self._found.values())
-        if self._is_full:
+        if self.is_full:
             severity: Severity = "error" if self.has_errors else "warning"
             message = f"more than max_diagnostics, {MAX_DIAGNOSTICS} problems: the others are not listed"
             last = found[-1]
@@ -118,7 +124,7 @@ class Problems:
             return
         self.has_errors = self.has_errors or severity == "error"
         if len(self._found) >= MAX_DIAGNOSTICS:
-            self._is_full = True
+            self.is_full = True
             return
         mark = at.mark
         found = Diagnostic(severity, code, message, hint, self.file, mark.line, mark.column, at.pointer)
@@ -133,12 +139,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word most like ``word``, if one is like it at all; case, ``-`` and ``_`` do not count."""
-    folded = {name.lower().replace("-", "_"): name for name in known}
+    """The known word most like ``word``, if one is like it at all; case, ``-`` and ``_`` do not count.
+
+    Comparing takes a while: of many known words the first :data:`MAX_COMPARED` are looked at.
+    """
+    folded = {name.lower().replace("-", "_"): name for name in islice(known, MAX_COMPARED)}
     close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else None
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as people read them: `` `a`, `b` ``."""
-    return ", ".join(f"`{name}`" for name in names)
+    """Names as people read them: `` `a`, `b` ``; of many the first :data:`MAX_LISTED`."""
+    shown = [f"`{name}`" for name in names]
+    return ", ".join(shown[:MAX_LISTED]) + (f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else "")

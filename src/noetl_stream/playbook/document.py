@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean
+from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean, listed
 from noetl_stream.playbook.keychain import read_keychain
 from noetl_stream.playbook.layering import Layer, read_layered
 from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
@@ -240,7 +240,7 @@ def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
     lowered: dict[str, Any] = {}
     for key, value in pairs(node, "`policy.limits`", problems):
         if key.name not in known:
-            hint = did_you_mean(key.name, known) or f"known limits: {', '.join(known)}"
+            hint = did_you_mean(key.name, known) or f"known limits: {listed(known)}"
             problems.error("unknown_key", f"unknown limit `{key.name}`", key, hint)
             continue
         default = known[key.name]

@@ -20,9 +20,7 @@ class Expressions:
     templates: Templates
     checks: ReadingChecks
 
-    def value(
-        self, node: Node, visible: Visible, step: StepDraft, kind: KindSpec | None = None
-    ) -> Template:
+    def value(self, node: Node, visible: Visible, step: StepDraft, kind: KindSpec | None = None) -> Template:
         """A value that the worker renders. ``kind`` is that of the task it belongs to."""
         template = self.templates.template(node, visible)
         self.checks.check(self.templates.readings(template.paths, node), visible, step, kind)
@@ -34,9 +32,7 @@ class Expressions:
         self.checks.check(self.templates.readings(template.paths, node), visible, step)
         return template
 
-    def guard(
-        self, node: Node, visible: Visible, step: StepDraft, kind: KindSpec | None = None
-    ) -> Guard | None:
+    def guard(self, node: Node, visible: Visible, step: StepDraft, kind: KindSpec | None = None) -> Guard | None:
         """A condition; ``None`` when it has problems."""
         guard = self.templates.guard(node, visible)
         if guard:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean
+from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
 from noetl_stream.playbook.explain import explain, sentence
 from noetl_stream.playbook.nodes import Mapping, holds_template
 
@@ -58,7 +58,7 @@ def check_against(
         value = node.values[name]
         if field is None and not is_free:
             words = [*known, *also_known]
-            hint = did_you_mean(name, words) or (f"known keys: {', '.join(words)}" if words else "it has none")
+            hint = did_you_mean(name, words) or (f"known keys: {listed(words)}" if words else "it has none")
             problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
             continue
         if field in filled:

@@ -34,7 +34,8 @@ def read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keych
     found: dict[str, KeychainPlan] = {}
     for item in [] if is_null(node) else entries(node, "`keychain`", problems):
         if not isinstance(item, Mapping):
-            problems.error("wrong_type", f"an entry of `keychain` must be a mapping, this is {kind_of(item)}", item, _SHOWN)
+            message = f"an entry of `keychain` must be a mapping, this is {kind_of(item)}"
+            problems.error("wrong_type", message, item, _SHOWN)
             continue
         entry = read_section(item.only(_LANGUAGE_KEYS), Entry, problems)
         if entry.name:

@@ -46,9 +46,7 @@ def knobs_of(kinds: Kinds) -> frozenset[str]:
     return frozenset(name for kind in kinds.values() for name in spellings(kind.knobs))
 
 
-def read_layered(
-    node: Node | None, section: type[S], knobs: Collection[str], problems: Problems
-) -> tuple[S, Layer]:
+def read_layered(node: Node | None, section: type[S], knobs: Collection[str], problems: Problems) -> tuple[S, Layer]:
     """A ``spec`` around tasks: its own section, and what it says for the tasks.
 
     Args:

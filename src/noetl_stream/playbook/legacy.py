@@ -103,6 +103,33 @@ RULE: Final = {
     "allow": Advice("`allow` stands under `then`", "write { when: …, then: { allow: … } }"),
 }
 
+THEN: Final = {
+    "next": Advice("a rule has no `next`", f"tasks do not start steps: {_ARCS}"),
+    "call": Advice("a rule has no `call`", "run a task again with do: retry, or another with do: jump, to: <task>"),
+    "collect": Advice("a rule has no `collect`", "write set_iter, or set_shared: { <key>: { op: append, value: … } }"),
+    "sink": Advice("a rule has no `sink`", f"do: jump to a task that stores the data; {_STORE}"),
+    "save": Advice("a rule has no `save`", f"do: jump to a task that stores the data; {_STORE}"),
+    "result": Advice("a rule has no `result`", "a step's result is that of its last task: {{ steps.<name> }}"),
+    "set": Advice("`set` is not a keyword", "write set_ctx, set_iter or set_vars: { <key>: … }"),
+    "set_prev": STEP["set_prev"],
+    "skip": Advice("a rule has no `skip`", "write do: break, which ends the pipeline well"),
+    "fail": Advice("`fail` is a word for `do`", "write then: { do: fail }"),
+    "retry": Advice("`retry` is a word for `do`", "write then: { do: retry, attempts: 3, backoff: exponential }"),
+    "max_attempts": Advice("`max_attempts` is the older name", "write attempts: 3, all runs, the first included"),
+    "initial_delay": Advice("`initial_delay` is the older name", "write delay: 1"),
+    "backoff_multiplier": Advice("a rule has no `backoff_multiplier`", "write backoff: exponential, which doubles"),
+}
+
+BARE_NAMES: Final = {
+    "response": "write `outcome.result` in a task's policy, `event.result` in an arc",
+    "result": "write `outcome.result` in a task's policy, `event.result` in an arc, else the name of the task or step",
+    "error": "write `outcome.error` in a task's policy, `event.error` in an arc",
+    "context": "write `ctx`",
+    "item": "write `iter.<iterator>`, with the name that the loop says",
+    "loop": "write `iter.index`, `iter.count`; the loop's end is `event.loop` in an arc",
+}
+"""Names of older dialects in templates, and what to write instead."""
+
 LOOP: Final = {
     word: Advice(f"`{word}` stands under `spec`", f"write loop: {{ in: …, iterator: …, spec: {{ {word}: … }} }}")
     for word in ("mode", "max_in_flight", "exec", "policy")

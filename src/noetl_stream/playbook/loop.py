@@ -135,9 +135,7 @@ def _read_level(node: Node, at: Key, around: _Around, knobs: Collection[str], pr
     )
 
 
-def _read_inner(
-    node: Node, at: Key, around: _Around, knobs: Collection[str], problems: Problems
-) -> LoopDraft | None:
+def _read_inner(node: Node, at: Key, around: _Around, knobs: Collection[str], problems: Problems) -> LoopDraft | None:
     if around.depth > MAX_LOOP_LEVELS:
         message = f"loops nest deeper than max_loop_levels, {MAX_LOOP_LEVELS} levels"
         problems.error("limit_exceeded", message, at, "flatten the list in a step of its own, or call a playbook")

@@ -51,6 +51,7 @@ class Allow(Section):
 
 class Then(Section):
     title = "`then`"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.THEN
 
     do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
     attempts: int | None = None

@@ -9,6 +9,8 @@ from typing import Final
 from noetl_stream.playbook.diagnostics import Mark
 from noetl_stream.playbook.nodes import Scalar
 
+_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+"""What the YAML reader counts as the end of a line."""
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*\s+)+")
 _BLOCK_HEADER: Final = re.compile(r"[|>][^\n]*\n")
 _ESCAPE: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|.)", re.DOTALL)
@@ -51,8 +53,10 @@ def locate(source: str, scalar: Scalar, line: int, column: int) -> Mark:
 
 def mark_of(source: str, offset: int) -> Mark:
     """Line and column of a character offset."""
-    start = source.rfind("\n", 0, offset) + 1
-    return Mark(source.count("\n", 0, offset) + 1, offset - start + 1)
+    line, start = 1, 0
+    for found in _BREAK.finditer(source, 0, offset):
+        line, start = line + 1, found.end()
+    return Mark(line, offset - start + 1)
 
 
 def _offset_of(value: str, line: int, column: int) -> int:

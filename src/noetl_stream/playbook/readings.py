@@ -109,7 +109,7 @@ class ReadingChecks:
         name = reading.path[depth]
         if name in known:
             return True
-        hint = did_you_mean(name, known) or else_hint or (f"known: {', '.join(sorted(known))}" if known else None)
+        hint = did_you_mean(name, known) or else_hint or (f"known: {listed(sorted(known))}" if known else None)
         self._problems.error(code, message.format(name), reading.at, hint)
         return False
 
@@ -145,7 +145,8 @@ class ReadingChecks:
         elif depth == 0 and not names.is_fixed:
             self._never_set(reading, "iter", key, known)
         else:
-            hint = did_you_mean(key, known) or f"it has {listed(known)}"
+            other = names.bare.get(key)
+            hint = f"that is `{'.'.join(other)}`" if other else did_you_mean(key, known) or f"it has {listed(known)}"
             self._problems.error("unknown_name", f"`{place}` has no `{key}`", reading.at, hint)
 
     def _never_set(self, reading: Reading, namespace: str, key: str, known: Collection[str]) -> None:

@@ -134,7 +134,7 @@ def refuse_key(key: Key, model: type[Section], problems: Problems) -> None:
         problems.error(advice.code, advice.message, key, advice.hint)
         return
     known = [field.alias or name for name, field in model.model_fields.items()]
-    hint = did_you_mean(key.name, known) or f"known keys: {', '.join(known)}"
+    hint = did_you_mean(key.name, known) or f"known keys: {listed(known)}"
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
 
 

@@ -17,6 +17,7 @@ from ruamel.yaml.reader import ReaderError
 
 from noetl_stream.playbook.diagnostics import Mark, Problems, Spot
 from noetl_stream.playbook.nodes import Key, Mapping, Node, Plain, Scalar, Sequence, extend_pointer
+from noetl_stream.playbook.positions import mark_of
 from noetl_stream.playbook.scalars import NumberOutOfRange, has_leading_zero, resolve
 
 MAX_PLAYBOOK_BYTES: Final = 1024 * 1024
@@ -60,7 +61,7 @@ def _decode(text: str | bytes, problems: Problems) -> str | None:
             decoded = text.decode("utf-8")
         except UnicodeDecodeError as error:
             before = text[: error.start].decode("utf-8", "replace")
-            spot = Spot(_mark_at(before, len(before)))
+            spot = Spot(mark_of(before, len(before)))
             hint = "save the file as UTF-8"
             problems.error("yaml_encoding", f"byte 0x{text[error.start]:02x} is not UTF-8", spot, hint)
             return None
@@ -72,11 +73,6 @@ def _decode(text: str | bytes, problems: Problems) -> str | None:
         problems.error("yaml_limit", message, _TOP, "keep data in a store and name it in the playbook")
         return None
     return decoded.removeprefix("\ufeff")
-
-
-def _mark_at(text: str, offset: int) -> Mark:
-    start = text.rfind("\n", 0, offset) + 1
-    return Mark(text.count("\n", 0, offset) + 1, offset - start + 1)
 
 
 def _mark_of(mark: Any) -> Mark:
@@ -124,7 +120,7 @@ class _Reader:
                 self._last = _mark_of(event.start_mark)
                 yield event
         except ReaderError as error:
-            spot = Spot(_mark_at(self._text, error.position))
+            spot = Spot(mark_of(self._text, error.position))
             message = f"character U+{ord(self._text[error.position]):04X} is not allowed in YAML"
             self._stop("yaml_encoding", message, spot, "remove it, or write it as an escape in double quotes")
         except MarkedYAMLError as error:

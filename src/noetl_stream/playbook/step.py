@@ -180,9 +180,7 @@ def read_steps(
     return drafts
 
 
-def _read_step(
-    node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
-) -> StepDraft | None:
+def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems) -> StepDraft | None:
     if not isinstance(node, Mapping):
         problems.error("wrong_type", f"a step must be a mapping, this is {kind_of(node)}", node, "- step: <name>")
         return None

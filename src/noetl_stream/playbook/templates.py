@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from noetl_stream.playbook import legacy
 from noetl_stream.playbook.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Mark, Place, Problems, did_you_mean, listed
 from noetl_stream.playbook.names import NAMESPACES
@@ -112,6 +113,8 @@ class Templates:
         return self._compiled(compiled, node, visible)
 
     def _compiled(self, compiled: Callable[[Mapping[str, Path]], T], node: Node, visible: Visible) -> T | None:
+        if self._problems.is_full and self._problems.has_errors:
+            return None  # nobody will see what is wrong with it, nor a plan
         try:
             result = compiled(visible.bindings)
         except TemplateProblem as problem:
@@ -174,7 +177,7 @@ def _hint_for(name: str, visible: Visible) -> str | None:
         case ("results", task):
             return f"`{task}` is a task: after the step its result is `steps.<step>.results.{task}`, or `event.result`"
         case None:
-            return did_you_mean(name, [*visible.bindings, *visible.namespaces])
+            return legacy.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
         case path:
             return f"that is `{'.'.join(path)}`, which cannot be read here"
 

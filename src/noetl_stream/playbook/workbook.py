@@ -18,10 +18,10 @@ from noetl_stream.playbook.kinds import Kinds, KindSpec
 from noetl_stream.playbook.language_kinds import WORKBOOK
 from noetl_stream.playbook.layering import Layer, merged
 from noetl_stream.playbook.names import check_name
-from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.nodes import Key, Mapping, Node, Scalar, Sequence, holds_template, kind_of
 from noetl_stream.playbook.sections import Part, Required, Section, is_null, pairs, read_section
 from noetl_stream.playbook.sugar import word_of
-from noetl_stream.playbook.task import LANGUAGE_KEYS, read_task
+from noetl_stream.playbook.task import LANGUAGE_KEYS, TaskDraft, read_task
 
 _SHAPE: Final = "workbook: { tasks: { <name>: { kind: …, … } } }"
 
@@ -41,11 +41,11 @@ class ListedEntry(Section):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry as read; ``at`` is its name. ``kind`` is ``None`` when it cannot be known."""
+    """An entry as read; ``at`` is its name. ``draft`` is ``None`` when it cannot be called."""
 
     at: Place
     task: Mapping
-    kind: KindSpec | None
+    draft: TaskDraft | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +62,30 @@ class Workbook:
             node: The task of kind ``workbook``.
             name: Its name.
         """
-        named = node.get("task")
-        at = named or node.get("name") or node
-        called = named.plain() if named else name
+        named = node.get("task") or node.get("name")
+        if named is None:
+            hint = "write task: <entry>, or give the task the entry's name"
+            problems.error("missing_key", "a task of kind `workbook` needs `task`", node, hint)
+            return None
+        called = named.plain() if "task" in node.keys else name
         if not isinstance(called, str):
             return None
         entry = self.entries.get(called)
         if entry is None:
             known = f"its entries: {listed(self.entries)}; `task` is never rendered" if self.entries else _SHAPE
             hint = did_you_mean(called, self.entries) or known
-            problems.error("unknown_entry", f"the workbook has no entry `{called}`", at, hint)
+            problems.error("unknown_entry", f"the workbook has no entry `{called}`", named, hint)
             return None
         self.used.add(called)
-        if entry.kind is None:
+        if entry.draft is None or entry.draft.kind is None:
             return None
         own = node.without(node.keys.keys() - {"name", "spec"})
-        task = merged(_with_args(entry.task, entry.kind, node.get("args"), problems), own)
+        task = merged(_with_args(entry.task, entry.draft.kind, node.get("args"), problems), own)
         return _with_spec(task, entry.task, own), f"workbook {called}, line {entry.at.mark.line}"
 
-    def warn_unused(self, problems: Problems) -> None:
-        """Says which entries no task runs."""
-        for name, entry in self.entries.items():
-            if name not in self.used:
-                problems.warn("unused_entry", f"no task runs the entry `{name}` of the workbook", entry.at, "remove it")
+    def unused(self) -> dict[str, Entry]:
+        """The entries that no task runs."""
+        return {name: entry for name, entry in self.entries.items() if name not in self.used}
 
 
 def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbook:
@@ -95,7 +96,7 @@ def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbo
             message = f"a second entry called `{name}`, the first is in line {entries[name].at.mark.line}"
             problems.error("duplicate_name", message, at, "entries of the workbook have names of their own")
         elif check_name(name, "an entry's name", at, problems) and isinstance(task, Mapping):
-            entries[name] = Entry(at, task, _checked_kind(task, name, kinds, problems))
+            entries[name] = Entry(at, task, _read_entry(task, name, kinds, problems))
         elif not isinstance(task, Mapping):
             problems.error("wrong_type", f"an entry is one task, this is {kind_of(task)}", task, "write { kind: …, … }")
     return Workbook(entries)
@@ -113,8 +114,8 @@ def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Place, Nod
     return [(key.name, key, task) for key, task in ([] if is_null(tasks) else pairs(tasks, "`tasks`", problems))]
 
 
-def _checked_kind(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> KindSpec | None:
-    """The kind of an entry that may be called."""
+def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> TaskDraft | None:
+    """The task of an entry that can be called."""
     if (word := word_of(task)) is not None:
         hint = f"write the `{word}` into the step, and its tasks into the workbook"
         problems.error("workbook_entry", f"an entry is one task, no `{word}`", task.keys[word], hint)
@@ -129,19 +130,15 @@ def _checked_kind(task: Mapping, name: str, kinds: Kinds, problems: Problems) ->
     if draft.kind is WORKBOOK:
         problems.error("workbook_entry", "an entry cannot call the workbook", task.values["kind"], "name its own kind")
         return None
-    return draft.kind
+    return draft
 
 
 def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Problems) -> Mapping:
     """The entry's task with the call's ``args`` laid over."""
-    if is_null(args):
-        return task
     if not isinstance(args, Mapping):
-        assert args is not None
-        hint = "write args: { … }: they are laid over the entry's, key by key"
-        problems.error(
-            "wrong_type", f"`args` of a workbook task must be a mapping, this is {kind_of(args)}", args, hint
-        )
+        if args is not None and holds_template(args):
+            hint = "write args: { … }: they are laid over the entry's, key by key"
+            problems.error("wrong_type", "a template cannot stand for all `args` here", args, hint)
         return task
     known = spellings(kind.inputs)
     if "args" in known or kind.inputs.model_config.get("extra") == "allow":

@@ -35,13 +35,13 @@ Bindings: TypeAlias = Mapping[str, tuple[str, ...]]
 Comparison: TypeAlias = tuple[tuple[str, ...], str]
 
 _WHERE_ALLOWED: Final = {
-    "outcome": "`outcome` exists in task policy only",
+    "outcome": "`outcome` exists in task policy only; elsewhere read the task's result, or `<task>.outcome`",
     "event": "`event` exists in the arcs of `next` only",
     "keychain": "`keychain` exists in tool inputs only",
     "token": "`token` exists in admission guards only",
     "_prev": "`_prev` exists inside a pipeline only",
-    "_task": "`_task` exists inside a pipeline only",
-    "_attempt": "`_attempt` exists inside a pipeline only",
+    "_task": "`_task` exists in the inputs and the policy of a task only",
+    "_attempt": "`_attempt` exists in the inputs and the policy of a task only",
     "results": "`results` exists inside a pipeline only",
     "iter": "`iter` exists inside a pipeline, and in an inner loop",
     "args": "`args` exists inside a step only",
@@ -49,6 +49,12 @@ _WHERE_ALLOWED: Final = {
 }
 _OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}
 _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
+
+
+_MOST_COMPARED: Final = 20
+"""Unbound names of one text for which the nearest known one is looked for, which takes a while ..."""
+_MOST_NAMES: Final = 500
+"""... among so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ class ExpressionBinder:
         self._findings: Final = findings
         self._read_paths: Final[list[tuple[Any, ...]]] = []
         self._depth = 0
+        self._compared = 0
         self.names_in_text: set[str] = set()
         self.paths: Final[set[tuple[str, ...]]] = set()
         self.functions: Final[list[Read]] = []
@@ -242,7 +249,10 @@ class ExpressionBinder:
     def _unbound_hint(self, name: str) -> str:
         if name in _OTHER_LANGUAGES:
             return f"write `{_OTHER_LANGUAGES[name]}`"
-        close = get_close_matches(name, sorted({*self._names.bindings, *self._names.namespaces}), n=1)
+        close: list[str] = []
+        if self._compared < _MOST_COMPARED:
+            self._compared += 1
+            close = get_close_matches(name, sorted({*self._names.bindings, *self._names.namespaces})[:_MOST_NAMES], n=1)
         known = f"did you mean `{close[0]}`? otherwise " if close else ""
         return f"{known}write `workload.{name}`, `ctx.{name}` or `args.{name}` for what comes from outside"
 

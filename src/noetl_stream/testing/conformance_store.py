@@ -10,9 +10,7 @@ A test class inherits :class:`StoreConformance`; the module or its ``conftest.py
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-
-from noetl_stream.errors import Fenced, JournalConflict, NoetlError, PayloadRefused
+from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.store import (
     EventRow,
@@ -25,54 +23,8 @@ from noetl_stream.ports.store import (
     StoredEvent,
     Tick,
 )
-
-EndLeases = Callable[[], Awaitable[None]]
-LEASE_S = 10.0
-
-
-def event_row(execution_id: str, position: int, name: str = "token.enqueued", **changes: object) -> EventRow:
-    """A journal entry of a server's decision."""
-    row = EventRow(execution_id, position, name, "server", 1_000 + position, None, None, None, None, b'{"n":1}')
-    return row._replace(**changes)  # type: ignore[arg-type]
-
-
-def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
-    """A running execution in partition 0."""
-    row = ExecutionRow(
-        execution_id, 0, "running", "demo/pages", "1", "digest", 3, 1_000, 1_003, None, None, None, b"{}", 0
-    )
-    return row._replace(**changes)  # type: ignore[arg-type]
-
-
-def tick_of(
-    owner: str,
-    leases: Sequence[PartitionLease],
-    *,
-    events: Sequence[EventRow] = (),
-    executions: Sequence[ExecutionRow] = (),
-    requests: Sequence[RequestRow] = (),
-    playbooks: Sequence[PlaybookRow] = (),
-) -> Tick:
-    """The first tick after ``leases`` were taken, one message on."""
-    advances = [
-        PartitionAdvance(lease.id, lease.epoch, lease.tick, lease.last_seq + 1, lease.last_ms + 1, lease.tick)
-        for lease in leases
-    ]
-    return Tick(owner, advances, events, executions, requests, playbooks)
-
-
-async def taken(store: Store, owner: str = "one", limit: int = 1) -> list[PartitionLease]:
-    """``limit`` partitions, taken over by ``owner``."""
-    return await store.take_over(owner, LEASE_S, limit)
-
-
-async def refusal_of(store: Store, tick: Tick) -> NoetlError:
-    """The error a commit raises; fails if it raises none."""
-    try:
-        await store.commit(tick)
-    except NoetlError as error:
-        return error
-    raise AssertionError("the tick was committed")
+from noetl_stream.testing.conformance_waiting import WaitingConformance
+from noetl_stream.testing.store_rows import LEASE_S, EndLeases, event_row, execution_row, refusal_of, taken, tick_of
 
 
 class LeaseConformance:
@@ -343,10 +295,10 @@ class ReadingConformance:
         events = [event_row("a", position, name, step_run_id="s") for position, name in enumerate(names, start=1)]
         others = [event_row("a", 9, "task.processed", step_run_id="t"), event_row("b", 1, "task.processed")]
         await store.commit(tick_of("one", [lease], events=[*events, *others]))
-        assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4]
+        assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4, 5]
 
 
-class StoreConformance(LeaseConformance, CommitConformance, ReadingConformance):
+class StoreConformance(LeaseConformance, CommitConformance, ReadingConformance, WaitingConformance):
     """The whole port."""
 
     async def test_a_store_of_this_version_is_ready(self, store: Store) -> None:

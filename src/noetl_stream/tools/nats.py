@@ -141,7 +141,7 @@ class _Exchange:
         raise ToolFailure(ErrorInfo(kind="conflict", message=message))
 
     async def _object_get(self, max_bytes: int) -> dict[str, Any]:
-        """Reads the pieces one by one: the library's own ``get`` can wait for ever, and holds on when it is cancelled."""
+        """Reads piece by piece: the library's own ``get`` can wait for ever, and leaves a listener when cancelled."""
         bucket, name = str(self._inputs.bucket), str(self._inputs.key)
         jetstream = self._jetstream
         info = await (await jetstream.object_store(bucket)).get_info(name)

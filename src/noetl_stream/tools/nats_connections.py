@@ -17,7 +17,7 @@ from noetl_stream.tools.contract import ToolFailure
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
+DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
 PING_INTERVAL_S: Final = 10
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
@@ -46,7 +46,7 @@ def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
 
 
 class Connection:
-    """An open connection. ``client`` is the library's; nothing restores it: a task that finds it dead gets a new one."""
+    """An open connection. ``client`` is the library's. Nothing restores it: who finds it dead gets a new one."""
 
     def __init__(self) -> None:
         from nats.aio.client import Client
@@ -131,6 +131,8 @@ class Connections:
         shared = self._shared.get(key)
         if shared is None or shared.is_dead:
             shared = self._shared[key] = _Shared(asyncio.get_running_loop().create_task(_opened(options)))
+            # If it fails after its users have gone, nobody is left to be told.
+            shared.opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         shared.users += 1
         if shared.ending is not None:
             shared.ending.cancel()
@@ -196,7 +198,7 @@ async def _reached(opening: asyncio.Task[Connection], auth: Auth, timeout_s: flo
 
 
 async def _close(opening: asyncio.Task[Connection]) -> None:
-    if not opening.done():
-        opening.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):  # what failed to open has been told to its users
-        await (await opening).client.close()
+    opening.cancel()
+    await asyncio.wait({opening})
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().client.close()

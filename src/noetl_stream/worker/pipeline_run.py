@@ -73,6 +73,7 @@ class PipelineRun:
 
     async def open_level(self, loop: LoopPlan, around: Iteration, items: list[Any] | None) -> Opened | ErrorInfo:
         """What a level inside the iteration ``around`` runs over; ``items`` of one that has begun are known."""
+        await self._give_way()
         scope, limits = self._scope.for_level(around), self._command.limits
         try:
             return await resolved(self._results, lambda: open_level(loop, scope, limits, items))

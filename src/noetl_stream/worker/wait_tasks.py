@@ -14,7 +14,6 @@ from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.asked_catalog import PlaybookUnknown
 from noetl_stream.worker.equipment import Equipment
 
-
 SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
 """The language's own kinds that a worker meets: no tool runs them."""
 

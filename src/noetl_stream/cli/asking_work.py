@@ -1,0 +1,36 @@
+"""What the commands that ask something of an execution do: a place, a server, the question, its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from noetl_stream.cli.running import ensure_server
+from noetl_stream.client.asking import ask_of
+from noetl_stream.hosting import connected_to, open_place
+from noetl_stream.model.events import AskedFact
+from noetl_stream.model.ids import uuid7
+from noetl_stream.processes import Background
+from noetl_stream.settings import Settings
+from noetl_stream.wiring import make_client
+
+
+async def ask(settings: Settings, execution_id: str, make: Callable[[str], AskedFact]) -> dict[str, Any]:
+    """The fold's answer (:func:`~noetl_stream.client.asking.ask_of`); a server is started where none runs.
+
+    Raises:
+        RequestRefused: the fold said no.
+    """
+    with open_place(settings) as place:
+        async with connected_to(place, "noetl-cli") as connected:
+            await connected.store.verify()
+            await connected.log.verify()
+            clock, client = connected.clock, make_client(connected)
+            background = Background(settings, place)
+
+            async def there_is_a_server() -> None:
+                await ensure_server(connected, client, background)
+
+            await there_is_a_server()
+            fact = make(uuid7(clock.now_ms(), clock.random_bytes(10)))
+            return await ask_of(connected.log, connected.bus, clock, execution_id, fact, there_is_a_server)
