@@ -192,6 +192,13 @@ async def test_a_run_that_takes_over_a_local_loop_runs_what_is_left(stage: Stage
     assert stage.facts[-1] == LoopDone("steprun-1", 4, ok=4, failed=0, skipped=0)
 
 
+async def test_a_run_that_takes_over_a_loop_of_which_nothing_was_recorded_begins_it(stage: Stage) -> None:
+    await stage.answer_claims(lambda report: Go(loop=LoopProgress()))
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(SEQUENTIAL), items=["a"], issue=2))
+    assert stage.names[:3] == ["step.claimed", "loop.started", "loop.iteration.started"]
+
+
 async def test_variables_of_ended_iterations_reach_a_run_that_takes_over_between_two(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Go(loop=LoopProgress(low=1, ok=1), ctx={"total": 1}, vars={"seen": 1}))
     await stage.start()

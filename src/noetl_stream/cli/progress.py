@@ -86,12 +86,18 @@ class Heard:
             shown.retries += 1
             error = fact.outcome.error
             why = f"{error.kind}: {error.message}" if error else "by policy"
-            where = f"[{fact.path[0]}]" if fact.path else ""
-            return f"{step}{where}.{fact.task}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
+            where = f"{step}{_place(fact.path)}.{fact.task}"
+            return f"{where}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
+        if isinstance(fact, events.StepSuspended):
+            return "\n".join(f"{step}{_place(wait.path)}: waits {_awaited(wait)}" for wait in fact.waits) or None
+        if isinstance(fact, events.StepResumed):
+            return f"{step}{_place(fact.path)}: goes on"
         if isinstance(fact, events.LoopStarted):
+            if fact.path:
+                return None
             shown.count += 0 if shown.count else fact.count
             return f"{step}: loop of {fact.count}"
-        if isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed):
+        if isinstance(fact, _ITERATION_ENDS) and fact.path:
             return self._iteration(step, shown, fact)
         if isinstance(fact, events.StepDone | events.LoopDone | events.StepFailed):
             shown.open -= 1
@@ -101,15 +107,37 @@ class Heard:
         return None
 
     def _iteration(
-        self, step: str, shown: StepProgress, fact: events.LoopIterationDone | events.LoopIterationFailed
+        self,
+        step: str,
+        shown: StepProgress,
+        fact: events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone,
     ) -> str | None:
-        shown.ended += 1
+        """Only the outermost level is counted: how many iterations inner loops will have is not known before."""
+        outermost = len(fact.path) == 1
+        shown.ended += outermost
         if isinstance(fact, events.LoopIterationFailed):
-            shown.failed += 1
-            return f"{step}[{fact.path[0]}]: failed: {fact.error.kind}: {fact.error.message}"
+            shown.failed += outermost
+            return f"{step}{_place(fact.path)}: failed: {fact.error.kind}: {fact.error.message}"
+        if not outermost:
+            return None
         if shown.count <= 20 or shown.ended == shown.count or shown.ended % max(1, shown.count // 10) == 0:
             return f"{step}: {shown.ended}/{shown.count} iterations"
         return None
+
+
+_ITERATION_ENDS = events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone
+
+
+def _place(path: events.Path) -> str:
+    return "".join(f"[{index}]" for index in path)
+
+
+def _awaited(wait: events.Wait) -> str:
+    if wait.signal is not None:
+        return f"for the signal {wait.signal}"
+    if wait.child is not None:
+        return f"for playbook {wait.child.path}"
+    return f"{wait.delay_s or wait.for_s or 0:.3g} s" if wait.until_ms is None else "for its time"
 
 
 class Progress(Protocol):

@@ -50,6 +50,8 @@ def summarize(journal: Iterable[StoredEvent]) -> list[StepSummary]:
             if fact.do == "retry" and row.step_run_id in runs:
                 steps[runs[row.step_run_id][0]].retries += 1
         elif isinstance(fact, StepDone | LoopDone | StepFailed) and fact.step_run_id in runs:
+            if isinstance(fact, LoopDone) and fact.path:
+                continue  # an inner loop's end is not the step's
             step, began_ms = runs.pop(fact.step_run_id)
             steps[step].duration_s += (row.at_ms - began_ms) / 1000
             steps[step].status = "failed" if isinstance(fact, StepFailed) else "done"

@@ -7,13 +7,29 @@ from typing import Any, Final
 
 from noetl_stream.model import codec
 
-_ENTITIES: Final = {"execution": "playbook", "playbook": "playbook", "ctx": "ctx"}
+_ENTITIES: Final = {
+    "execution": "playbook",
+    "timer": "workflow",
+    "signal": "workflow",
+    "child": "workflow",
+    "reference": "workflow",
+}
 _STATUSES: Final = {
     "step.failed": "error",
     "loop.iteration.failed": "error",
     "execution.failing": "error",
     "step.cancelled": "error",
+    "reference.lost": "error",
     "token.held": "paused",
+    "token.joined": "paused",
+    "step.suspended": "paused",
+    "execution.paused": "paused",
+    "reference.awaited": "paused",
+    "token.absorbed": "success",
+    "timer.fired": "success",
+    "reference.resolved": "success",
+    "ctx.patched": "success",
+    "signal.received": "success",
     "step.done": "success",
     "loop.done": "success",
     "loop.iteration.done": "success",
@@ -73,7 +89,7 @@ def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | Non
 
 
 def _status(name: str, fields: dict[str, Any]) -> str:
-    if name == "task.processed":
+    if name in ("task.processed", "child.finished"):
         return "success" if fields["outcome"]["status"] == "ok" else "error"
     if name in ("execution.finished", "playbook.processed"):
         return "success" if fields["status"] == "completed" else "error"

@@ -152,7 +152,9 @@ def _arc(arc: ArcPlan) -> dict[str, Any]:
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
-    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "routing")}
+    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s")}
+    if step.get("routing") == "inclusive":
+        marks["routing"] = "inclusive"
     first = "  (entry)" if step["step"] == entry else ""
     yield f"step {step['step']}{first}  line {step['line']}  {_shown(marks)}".rstrip()
     admit = step.get("admit", {})
@@ -169,7 +171,7 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
         yield from _task_lines(task)
     for arc in step.get("arcs", []):
         args = f"  args: {_brief(arc['args'])}" if "args" in arc else ""
-        yield f"{_INDENT}arc {_condition(arc)}: {arc['step']}{args}  line {arc['line']}"
+        yield f"{_INDENT}arc {_condition(arc, 'always')}: {arc['step']}{args}  line {arc['line']}"
 
 
 def _task_lines(task: Mapping[str, Any]) -> Iterator[str]:
@@ -187,8 +189,8 @@ def _task_lines(task: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_INDENT * 2}unmatched: fail"
 
 
-def _condition(rule: Mapping[str, Any]) -> str:
-    return f"when {rule['when']}" if rule.get("when") is not None else "else"
+def _condition(rule: Mapping[str, Any], without: str = "else") -> str:
+    return f"when {rule['when']}" if rule.get("when") is not None else without
 
 
 def _shown(values: Mapping[str, Any]) -> str:

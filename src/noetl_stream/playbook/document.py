@@ -14,6 +14,7 @@ from pydantic import AfterValidator
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
+from noetl_stream.playbook import misplaced
 from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean, listed
 from noetl_stream.playbook.keychain import read_keychain
 from noetl_stream.playbook.layering import Layer, read_layered
@@ -68,6 +69,7 @@ class Root(Section):
 
 class Metadata(Section):
     title = "`metadata`"
+    shown = "write metadata: { name: …, path: … }"
 
     name: Annotated[str, Required()] = ""
     path: Annotated[str, Required("path: folder/name, the playbook's place in the catalog")] = ""
@@ -80,6 +82,8 @@ class Metadata(Section):
 
 class Executor(Section):
     title = "`executor`"
+    shown = "write executor: { kind: distributed, spec: { … } }"
+    rejected: ClassVar[MappingOf[str, Advice]] = misplaced.EXECUTOR
 
     kind: Literal["distributed"] | None = None
     spec: Part = None
@@ -87,6 +91,7 @@ class Executor(Section):
 
 class ExecutorSpec(Section):
     title = "`executor.spec`"
+    rejected: ClassVar[MappingOf[str, Advice]] = misplaced.EXECUTOR_SPEC
 
     pool: str = "default"
     entry_step: str | None = None
@@ -101,6 +106,7 @@ class ExecutorSpec(Section):
 
 class ExecutorPolicy(Placeholders):
     title = "`executor.spec.policy`"
+    rejected: ClassVar[MappingOf[str, Advice]] = misplaced.EXECUTOR_POLICY
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     defaults: Part = None
@@ -124,6 +130,7 @@ class PolicyResults(Section):
 
 class PolicyFailure(Section):
     title = "`policy.failure`"
+    shown = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
     mode: FailureMode | None = None
 

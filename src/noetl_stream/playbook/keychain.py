@@ -32,7 +32,7 @@ class Entry(Section):
 def read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, KeychainPlan]:
     """The entries by name; those with problems are among them."""
     found: dict[str, KeychainPlan] = {}
-    for item in [] if is_null(node) else entries(node, "`keychain`", problems):
+    for item in [] if is_null(node) else entries(node, "`keychain`", problems, f"{_SHOWN} as an item of a list"):
         if not isinstance(item, Mapping):
             message = f"an entry of `keychain` must be a mapping, this is {kind_of(item)}"
             problems.error("wrong_type", message, item, _SHOWN)

@@ -1,4 +1,4 @@
-"""Words of older dialects and misplaced words, each with the form to write instead (LANGUAGE §3, v10 §13)."""
+"""Words of older dialects, each with the form to write instead (LANGUAGE §3, v10 §13)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ STEP: Final = {
     "next_mode": Advice("a step has no `next_mode`", "write next: { spec: { mode: exclusive }, arcs: [ … ] }"),
     "set_prev": Advice("a step has no `set_prev`", "`_prev` is always the result of the task run before"),
     "retry": Advice("a step has no `retry`", f"retry is a directive of a task's policy: {_RULES}"),
-    "policy": Advice("`policy` stands under `spec`", "write spec: { policy: { … } }"),
     "name": Advice("a step's name stands under `step`", "write - step: <name>"),
     "kind": Advice("`kind` stands in the tool", "write tool: { kind: …, … }"),
 }
@@ -42,7 +41,6 @@ STEP_SPEC: Final = {
     "next_mode": Advice("`next_mode` is the older form", "write next: { spec: { mode: exclusive }, arcs: [ … ] }"),
     "retry": STEP["retry"],
     "when": STEP["when"],
-    "admit": Advice("`admit` stands under `spec.policy`", f"write {_ADMIT}"),
 }
 
 STEP_POLICY: Final = {
@@ -50,7 +48,6 @@ STEP_POLICY: Final = {
         "task rules cannot stand at the step", f"put them into the task: tool: {{ kind: …, {_RULES} }}",
         "control_outside_policy",
     ),
-    "wait": Advice("`wait` stands under `admit`", "write admit: { rules: [ … ], wait: { … } }"),
 }  # fmt: skip
 
 _DIRECTIVE: Final = Advice(
@@ -131,9 +128,6 @@ BARE_NAMES: Final = {
 """Names of older dialects in templates, and what to write instead."""
 
 LOOP: Final = {
-    word: Advice(f"`{word}` stands under `spec`", f"write loop: {{ in: …, iterator: …, spec: {{ {word}: … }} }}")
-    for word in ("mode", "max_in_flight", "exec", "policy")
-} | {
     "collection": Advice("`collection` is the older name", 'write in: "{{ … }}"'),
     "element": Advice("`element` is the older name", "write iterator: <name>"),
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from noetl_stream.playbook import legacy
+from noetl_stream.playbook import legacy, misplaced
 from noetl_stream.playbook.diagnostics import Mark, Place, Problems
 from noetl_stream.playbook.document import PolicyFailure
 from noetl_stream.playbook.layering import Layer, read_layered
@@ -30,7 +30,8 @@ READ_ONLY: Final = frozenset(["index", "count", "parent"])
 
 class Loop(Section):
     title = "`loop`"
-    rejected: ClassVar[MappingOf[str, Advice]] = legacy.LOOP
+    shown = f"write {legacy.LOOP_PARTS}"
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.LOOP | misplaced.LOOP
 
     in_: Part = Field(None, alias="in")
     iterator: str | None = None
@@ -40,6 +41,7 @@ class Loop(Section):
 
 class LoopSpec(Section):
     title = "`loop.spec`"
+    rejected: ClassVar[MappingOf[str, Advice]] = misplaced.LOOP_SPEC
 
     mode: Mode | None = None
     max_in_flight: Part = None

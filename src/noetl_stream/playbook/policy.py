@@ -44,6 +44,7 @@ class Else(Section):
 
 class Allow(Section):
     title = "`then` of an admission rule"
+    shown = "write then: { allow: true }"
     rejected: ClassVar[MappingOf[str, Advice]] = legacy.CONTROL
 
     allow: Annotated[bool, Required("then: { allow: true }")] = True
@@ -51,6 +52,7 @@ class Allow(Section):
 
 class Then(Section):
     title = "`then`"
+    shown = "write then: { do: continue | retry | jump | break | fail, … }"
     rejected: ClassVar[MappingOf[str, Advice]] = legacy.THEN
 
     do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
@@ -75,6 +77,7 @@ class TaskPolicy(Placeholders):
 
 class Admit(Section):
     title = "`admit`"
+    shown = "write admit: { rules: [ { when: …, then: { allow: true } } ] }"
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = None
@@ -83,6 +86,7 @@ class Admit(Section):
 
 class AdmitWait(Section):
     title = "`admit.wait`"
+    shown = "write wait: { timeout_s: 3600, on_timeout: fail }"
 
     timeout_s: Annotated[Part, Required("wait: { timeout_s: 3600, on_timeout: fail }")] = None
     on_timeout: OnTimeout = "fail"

@@ -139,13 +139,13 @@ class ReadingChecks:
         if len(keys) == depth or (key := keys[depth]) in known:
             return
         place = ".".join(("iter", *["parent"] * depth))
+        other = names.bare.get(key)
         if key == "parent" and names.iterators:
             message = f"`{place}` has no `parent`: there is no loop around that level"
             self._problems.error("unknown_name", message, reading.at)
-        elif depth == 0 and not names.is_fixed:
+        elif depth == 0 and not names.is_fixed and other is None:
             self._never_set(reading, "iter", key, known)
         else:
-            other = names.bare.get(key)
             hint = f"that is `{'.'.join(other)}`" if other else did_you_mean(key, known) or f"it has {listed(known)}"
             self._problems.error("unknown_name", f"`{place}` has no `{key}`", reading.at, hint)
 

@@ -59,11 +59,15 @@ Part = Annotated[Any, PartMark()]
 
 
 class Section(BaseModel):
-    """Base of the models of a playbook's mappings. ``rejected`` are keys with advice; ``title`` is for messages."""
+    """Base of the models of a playbook's mappings.
+
+    ``title`` is for messages, ``shown`` how to write one, ``rejected`` are keys with advice.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
     title: ClassVar[str] = "here"
+    shown: ClassVar[str | None] = None
     rejected: ClassVar[MappingOf[str, Advice]] = {}
 
 
@@ -103,7 +107,8 @@ def read_section(
         return model.model_construct()
     if not isinstance(node, Mapping):
         assert node is not None
-        problems.error("wrong_type", f"{model.title} must be a mapping, this is {kind_of(node)}", node)
+        message = f"{model.title} must be a mapping, this is {kind_of(node)}"
+        problems.error("wrong_type", message, node, model.shown)
         return model.model_construct()
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     parts: dict[str, Any] = {}
@@ -148,13 +153,13 @@ def is_empty(node: Node | None) -> bool:
     return node is None or _empty(node)
 
 
-def entries(node: Node | None, what: str, problems: Problems) -> list[Node]:
-    """The items of a list; anything else is a diagnostic and no items."""
+def entries(node: Node | None, what: str, problems: Problems, shown: str | None = None) -> list[Node]:
+    """The items of a list; anything else is a diagnostic, whose hint is ``shown``, and no items."""
     if node is None:
         return []
     if isinstance(node, Sequence):
         return node.items
-    problems.error("wrong_type", f"{what} must be a list, this is {kind_of(node)}", node)
+    problems.error("wrong_type", f"{what} must be a list, this is {kind_of(node)}", node, shown)
     return []
 
 

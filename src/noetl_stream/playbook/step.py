@@ -6,7 +6,7 @@ from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from noetl_stream.playbook import legacy
+from noetl_stream.playbook import legacy, misplaced
 from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean
 from noetl_stream.playbook.document import PolicyFailure, check_pool
 from noetl_stream.playbook.kinds import Kinds
@@ -44,7 +44,7 @@ _JOINS: Final = "join: all waits for every token that can still come, join: any 
 
 class Step(Section):
     title = "a step"
-    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP | misplaced.STEP
 
     step: Annotated[str, Required("- step: <name>")] = ""
     desc: str | None = None
@@ -56,7 +56,7 @@ class Step(Section):
 
 class StepSpec(Section):
     title = "a step's `spec`"
-    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_SPEC
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_SPEC | misplaced.STEP_SPEC
 
     pool: str | None = None
     join: Part = None
@@ -66,7 +66,7 @@ class StepSpec(Section):
 
 class StepPolicy(Placeholders):
     title = "a step's policy"
-    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_POLICY | legacy.CONTROL
+    rejected: ClassVar[MappingOf[str, Advice]] = legacy.STEP_POLICY | legacy.CONTROL | misplaced.STEP_POLICY
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     admit: Part = None
@@ -77,6 +77,7 @@ class StepPolicy(Placeholders):
 
 class Lifecycle(Section):
     title = "`lifecycle`"
+    shown = "write lifecycle: { timeout_s: 600 }"
 
     timeout_s: Part = None
     deadline_s: Part = None
@@ -168,7 +169,7 @@ def read_steps(
     """
     if isinstance(node, Sequence) and not node.items:
         problems.error("invalid_value", "`workflow` holds no step", node, "workflow: [ { step: start, … } ]")
-    items = [] if is_null(node) else entries(node, "`workflow`", problems)
+    items = [] if is_null(node) else entries(node, "`workflow`", problems, "workflow: [ { step: start, … } ]")
     drafts = [draft for item in items if (draft := _read_step(item, kinds, workbook, layer, problems))]
     warn_unused(layer, (task.kind for draft in drafts for task in draft.tasks), "this playbook", problems)
     seen: dict[str, StepDraft] = {}
@@ -243,8 +244,9 @@ def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
         problems.error("invalid_value", f"`join` must be 1 or more, not {value}", node, _JOINS)
         return None
     hint = (did_you_mean(value, ["all", "any"]) if isinstance(value, str) else None) or _JOINS
-    shown = f"`{value}`" if isinstance(value, str) else kind_of(node)
-    problems.error("invalid_value", f"`join` must be `all`, `any` or a number of tokens, not {shown}", node, hint)
+    shown = f"`{value}`" if isinstance(value, str | float) else kind_of(node)
+    message = f"`join` must be `all`, `any` or a whole number of tokens, not {shown}"
+    problems.error("invalid_value", message, node, hint)
     return None
 
 
@@ -255,7 +257,7 @@ def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft
         return "exclusive", []
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
-    found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems)
+    found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
     return spec.mode, [arc for item in found if (arc := _read_arc(item, problems))]
 
 

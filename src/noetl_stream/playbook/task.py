@@ -54,7 +54,7 @@ def read_task(
         is_whole: Whether an input that its kind needs and that is missing is a problem.
     """
     kind = _kind_of_task(node, kinds, problems) if node.keys else None
-    name = name_of_task(node, synthetic, problems)
+    name = name_of_task(node, _label_of(node) or synthetic, problems)
     at: Place = node.get("name") or node.get("kind") or node
     spec = _spec_of_task(node, problems)
     policy = spec.get("policy")
@@ -147,7 +147,7 @@ def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
     name = text_of(value, "a task's `name`", problems)
     if name is not None and value is not None and check_name(name, "a task's name", value, problems):
         return name
-    return _label_of(node) or synthetic
+    return synthetic
 
 
 def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:

@@ -50,7 +50,7 @@ def read_seconds(node: Node | None, what: str, problems: Problems) -> float | No
     assert node is not None
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = "a template cannot stand here" if holds_template(node) else None
+        hint = "a template cannot stand here" if holds_template(node) else "write a plain number, such as 600"
         problems.error("wrong_type", f"{what} must be a number of seconds, this is {kind_of(node)}", node, hint)
         return None
     return _seconds(float(value), node, problems, what)

@@ -19,12 +19,14 @@ from noetl_stream.tools.nats_inputs import NatsInputs, NatsKnobs, payload_bytes,
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
-    from nats.js.api import ObjectInfo, PubAck
+    from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
 
 DEFAULT_READ_TIMEOUT_S: Final = 10.0
 MESSAGE_ID: Final = "Nats-Msg-Id"
 """By this header a stream drops a message it has stored already, within its duplicate window."""
 _EXPECTED_REVISION: Final = "Nats-Expected-Last-Subject-Sequence"
+_MARK: Final = "KV-Operation"
+_GONE: Final = frozenset({"DEL", "PURGE"})
 _WRONG_REVISION: Final = frozenset({10071, 10164})
 
 
@@ -88,7 +90,7 @@ class _Exchange:
             case "kv_put":
                 return {"revision": await self._kv_write({})}
             case "kv_delete":
-                return {"revision": await self._kv_write({"KV-Operation": "DEL"})}
+                return {"revision": await self._kv_write({_MARK: "DEL"})}
             case "object_get":
                 return await self._object_get(knobs.max_object_bytes)
             case "object_put":
@@ -118,8 +120,8 @@ class _Exchange:
         return {**read_bytes("value", entry.value or b""), "revision": entry.revision}
 
     async def _kv_write(self, mark: Mapping[str, str]) -> int:
-        """Writes as a message with an id: a bucket's own ``put`` could not tell that it was done before."""
-        from nats.js.errors import APIError, KeyNotFoundError
+        """Writes as a message with an id, by which a run can tell that an earlier one has written already."""
+        from nats.js.errors import APIError
 
         headers, expected = {**self._headers, **mark}, self._inputs.expected_revision
         if expected is None:
@@ -129,16 +131,21 @@ class _Exchange:
         except APIError as error:
             if error.err_code not in _WRONG_REVISION:
                 raise
-        if expected == 0:
-            bucket = await self._jetstream.key_value(str(self._inputs.bucket))
-            try:
-                await bucket.get(str(self._inputs.key))
-            except KeyNotFoundError as gone:  # what stands there is the mark of a deletion
-                if gone.entry is not None:
-                    last = str(gone.entry.revision)
-                    return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: last})).seq
+        last = await self._last_of_key()
+        if last is not None and (last.headers or {}).get(MESSAGE_ID) == headers[MESSAGE_ID]:
+            return int(last.seq or 0)  # this task wrote it, in an earlier run
+        if last is not None and expected == 0 and (last.headers or {}).get(_MARK) in _GONE:
+            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
         message = f"the revision of {self._inputs.key} in {self._inputs.bucket} is not expected_revision ({expected})"
         raise ToolFailure(ErrorInfo(kind="conflict", message=message))
+
+    async def _last_of_key(self) -> RawStreamMsg | None:
+        from nats.js.errors import NotFoundError
+
+        try:
+            return await self._jetstream.get_last_msg(f"KV_{self._inputs.bucket}", self._subject)
+        except NotFoundError:
+            return None
 
     async def _object_get(self, max_bytes: int) -> dict[str, Any]:
         """Reads piece by piece: the library's own ``get`` can wait for ever, and leaves a listener when cancelled."""

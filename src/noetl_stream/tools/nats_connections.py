@@ -90,6 +90,8 @@ class Connection:
         return refused
 
     async def _note(self, error: Exception) -> None:
+        if self.client.is_connecting:
+            raise error  # the library would go on trying the same server
         found = _NOT_PERMITTED.search(str(error))
         if found is not None:
             self._refused.add(found[1].lower())

@@ -59,7 +59,10 @@ class Attempts:
         clock = self._equipment.clock
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         try:
-            inputs = await self._inputs(task, progress, iteration)
+            if task.inputs.is_constant:
+                inputs = render(task.inputs, NOTHING_SEEN)
+            else:
+                inputs = await self._inputs(task, progress, iteration)
             if task.kind in SUSPENDING_KINDS:
                 return await begin_wait(task, inputs, iteration.path, self._equipment)
             tool = self._equipment.tools[task.kind]
@@ -91,9 +94,6 @@ class Attempts:
         return msgspec.structs.replace(outcome, meta=meta)
 
     async def _inputs(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> dict[str, Any]:
-        if task.inputs.is_constant:
-            constant: dict[str, Any] = render(task.inputs, NOTHING_SEEN)
-            return constant
         scope = self._scope.for_inputs(task, progress, iteration)
         rendered: dict[str, Any] = await resolved(self._results, lambda: render(task.inputs, scope))
         return rendered

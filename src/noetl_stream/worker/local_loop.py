@@ -128,7 +128,7 @@ class LocalLoop:
         go, command = self._go, self._command
         assert command.items is not None
         opened = Opened(command.items, 1 if self._loop.mode == "sequential" else max(1, command.max_in_flight))
-        if go.loop is None:
+        if not (go.progress or go.answers or go.waits) and go.loop in (None, LoopProgress()):
             if self._pausing():
                 return []
             self._reporter.add(self._started(opened, self._around))

@@ -60,12 +60,13 @@ class PipelineRun:
         self._reporter = reporter
         self._clock = clock
         self._turns = 0
-        self._waits_bytes = sum(len(codec.encode(wait)) for wait in go.waits.values())
+        self._goes_on = bool(go.progress or go.answers or go.waits)
+        self._waits_bytes = sum(len(codec.encode(wait)) for wait in go.waits.values()) if go.waits else 0
 
     def has_begun(self, path: Path) -> bool:
         """Whether the pass of this iteration began before this run."""
         go, key = self._go, path_key(path)
-        return key in go.progress or key in go.answers or key in go.waits
+        return self._goes_on and (key in go.progress or key in go.answers or key in go.waits)
 
     def parked(self, path: Path) -> Wait | None:
         """What the pass of this iteration waits for still."""
@@ -89,7 +90,7 @@ class PipelineRun:
         Args:
             variables: ``vars`` of a pass that begins.
         """
-        go, key = self._go, path_key(iteration.path)
+        go, key = self._go, path_key(iteration.path) if self._goes_on else ""
         progress = go.progress.get(key) or Progress(vars=variables)
         is_answered, answer = key in go.answers, go.answers.get(key)
         while True:
@@ -100,10 +101,16 @@ class PipelineRun:
                     return Standstill(progress, wait=wait)
                 await self._clock.sleep(progress.delay_s)
             await self._give_way()
-            outcome = await self._run_task(task, progress, iteration, answer)
-            if isinstance(outcome, Wait):
-                return Standstill(progress, wait=outcome)
+            if answer is not None:
+                outcome: Outcome | Wait = self._attempts.answered(answer, progress)
+            else:
+                self._reporter.add(TaskStarted(task.name, progress.attempt, iteration.path))
+                outcome = await self._attempts.run(task, progress, iteration)
             is_answered, answer = False, None
+            if isinstance(outcome, Wait):
+                if self._may_wait(outcome):
+                    return Standstill(progress, wait=outcome)
+                outcome = self._attempts.answered(_too_much(task), progress)
             fact = await self._decide(task, progress, iteration, outcome)
             progress = advance_progress(progress, fact)
             if fact.set_ctx:
@@ -114,21 +121,6 @@ class PipelineRun:
                 self._reporter.add(fact, ending(fact.error))
                 return Standstill(progress, fact.error)
             self._reporter.add(fact)
-
-    async def _run_task(
-        self, task: TaskPlan, progress: Progress, iteration: Iteration, answer: Outcome | None
-    ) -> Outcome | Wait:
-        """The outcome of the task, which the server may have answered; or what the pass has to wait for."""
-        if answer is not None:
-            return self._attempts.answered(answer, progress)
-        self._reporter.add(TaskStarted(task.name, progress.attempt, iteration.path))
-        outcome = await self._attempts.run(task, progress, iteration)
-        if isinstance(outcome, Wait) and not self._may_wait(outcome):
-            message = f"the waits of this command are together larger than {MAX_WAITS_BYTES} bytes"
-            hint = "hand smaller args to the playbook, or let fewer iterations of the loop run at once"
-            error = ErrorInfo("limit_exceeded", f"task {task.name}: {message}: {hint}")
-            return self._attempts.answered(Outcome("error", error=error), progress)
-        return outcome
 
     def _may_wait(self, wait: Wait) -> bool:
         """Whether what this command waits for still fits one event."""
@@ -161,3 +153,9 @@ class PipelineRun:
             await asyncio.sleep(0)
         if self._reporter.crowded:
             await self._reporter.room()
+
+
+def _too_much(task: TaskPlan) -> Outcome:
+    limit = f"what this command waits for is together larger than {MAX_WAITS_BYTES} bytes"
+    hint = "hand smaller args to the playbook, or let fewer iterations of the loop run at once"
+    return Outcome("error", error=ErrorInfo("limit_exceeded", f"task {task.name}: {limit}; {hint}"))
