@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from noetl_stream.template import (
     render,
 )
 from noetl_stream.template.environment import FUNCTIONS
-from noetl_stream.template.filters import FILTERS, TESTS
-from noetl_stream.template.limits import TEMPLATE_LIMITS
+from noetl_stream.template.filters import FILTERS
+from noetl_stream.template.value_tests import TESTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
 
@@ -87,8 +86,3 @@ def test_the_page_lists_every_filter_test_and_function() -> None:
     assert listed("Filters") == set(FILTERS)
     assert listed("Tests") == {name for name in TESTS if name.isidentifier()}
     assert listed("Functions") == set(FUNCTIONS)
-
-
-def test_the_page_lists_every_limit_with_its_default() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| .* \| ([\d,]+) \|$", PAGE, re.MULTILINE)
-    assert {name: int(default.replace(",", "")) for name, default in rows} == asdict(TEMPLATE_LIMITS)

@@ -105,7 +105,7 @@ def test_an_empty_selection_is_false_and_has_a_length() -> None:
         ("1 | tojson(indent=99)", "`indent` of tojson"),
         ("1.5 | round(1000)", "`precision` of round"),
         ("ctx.rows | items", "takes a mapping"),
-        ("'%*d' % [9, 1]", "width taken from the values"),
+        ("'%*d' % [9, 1]", "a `%` begins no placeholder"),
         ("'%s' | format(1, a=2)", "not both"),
         ("'%s %s' % [1]", "not enough arguments"),
         ("ctx.rows | sort(attribute='x')", "`x` is undefined"),

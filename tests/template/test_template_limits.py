@@ -7,7 +7,8 @@ from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.template import Scope, compile_template
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.limits import TEMPLATE_LIMITS, Meter, TemplateLimits
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.template.meter import Meter
 
 BIG = {"text": "x" * 1_000_000, "list": [0] * 100_000}
 
@@ -15,73 +16,73 @@ BIG = {"text": "x" * 1_000_000, "list": [0] * 100_000}
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        ("{{ 'a' * 10 ** 9 }}", "max_output_chars"),
-        ("{{ 10 ** 9 * 'a' }}", "max_output_chars"),
-        ("{{ [0] * 10 ** 9 }}", "max_repeat_items"),
-        ("{{ 10 ** 9 * [0] }}", "max_repeat_items"),
-        ("{{ 9 ** (9 ** 9) }}", "max_number_bits"),
-        ("{{ (2 ** 4000) * (2 ** 4000) }}", "max_number_bits"),
-        ("{{ range(10 ** 9) }}", "max_range_items"),
-        ("{{ range(0, 10 ** 9, 2) | length }}", "max_range_items"),
-        ("{{ '%999999999d' % 1 }}", "max_output_chars"),
-        ("{{ '%.999999999f' | format(1) }}", "max_output_chars"),
-        ("{{ ('%(a)s' * 1000) % {'a': ctx.text} }}", "max_output_chars"),
-        ("{{ 'a'.ljust(10 ** 9) }}", "max_output_chars"),
-        ("{{ 'a'.zfill(10 ** 9) }}", "max_output_chars"),
-        ("{{ 'a' | center(10 ** 9) }}", "max_output_chars"),
-        ("{{ 'a' | indent(10 ** 9, true) }}", "max_output_chars"),
-        ("{{ ctx.text.replace('x', ctx.text) }}", "max_output_chars"),
-        ("{{ ctx.text | replace('x', ctx.text) }}", "max_output_chars"),
-        ("{{ ctx.list | join(ctx.text) }}", "max_output_chars"),
-        ("{{ ctx.text.join(['a'] * 1000) }}", "max_output_chars"),
-        ("{{ [1] | batch(10 ** 9, 0) }}", "max_repeat_items"),
-        ("{{ [1] | slice(10 ** 9) }}", "max_repeat_items"),
-        ("{{ ctx.list * 20 }}", "max_repeat_items"),
-        ("{{ ([ctx.list] * 20) | sum(start=[]) }}", "max_repeat_items"),
-        ("{{ [ctx.list * 9] * 1000 }}", "max_result_items"),
-        ("{{ [ctx.text] * 1000 }}", "max_result_chars"),
-        ("{{ ([ctx.text] * 1000) | tojson }}", "max_result_chars"),
-        ("{{ ([range(100000)] * 1000) | map('sum') | sum }}", "max_operations"),
-        ("{{ ([[ctx.list]] * 1000) | select('eq', [ctx.list]) }}", "max_operations"),
+        ("{{ 'a' * 10 ** 9 }}", "max_template_output_chars"),
+        ("{{ 10 ** 9 * 'a' }}", "max_template_output_chars"),
+        ("{{ [0] * 10 ** 9 }}", "max_template_repeat_items"),
+        ("{{ 10 ** 9 * [0] }}", "max_template_repeat_items"),
+        ("{{ 9 ** (9 ** 9) }}", "max_template_number_bits"),
+        ("{{ (2 ** 4000) * (2 ** 4000) }}", "max_template_number_bits"),
+        ("{{ range(10 ** 9) }}", "max_template_range_items"),
+        ("{{ range(0, 10 ** 9, 2) | length }}", "max_template_range_items"),
+        ("{{ '%999999999d' % 1 }}", "max_template_output_chars"),
+        ("{{ '%.999999999f' | format(1) }}", "max_template_output_chars"),
+        ("{{ ('%(a)s' * 1000) % {'a': ctx.text} }}", "max_template_output_chars"),
+        ("{{ 'a'.ljust(10 ** 9) }}", "max_template_output_chars"),
+        ("{{ 'a'.zfill(10 ** 9) }}", "max_template_output_chars"),
+        ("{{ 'a' | center(10 ** 9) }}", "max_template_output_chars"),
+        ("{{ 'a' | indent(10 ** 9, true) }}", "max_template_output_chars"),
+        ("{{ ctx.text.replace('x', ctx.text) }}", "max_template_output_chars"),
+        ("{{ ctx.text | replace('x', ctx.text) }}", "max_template_output_chars"),
+        ("{{ ctx.list | join(ctx.text) }}", "max_template_output_chars"),
+        ("{{ ctx.text.join(['a'] * 1000) }}", "max_template_output_chars"),
+        ("{{ [1] | batch(10 ** 9, 0) }}", "max_template_repeat_items"),
+        ("{{ [1] | slice(10 ** 9) }}", "max_template_repeat_items"),
+        ("{{ ctx.list * 20 }}", "max_template_repeat_items"),
+        ("{{ ([ctx.list] * 20) | sum(start=[]) }}", "max_template_repeat_items"),
+        ("{{ [ctx.list * 9] * 1000 }}", "max_template_result_items"),
+        ("{{ [ctx.text] * 1000 }}", "max_template_result_chars"),
+        ("{{ ([ctx.text] * 1000) | tojson }}", "max_template_result_chars"),
+        ("{{ ([range(100000)] * 1000) | map('sum') | sum }}", "max_template_operations"),
+        ("{{ ([[ctx.list]] * 1000) | select('eq', [ctx.list]) }}", "max_template_operations"),
         (
             "{{ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text ~ ctx.text }}",
-            "max_output_chars",
+            "max_template_output_chars",
         ),
-        ("{{ ctx.text }}" * 9, "max_output_chars"),
-        ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "max_operations"),
-        ("{% for a in range(100000) %}" + "x" * 1000 + "{% endfor %}", "max_output_chars"),
-        ("{% for a in range(100000) %}{{ ctx.text }}{% endfor %}", "max_output_chars"),
+        ("{{ ctx.text }}" * 9, "max_template_output_chars"),
+        ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "max_template_operations"),
+        ("{% for a in range(100000) %}" + "x" * 1000 + "{% endfor %}", "max_template_output_chars"),
+        ("{% for a in range(100000) %}{{ ctx.text }}{% endfor %}", "max_template_output_chars"),
         (
             "{% set n = namespace(t='x') %}{% for a in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
-            "max_output_chars",
+            "max_template_output_chars",
         ),
         (
             "{% set n = namespace(t='x') %}{% for a in range(99) %}{% set n.t = n.t + n.t %}{% endfor %}",
-            "max_output_chars",
+            "max_template_output_chars",
         ),
         (
             "{% set n = namespace(t=[1]) %}{% for a in range(99) %}{% set n.t = n.t + n.t %}{% endfor %}",
-            "max_repeat_items",
+            "max_template_repeat_items",
         ),
         (
             "{% set n = namespace(t=2) %}{% for a in range(99) %}{% set n.t = n.t * n.t %}{% endfor %}",
-            "max_number_bits",
+            "max_template_number_bits",
         ),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "max_call_depth"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "max_template_call_depth"),
         (
             "{% macro m() %}" + "x" * 9999 + "{% endmacro %}{% for a in range(99999) %}{% set x = m() %}{% endfor %}",
-            "max_output_chars",
+            "max_template_output_chars",
         ),
-        ("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "max_call_depth"),
+        ("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "max_template_call_depth"),
     ],
 )
 def test_an_expensive_template_ends_at_a_named_limit(text: str, limit: str) -> None:
     message = failure(text, ctx=BIG).message
-    assert f"`{limit}` ({getattr(TEMPLATE_LIMITS, limit):,})" in message
+    assert f"limits.{limit} ({getattr(DEFAULT_LIMITS, limit):,})" in message
 
 
 def test_a_template_that_is_too_long_is_refused() -> None:
-    longest = "{{ 1 }}" + "x" * (TEMPLATE_LIMITS.max_template_chars - 7)
+    longest = "{{ 1 }}" + "x" * (DEFAULT_LIMITS.max_template_chars - 7)
     assert codes(longest) == []
     (problem,) = problems({"sql": longest + "x"})
     assert (problem.code, problem.pointer) == ("template_too_long", ("sql",))
@@ -129,17 +130,17 @@ def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:
     text = "{{ ctx.text ~ ctx.text ~ ctx.text }}"
     assert len(rendered(text, Scope({"ctx": BIG}))) == 3_000_000
     assert len(rendered(text, Scope({"ctx": BIG}))) == 3_000_000
-    assert "max_output_chars" in failure([text, text, text], Scope({"ctx": BIG})).message
+    assert "max_template_output_chars" in failure([text, text, text], Scope({"ctx": BIG})).message
 
 
 def test_a_meter_allows_what_its_limits_say() -> None:
-    meter = Meter(TemplateLimits(max_operations=2, max_call_depth=1))
+    meter = Meter(Limits(max_template_operations=2))
     meter.work(2)
-    with pytest.raises(EvaluationFailure, match="max_operations"):
+    with pytest.raises(EvaluationFailure, match="max_template_operations"):
         meter.work(1)
-    meter = Meter(TemplateLimits(max_call_depth=1))
+    meter = Meter(Limits(max_template_call_depth=1))
     meter.enter()
     meter.leave()
     meter.enter()
-    with pytest.raises(EvaluationFailure, match="max_call_depth"):
+    with pytest.raises(EvaluationFailure, match="max_template_call_depth"):
         meter.enter()

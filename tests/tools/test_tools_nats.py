@@ -18,7 +18,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import ObjectInfo, ObjectLink, ObjectMetaOptions, StreamConfig
+from nats.js.api import StreamConfig
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolCall, ToolFailure
@@ -236,6 +236,27 @@ async def test_a_cancelled_request_ends(run: Runner, other: Client) -> None:
         await task
 
 
+async def test_a_server_that_dies_ends_the_request(make_call: Any, tmp_path: Path) -> None:
+    own = Server(tmp_path)
+    own.start()
+    run = Runner(make_call, own.url())
+    async with asyncio.timeout(30):
+        await _until_it_answers(run)
+        client = await nats.connect(own.url(), allow_reconnect=False, error_cb=_ignore)
+        arrived = asyncio.Event()
+
+        async def die(message: Msg) -> None:
+            own.kill()
+            arrived.set()
+
+        await answering(client, "dying", die)
+        failed = await run.failure("request", subject="dying", timeouts=Timeouts(read=3600))
+        assert arrived.is_set()
+        assert (failed.error.kind, failed.error.retryable) == ("connection", True)
+    await run.tool.close()
+    await client.close()
+
+
 async def test_what_the_server_does_not_permit_is_told(make_call: Any, server: Server, other: Client) -> None:
     bob = Runner(make_call, server.url("bob"))
     failed = await bob.failure("publish", subject="private.Diary", payload="x")
@@ -307,9 +328,10 @@ async def test_an_empty_object_can_be_read(run: Runner, store: str) -> None:
 async def test_a_link_is_not_followed(run: Runner, store: str, other: Client) -> None:
     objects = await other.jetstream().object_store(store)
     target = await objects.put("target", b"x")
-    link = ObjectInfo("link", store, target.nuid, 0, 0, "", "", ObjectMetaOptions(ObjectLink(store, "target")))
+    options = {"link": {"bucket": store, "name": "target"}}
+    link = {"name": "link", "bucket": store, "nuid": target.nuid, "options": options}
     name = base64.urlsafe_b64encode(b"link").decode()
-    await other.jetstream().publish(f"$O.{store}.M.{name}", json.dumps(link.as_dict()).encode())
+    await other.jetstream().publish(f"$O.{store}.M.{name}", json.dumps(link).encode())
     assert (await run.failure("object_get", bucket=store, key="link")).error.kind == "invalid_input"
 
 
@@ -353,7 +375,7 @@ async def test_a_server_that_comes_back_is_used_again(make_call: Any, tmp_path: 
     async with asyncio.timeout(30):
         await _until_it_answers(run)
         own.kill()
-        failed = await run.failure("publish", subject="a", timeouts=Timeouts(read=1))
+        failed = await run.failure("publish", subject="a")
         assert (failed.error.kind, failed.error.retryable) == ("connection", True)
         own.start()
         await _until_it_answers(run)

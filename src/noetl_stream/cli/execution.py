@@ -103,12 +103,24 @@ def events(execution_id: str, after: int, limit: int | None, output: str, home: 
     """Show the journal of one execution, by position."""
 
     async def read(store: Store) -> list[dict[str, Any]]:
-        if await store.execution(execution_id) is None:
+        execution = await store.execution(execution_id)
+        if execution is None:
             raise _unknown(execution_id)
         rows = await store.journal(execution_id, after, limit)
         return [
-            envelope(execution_id, r.position, r.name, r.source, r.at_ms, r.step_run_id, r.report_id, r.data)
-            for r in rows
+            envelope(
+                execution_id,
+                row.position,
+                row.name,
+                row.source,
+                row.at_ms,
+                row.step_run_id,
+                row.report_id,
+                row.data,
+                row.cause,
+                execution.trace_id,
+            )
+            for row in rows
         ]
 
     found = _with_store(home, read)

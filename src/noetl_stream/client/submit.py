@@ -40,6 +40,7 @@ class Submission:
     workload: dict[str, Any]
     execution_id: str
     request_id: str
+    trace_id: str = ""
 
     @classmethod
     def new(cls, source: str, path: str, workload: dict[str, Any], clock: Clock) -> Submission:
@@ -50,6 +51,7 @@ class Submission:
             workload,
             uuid7(clock.now_ms(), clock.random_bytes(10)),
             uuid7(clock.now_ms(), clock.random_bytes(10)),
+            clock.random_bytes(16).hex(),
         )
 
 
@@ -82,7 +84,9 @@ class Client:
         if digest not in self._put:
             await self._blobs.put(subjects.playbook_key(digest), submission.source.encode())
             self._put.add(digest)
-        fact = ExecutionRequested(submission.request_id, digest, submission.path, submission.workload)
+        fact = ExecutionRequested(
+            submission.request_id, digest, submission.path, submission.workload, trace_id=submission.trace_id
+        )
         body = codec.encode(Request(submission.execution_id, submission.request_id, fact))
         while True:
             # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.

@@ -67,8 +67,18 @@ def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[
         ReferenceNeeded: one of them reads a result kept by reference.
     """
     items = _items(render(level.items, scope), level)
-    at_once = 1 if level.mode == "sequential" else _window(render(level.max_in_flight, scope))
-    return items, min(at_once, max_in_flight)
+    return items, loop_window(level, scope, max_in_flight)
+
+
+def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
+    """How many iterations of a level may run at once.
+
+    Raises:
+        ExpressionError: ``max_in_flight`` cannot be evaluated, or gives something else.
+        ReferenceNeeded: it reads a result kept by reference.
+    """
+    at_once = 1 if level.mode == "sequential" else _whole_number(render(level.max_in_flight, scope))
+    return min(at_once, max_in_flight)
 
 
 def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -143,7 +153,7 @@ def _items(value: Any, level: LoopPlan) -> list[Any]:
     raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", expression=str(level.items.source))
 
 
-def _window(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1")

@@ -49,6 +49,8 @@ def envelope(
     step_run_id: str | None,
     report_id: str | None,
     data: bytes,
+    cause: int | None = None,
+    trace_id: str = "",
 ) -> dict[str, Any]:
     """One event as plain JSON values: ``ts`` is UTC in ISO 8601, in milliseconds; ``data`` the fact's own fields."""
     fields: dict[str, Any] = codec.decode_json(data)
@@ -65,6 +67,9 @@ def envelope(
         "status": _status(name, fields),
         "step_run_id": step_run_id or fields.get("step_run_id"),
         "report_id": report_id,
+        "cause_id": None if cause is None else f"{execution_id}.{cause}",
+        "trace_id": trace_id,
+        "actor": fields.get("principal") or fields.get("worker") or source,
         "data": fields,
     }
 

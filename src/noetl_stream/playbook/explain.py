@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from noetl_stream.playbook.nodes import Node, descend, kind_of
 
+_SHOULD: Final = re.compile(r"^[A-Z]\w+ should")
 _TYPES: Final = {
     "string_type": "text",
     "bool_type": "a boolean",
@@ -56,7 +58,7 @@ def explain(failure: ValidationError, values: Mapping[str, Node]) -> list[Wrong]
 def sentence(error: Any) -> str:
     """An error about no value in particular."""
     message = str(error["msg"])
-    return message.removeprefix("Value error, ").removeprefix("Input ").replace("should be", "must be")
+    return _SHOULD.sub("must", message.removeprefix("Value error, "))
 
 
 def _wrong(key: str, at: Node, errors: list[Any]) -> Wrong:

@@ -19,7 +19,10 @@ STEP: Final = {
     "expr": Advice("`expr` is not a keyword", f"the one conditional is `when`; for a step: {_ADMIT}"),
     "vars": Advice("a step has no `vars`", _WRITES.replace("set_ctx", "set_vars")),
     "args": Advice("a step has no `args`", f"inputs stand in the task, token args on the arc: {_ARCS}"),
-    "set_ctx": Advice("a step has no `set_ctx`", _WRITES),
+    **{
+        word: Advice(f"a step has no `{word}`", _WRITES.replace("set_ctx", word))
+        for word in ("set_ctx", "set_vars", "set_iter", "set_shared")
+    },
     "set": Advice("a step has no `set`", _WRITES),
     "result": Advice("a step has no `result`", "a step's result is that of its last task: {{ steps.<name> }}"),
     "type": Advice("a step has no `type`", "name the kind in the tool: tool: { kind: … }"),
@@ -31,7 +34,7 @@ STEP: Final = {
     "skip": Advice("a step has no `skip`", f"admission is a policy: {_ADMIT}"),
     "pipe": Advice("a step has no `pipe`", "a list under `tool:` is an ordered pipeline"),
     "next_mode": Advice("a step has no `next_mode`", "write next: { spec: { mode: exclusive }, arcs: [ … ] }"),
-    "set_prev": Advice("a step has no `set_prev`", "`_prev` is always the result of the task run before"),
+    "set_prev": Advice("`set_prev` is not a keyword", "`_prev` is always the result of the task run before"),
     "retry": Advice("a step has no `retry`", f"retry is a directive of a task's policy: {_RULES}"),
     "name": Advice("a step's name stands under `step`", "write - step: <name>"),
     "kind": Advice("`kind` stands in the tool", "write tool: { kind: …, … }"),
@@ -78,6 +81,7 @@ TASK: Final = {
     "set_ctx": Advice("`set_ctx` stands in a policy rule", _WRITES),
     "set_iter": Advice("`set_iter` stands in a policy rule", _WRITES.replace("set_ctx", "set_iter")),
     "set_vars": Advice("`set_vars` stands in a policy rule", _WRITES.replace("set_ctx", "set_vars")),
+    "set_shared": Advice("`set_shared` stands in a policy rule", _WRITES.replace("set_ctx", "set_shared")),
     "set_prev": STEP["set_prev"],
     "set": Advice("`set` is not a keyword", _WRITES),
     "with": Advice("a task has no `with`", "inputs stand beside `kind`; named ones under `args`"),
@@ -94,10 +98,11 @@ TASK: Final = {
 TASK_SPEC: Final = {"retry": Advice("a task has no `spec.retry`", _RETRY), "when": TASK["when"], "rules": TASK["rules"]}
 
 RULE: Final = {
-    "expr": Advice("`expr` is not a keyword", "the one conditional is `when`"),
-    "if": Advice("`if` is not a keyword", "the one conditional is `when`"),
-    "do": Advice("`do` stands under `then`", "write { when: …, then: { do: … } }"),
-    "allow": Advice("`allow` stands under `then`", "write { when: …, then: { allow: … } }"),
+    "expr": Advice("`expr` is not a keyword", "write { when: …, then: { … } }: the one conditional is `when`"),
+    "if": Advice("`if` is not a keyword", "write { when: …, then: { … } }: the one conditional is `when`"),
+} | {
+    word: Advice(f"`{word}` stands under `then`", f"write {{ when: …, then: {{ {word}: … }} }}")
+    for word in ("allow", *_ACTION_WORDS, *_WRITE_WORDS)
 }
 
 THEN: Final = {
@@ -136,7 +141,10 @@ ARC: Final = {
     "then": Advice("an arc has no `then`", f"each arc names its step: {_ARCS}"),
     "else": Advice("an arc has no `else`", "in mode exclusive the last arc, without `when`, is taken when no other is"),
     "expr": Advice("`expr` is not a keyword", "the one conditional is `when`"),
-    "set_ctx": Advice("an arc has no `set_ctx`", f"pass values as args: {_ARCS}", "control_outside_policy"),
+    **{
+        word: Advice(f"an arc has no `{word}`", f"pass values as args: {_ARCS}", "control_outside_policy")
+        for word in ("set_ctx", "set_vars", "set_iter", "set_shared")
+    },
     "do": Advice("an arc has no `do`", f"an arc only names the step it leads to: {_ARCS}", "control_outside_policy"),
     "with": Advice("an arc has no `with`", f"pass values as args: {_ARCS}"),
 }

@@ -12,7 +12,7 @@ _FAILURE: Final = "failure: { mode: best_effort }"
 
 
 def _belongs(word: str, place: str, shown: str) -> Advice:
-    return Advice(f"`{word}` stands {place}", f"write {shown}")
+    return Advice(f"`{word}` stands {place}", f"write {shown}", "misplaced_key")
 
 
 _POLICIES: Final = {

@@ -171,8 +171,8 @@ def read_policy(node: Node, at: Key, problems: Problems) -> PolicyDraft | None:
     policy = read_section(node, TaskPolicy, problems)
     listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
     rules = [action for rule in listed if (action := _read_action(rule, problems))]
-    written = policy.rules.items if isinstance(policy.rules, Sequence) else ()
-    return PolicyDraft(rules, policy.on_unmatched, at, is_whole=len(rules) == len(written))
+    is_whole = isinstance(policy.rules, Sequence) and len(rules) == len(policy.rules.items)
+    return PolicyDraft(rules, policy.on_unmatched, at, is_whole)
 
 
 def read_rules(

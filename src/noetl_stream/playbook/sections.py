@@ -232,8 +232,11 @@ def _spelling(model: type[Section], name: str, value: object) -> str | None:
     if choices:
         near = did_you_mean(str(value), choices)
         return near or f"one of {listed(choices)}"
-    takes_text = field.annotation is str or str in get_args(field.annotation)
-    return "put it in quotes" if takes_text and isinstance(value, bool | int | float) else None
+    takes = {field.annotation, *get_args(field.annotation)}
+    if isinstance(value, str) and takes & {int, float, bool}:
+        plainly = "write true or false" if bool in takes else "write a number, without quotes"
+        return "a template cannot stand here" if "{{" in value else plainly
+    return "put it in quotes" if str in takes and isinstance(value, bool | int | float) else None
 
 
 def _words(annotation: Any) -> list[str]:

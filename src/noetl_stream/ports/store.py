@@ -31,7 +31,10 @@ class PartitionAdvance(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """A journal entry. ``number`` is the event's number in its run, ``report_id`` the report it came by."""
+    """A journal entry. ``number`` is the event's number in its run, ``report_id`` the report it came by.
+
+    ``cause`` is the position of the input a decision follows from; ``None`` for an input.
+    """
 
     execution_id: str
     position: int
@@ -43,10 +46,14 @@ class EventRow(NamedTuple):
     number: int | None
     source_seq: int | None
     data: bytes
+    cause: int | None = None
 
 
 class ExecutionRow(NamedTuple):
-    """What people read of an execution. ``result`` and ``error`` are JSON bytes; times are ms since the epoch."""
+    """What people read of an execution. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
+
+    ``commands`` are owed an end, ``children`` are waited for, ``looks_into`` is the reference it must load first.
+    """
 
     execution_id: str
     partition: int
@@ -62,6 +69,10 @@ class ExecutionRow(NamedTuple):
     error: bytes | None
     ctx: bytes
     discarded: int
+    trace_id: str = ""
+    commands: int = 0
+    children: int = 0
+    looks_into: str | None = None
 
 
 class RequestRow(NamedTuple):
@@ -147,6 +158,7 @@ class StoredEvent(NamedTuple):
     report_id: str | None
     number: int | None
     data: bytes
+    cause: int | None = None
 
 
 class PartitionView(NamedTuple):
@@ -229,6 +241,12 @@ class Store(Protocol):
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
         """The timers of one execution, by when they are due."""
+        ...
+
+    async def stuck(self, limit: int) -> list[str]:
+        """Executions that have not ended and wait for nothing: no command, timer, message, child or reference, and no
+        pause (PROTOCOL §1). There are none, unless a rule was broken.
+        """
         ...
 
     async def now_ms(self) -> int:

@@ -90,7 +90,7 @@ class Fold:
         living.started_ms = living.started_ms or at_ms
         plan = living.plan if isinstance(living.plan, Plan) else None
         facts = [occurrence.fact, *advanced.journal]
-        tick.record_decisions(plan, after, facts, partition, living.through, at_ms)
+        tick.record_decisions(plan, after, facts, partition, living.through, at_ms, with_input=True)
         _note_timers(before, after, partition, tick)
         tick.touch(after, partition, at_ms)
 

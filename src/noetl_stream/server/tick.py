@@ -74,20 +74,44 @@ class PendingTick:
         self._stretch(row.execution_id, partition, row.position, through).entries.append(msgspec.Raw(entry))
 
     def record_decisions(
-        self, plan: Plan | None, state: Execution, facts: Sequence[Fact], partition: int, through: int, at_ms: int
+        self,
+        plan: Plan | None,
+        state: Execution,
+        facts: Sequence[Fact],
+        partition: int,
+        through: int,
+        at_ms: int,
+        *,
+        with_input: bool = False,
     ) -> None:
-        """Decisions in fold order, the last at ``state.position``; commands and cancellations they order."""
+        """Decisions in fold order, the last at ``state.position``; commands, cancellations and messages they order.
+
+        ``with_input``: the first is no decision but their input, one of the server's own.
+        """
         if not facts:
             return
         execution_id = state.execution_id
         position = state.position - len(facts)
+        cause = position + 1 if with_input else position
         stretch = self._stretch(execution_id, partition, position + 1, through)
         for fact in facts:
             position += 1
             data = codec.encode(fact)
             step_run_id = getattr(fact, "step_run_id", None)
             self.events.append(
-                EventRow(execution_id, position, name_of(fact), "server", at_ms, step_run_id, None, None, None, data)
+                EventRow(
+                    execution_id,
+                    position,
+                    name_of(fact),
+                    "server",
+                    at_ms,
+                    step_run_id,
+                    None,
+                    None,
+                    None,
+                    data,
+                    None if position == cause else cause,
+                )
             )
             stretch.entries.append(msgspec.Raw(data))
             if plan is not None:
@@ -195,4 +219,8 @@ def execution_row(state: Execution, partition: int, started_ms: int, at_ms: int)
         error,
         codec.encode(state.ctx),
         state.discarded,
+        state.trace_id,
+        len(state.assignments),
+        len(state.children),
+        state.deciding.key if state.deciding is not None else None,
     )

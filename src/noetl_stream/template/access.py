@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 from jinja2 import StrictUndefined, Undefined
 
 from noetl_stream.model.reference import Payload
-from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.limits import Meter
+from noetl_stream.template.failures import EvaluationFailure, closest
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.scope import ABSENT, JSON, Absent, Envelope, LazyResult, References, ResultView
 
 NOT_THERE: Final = object()
 """What :func:`reach` gives for a key that is not there."""
 
 _LAZY: Final = (ResultView, LazyResult, Payload)
-_SCALARS: Final = frozenset({str, int, bool, type(None)})
+_SCALARS: Final = frozenset({str, bool, type(None)})
+_BITS_A_CHARACTER: Final = 3
+"""A digit stands for more than three bits: a number has not more of them than this says, give or take one."""
 
 
 class Missing(StrictUndefined):
@@ -116,8 +117,8 @@ def why_not_there(value: Any, path: tuple[Any, ...], references: References) -> 
     """The failure for ``path``, whose last key is not in ``value``."""
     settled, key, written = settle(value, references), path[-1], written_path(path)
     if isinstance(settled, Mapping):
-        close = get_close_matches(str(key), [name for name in settled if isinstance(name, str)], n=1)
-        hint = f"did you mean `{written_path((*path[:-1], close[0]))}`?" if close else None
+        close = closest(key, (name for name in settled if isinstance(name, str))) if isinstance(key, str) else None
+        hint = f"did you mean `{written_path((*path[:-1], close))}`?" if close else None
         return EvaluationFailure(f"`{written}` is undefined", hint=hint)
     if isinstance(settled, list | str) and type(key) is int:
         return EvaluationFailure(f"`{written}` is undefined: there are {len(settled)} elements")
@@ -150,6 +151,9 @@ def plain(value: Any, references: References, meter: Meter) -> JSON:
     kind = type(value)
     if kind is str:
         meter.keep_chars(len(value))
+        return value
+    if kind is int:
+        meter.keep_chars(value.bit_length() // _BITS_A_CHARACTER)
         return value
     if kind in _SCALARS:
         return value
@@ -201,13 +205,25 @@ def text_of(value: Any, references: References, meter: Meter) -> str:
     """
     kind = type(value)
     if kind is str:
-        text: str = value
-    elif kind is int or kind is bool:
+        meter.write(len(value))
+        return value  # type: ignore[no-any-return]
+    if kind is int or kind is bool:
         text = str(value)
-    else:
-        text = str(plain(value, references, meter))
-    meter.write(len(text))
+        meter.write(len(text))
+        return text
+    before = meter.kept_chars
+    settled = plain_for_text(value, references, meter)
+    text = str(settled)
+    meter.write(max(len(text) - (meter.kept_chars - before), 0))
     return text
+
+
+def plain_for_text(value: Any, references: References, meter: Meter) -> JSON:
+    """:func:`plain`, of a value that becomes text: its strings count as written before they are."""
+    before = meter.kept_chars
+    settled = plain(value, references, meter)
+    meter.write(meter.kept_chars - before)
+    return settled
 
 
 def written_path(parts: Iterable[Any]) -> str:

@@ -6,105 +6,58 @@ methods; reads, methods and loops are filters of the environment (``@read``, …
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from jinja2 import nodes
 
-from noetl_stream.template.environment import CONCAT, FUNCTIONS, METHOD, MISSING, READ, REQUIRE
-from noetl_stream.template.failures import BareName, Problem
-from noetl_stream.template.filters import (
-    FILTERS,
-    MAYBE_UNDEFINED_FILTERS,
-    TESTS,
-    TOLERANT_FILTERS,
-    TOLERANT_TESTS,
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.template.environment import (
+    CONCAT,
+    CUT,
+    FUNCTIONS,
+    METHOD,
+    MISSING,
+    READ,
+    REQUIRE,
+    SEARCH,
+    SPREAD,
+    WEIGH,
 )
-from noetl_stream.template.limits import TEMPLATE_LIMITS
+from noetl_stream.template.failures import closest, shorten
+from noetl_stream.template.filters import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
+from noetl_stream.template.findings import Findings, Names
 from noetl_stream.template.methods import METHODS
-from noetl_stream.template.parsing import place_of
 from noetl_stream.template.reading import COMPUTED, Read, make_read
-from noetl_stream.template.scope import NAMESPACES
-
-Bindings: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Bare names and the paths they mean: ``{"total": ("ctx", "total")}``."""
+from noetl_stream.template.value_tests import TESTS, TOLERANT_TESTS
 
 Comparison: TypeAlias = tuple[tuple[str, ...], str]
 
-_WHERE_ALLOWED: Final = {
-    "outcome": "`outcome` exists in task policy only; elsewhere read the task's result, or `<task>.outcome`",
-    "event": "`event` exists in the arcs of `next` only",
-    "keychain": "`keychain` exists in tool inputs only",
-    "token": "`token` exists in admission guards only",
-    "_prev": "`_prev` exists inside a pipeline only",
-    "_task": "`_task` exists in the inputs and the policy of a task only",
-    "_attempt": "`_attempt` exists in the inputs and the policy of a task only",
-    "results": "`results` exists inside a pipeline only",
-    "iter": "`iter` exists inside a pipeline, and in an inner loop",
-    "args": "`args` exists inside a step only",
-    "vars": "`vars` exists inside a step run and in its arcs only",
-}
-_OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}
+HALF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
+HALF_MESSAGE: Final = "there is half a character (a surrogate) in the text, which no JSON can hold"
 _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
-
-
-_MOST_COMPARED: Final = 20
-"""Unbound names of one text for which the nearest known one is looked for, which takes a while ..."""
-_MOST_NAMES: Final = 500
-"""... among so many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What names mean in one place of a playbook."""
-
-    namespaces: frozenset[str]
-    bindings: Bindings
-    functions: frozenset[str]
-
-
-class Findings:
-    """Problems of one text, with their places."""
-
-    def __init__(self, text: str, pointer: tuple[str | int, ...]) -> None:
-        self._text: Final = text
-        self._pointer: Final = pointer
-        self._problems: Final[list[Problem]] = []
-
-    @property
-    def problems(self) -> list[Problem]:
-        """What was found, in the order of the text."""
-        return sorted(self._problems, key=lambda problem: (problem.line, problem.column))
-
-    def add(self, code: str, message: str, offset: int, hint: str | None = None) -> None:
-        """Notes a problem at ``offset`` of the text."""
-        self._problems.append(Problem(code, message, hint, self._pointer, *place_of(self._text, offset)))
-
-    def add_bare_name(self, name: str, message: str, offset: int, hint: str) -> None:
-        """Notes a name that is bound nowhere."""
-        place = place_of(self._text, offset)
-        self._problems.append(BareName("unbound_name", message, hint, self._pointer, *place, name))
 
 
 class ExpressionBinder:
     """Rewrites expressions of one text and collects what they read.
 
     Attributes:
+        max_depth: How deep expressions and statements may nest.
         names_in_text: Names that the template itself assigns, where the binder stands now.
         paths: What is read, each from its namespace up to the first key that is computed or is no text.
         functions: The reads of the text, by the index that ``@read`` carries.
         comparisons: Literals that paths are compared with.
     """
 
-    def __init__(self, names: Names, findings: Findings) -> None:
+    def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
         self._names: Final = names
         self._findings: Final = findings
+        self._limits: Final = limits
+        self.max_depth: Final = limits.max_template_depth
         self._read_paths: Final[list[tuple[Any, ...]]] = []
         self._depth = 0
-        self._compared = 0
         self.names_in_text: set[str] = set()
         self.paths: Final[set[tuple[str, ...]]] = set()
         self.functions: Final[list[Read]] = []
@@ -119,7 +72,7 @@ class ExpressionBinder:
         """
         self._depth += 1
         try:
-            if self._depth > TEMPLATE_LIMITS.max_template_depth:
+            if self._depth > self.max_depth:
                 self.too_deep(node)
                 return nodes.Const(None, lineno=node.lineno)
             return self._bound(node, tolerant)
@@ -128,8 +81,7 @@ class ExpressionBinder:
 
     def too_deep(self, node: nodes.Node) -> None:
         """Notes that the template nests too deeply."""
-        limit = TEMPLATE_LIMITS.max_template_depth
-        message = f"the template nests deeper than the limit `max_template_depth` ({limit})"
+        message = f"the template nests deeper than limits.max_template_depth ({self.max_depth})"
         self._findings.add("template_syntax", message, node.lineno)
 
     def _bound(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
@@ -154,6 +106,8 @@ class ExpressionBinder:
                 return nodes.List(node.items, lineno=node.lineno)
             case nodes.Neg():
                 return self._negative(node)
+            case nodes.Const():
+                return self._constant(node)
         self._children(node)
         return node
 
@@ -161,6 +115,15 @@ class ExpressionBinder:
         node.node = self.expression(node.node)
         value: Any = node.node.value if isinstance(node.node, nodes.Const) else None
         return nodes.Const(-value, lineno=node.lineno) if type(value) in (int, float) else node
+
+    def _constant(self, node: nodes.Const) -> nodes.Const:
+        value, most = node.value, self._limits.max_template_number_bits
+        if isinstance(value, str) and HALF_A_CHARACTER.search(value):
+            self._findings.add("template_syntax", HALF_MESSAGE, node.lineno)
+        elif isinstance(value, int) and value.bit_length() > most:
+            message = f"the number is larger than limits.max_template_number_bits ({most:,})"
+            self._findings.add("template_syntax", message, node.lineno)
+        return node
 
     def _children(self, node: nodes.Node) -> None:
         for field, value in list(node.iter_fields()):
@@ -189,7 +152,7 @@ class ExpressionBinder:
         if isinstance(root, nodes.Name) and root.name not in self.names_in_text:
             return self._read(root, links, tolerant)
         if not isinstance(root, nodes.Name):
-            root = self._sliced(root) if _is_slice(root) else self.expression(root, tolerant=True)
+            root = self._cut(root) if _is_slice(root) else self.expression(root, tolerant=True)
         bound = root
         for link in links:
             link.node = bound
@@ -199,10 +162,12 @@ class ExpressionBinder:
         may_be_undefined = links or isinstance(root, nodes.Name)
         return self._operation(REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
 
-    def _sliced(self, node: Any) -> nodes.Expr:
-        node.node = self.expression(node.node)
-        self._children(node.arg)
-        return node  # type: ignore[no-any-return]
+    def _cut(self, node: Any) -> nodes.Expr:
+        bounds = node.arg
+        given = [bounds.start, bounds.stop, bounds.step]
+        nothing = nodes.Const(None, lineno=node.lineno)
+        args = [nothing if bound is None else self.expression(bound) for bound in given]
+        return self._operation(CUT, self.expression(node.node), node, *args)
 
     def _read(self, root: nodes.Name, links: list[nodes.Getattr | nodes.Getitem], tolerant: bool) -> nodes.Expr:
         parts: list[Any] = []
@@ -217,44 +182,18 @@ class ExpressionBinder:
             else:
                 parts.append(COMPUTED)
                 keys.append(key)
-        meant = self._meaning(root)
+        meant = self._names.meaning(root, self._findings)
         if meant is None:
             return nodes.Const(None, lineno=root.lineno)
         path = (*meant, *parts)
+        if path[0] == "keychain" and not (len(path) > 1 and isinstance(path[1], str)):
+            # The worker fetches what is read, and no more, before it renders.
+            message, hint = "`keychain` is read by the name of one entry", "write `keychain.<name>`"
+            self._findings.add("keychain_entry", message, root.lineno, hint)
         self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
         self._read_paths.append(path)
         return self._operation(READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys)
-
-    def _meaning(self, node: nodes.Name) -> tuple[str, ...] | None:
-        name = node.name
-        if name in self._names.namespaces:
-            return (name,)
-        bound = self._names.bindings.get(name)
-        # `token` is a namespace of admission guards alone; elsewhere a playbook may use the name.
-        if name in NAMESPACES and not (name == "token" and bound):
-            self._not_here(name, f"`{name}` cannot be used here", node)
-        elif bound is None:
-            hint = self._unbound_hint(name)
-            self._findings.add_bare_name(name, f"`{name}` is bound to nothing", node.lineno, hint)
-        elif bound[0] not in self._names.namespaces:
-            self._not_here(bound[0], f"`{name}` means `{'.'.join(bound)}`, which cannot be used here", node)
-        else:
-            return bound
-        return None
-
-    def _not_here(self, namespace: str, message: str, node: nodes.Node) -> None:
-        self._findings.add("namespace_not_here", message, node.lineno, _WHERE_ALLOWED.get(namespace))
-
-    def _unbound_hint(self, name: str) -> str:
-        if name in _OTHER_LANGUAGES:
-            return f"write `{_OTHER_LANGUAGES[name]}`"
-        close: list[str] = []
-        if self._compared < _MOST_COMPARED:
-            self._compared += 1
-            close = get_close_matches(name, sorted({*self._names.bindings, *self._names.namespaces})[:_MOST_NAMES], n=1)
-        known = f"did you mean `{close[0]}`? otherwise " if close else ""
-        return f"{known}write `workload.{name}`, `ctx.{name}` or `args.{name}` for what comes from outside"
 
     def _call(self, node: nodes.Call) -> nodes.Expr:
         callee = node.node
@@ -262,26 +201,19 @@ class ExpressionBinder:
             return self._method(node, callee)
         node.node = nodes.Const(None, lineno=node.lineno)
         self._children(node)
+        self._count_spread(node)
         node.node = callee
         if not isinstance(callee, nodes.Name):
             self._findings.add("template_syntax", "only functions, macros and methods can be called", node.lineno)
         elif callee.name not in self.names_in_text and callee.name not in self._names.functions:
-            self._unknown_function(callee)
+            self._names.note_unknown_function(callee, self._findings)
         return node
-
-    def _unknown_function(self, callee: nodes.Name) -> None:
-        name, known = callee.name, ", ".join(f"`{name}()`" for name in sorted(self._names.functions))
-        if name in self._names.bindings or name in NAMESPACES:
-            self._findings.add("template_syntax", f"`{name}` is a value, it cannot be called", callee.lineno)
-        else:
-            message = f"there is no function `{name}`"
-            self._findings.add_bare_name(name, message, callee.lineno, f"the functions are {known}")
 
     def _method(self, node: nodes.Call, callee: nodes.Getattr) -> nodes.Expr:
         if callee.attr not in METHODS:
-            close = get_close_matches(callee.attr, sorted(METHODS), n=1)
-            hint = f"did you mean `{close[0]}`?" if close else "a dot reads a key, and a key is no function"
-            self._findings.add("template_syntax", f"there is no method `{callee.attr}`", callee.lineno, hint)
+            close = None if self._findings.full else closest(callee.attr, sorted(METHODS))
+            hint = f"did you mean `{close}`?" if close else "a dot reads a key, and a key is no function"
+            self._findings.add("template_syntax", f"there is no method `{shorten(callee.attr)}`", callee.lineno, hint)
         called = self._operation(
             METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
         )
@@ -289,7 +221,14 @@ class ExpressionBinder:
         called.kwargs = node.kwargs  # type: ignore[assignment]
         called.dyn_args, called.dyn_kwargs = node.dyn_args, node.dyn_kwargs
         self._children(called)
+        self._count_spread(called)
         return called
+
+    def _count_spread(self, node: nodes.Call | nodes.Filter | nodes.Test) -> None:
+        for field in ("dyn_args", "dyn_kwargs"):
+            value = getattr(node, field)
+            if value is not None:
+                setattr(node, field, self._operation(SPREAD, value, value))
 
     def _filter(self, node: nodes.Filter, tolerant: bool) -> nodes.Expr:
         self._check_filter(node)
@@ -301,6 +240,7 @@ class ExpressionBinder:
         for keyword in node.kwargs:
             keyword.value = self.expression(keyword.value, tolerant=lenient)
         node.dyn_args, node.dyn_kwargs = self._child(node.dyn_args), self._child(node.dyn_kwargs)
+        self._count_spread(node)
         if node.name in MAYBE_UNDEFINED_FILTERS and not tolerant:
             return self._operation(REQUIRE, node, node)
         return node
@@ -322,13 +262,14 @@ class ExpressionBinder:
             self._unknown("test", node.name, TESTS, node)
         subject, node.node = node.node, nodes.Const(None, lineno=node.lineno)
         self._children(node)
+        self._count_spread(node)
         node.node = self.expression(subject, tolerant=node.name in TOLERANT_TESTS)
         return node
 
     def _unknown(self, what: str, name: Any, known: Mapping[str, Any], node: nodes.Node) -> None:
-        close = get_close_matches(str(name), list(known), n=1)
-        hint = f"did you mean `{close[0]}`?" if close else None
-        self._findings.add(f"unknown_{what}", f"there is no {what} `{name}`", node.lineno, hint)
+        close = None if self._findings.full else closest(str(name), known)
+        hint = f"did you mean `{close}`?" if close else None
+        self._findings.add(f"unknown_{what}", f"there is no {what} `{shorten(str(name))}`", node.lineno, hint)
 
     def _conditional(self, node: nodes.CondExpr, tolerant: bool) -> nodes.Expr:
         node.test = self.expression(node.test)
@@ -341,15 +282,19 @@ class ExpressionBinder:
 
     def _compare(self, node: nodes.Compare) -> nodes.Expr:
         self._children(node)
-        left = node.expr
-        for operand in node.ops:
-            right = operand.expr
-            if operand.op in ("eq", "ne"):
-                self._note(left, right)
-                self._note(right, left)
-            elif operand.op in ("in", "notin") and isinstance(right, nodes.List):
-                for element in right.items:
-                    self._note(left, element)
+        left: Any = node
+        for right in node.ops:
+            searched = right.op in ("in", "notin")
+            if right.op in ("eq", "ne"):
+                self._note(left.expr, right.expr)
+                self._note(right.expr, left.expr)
+            elif searched and isinstance(right.expr, nodes.List):
+                for element in right.expr.items:
+                    self._note(left.expr, element)
+            if searched and not _is_literal(right.expr):
+                right.expr = self._operation(SEARCH, right.expr, node)
+            elif not (searched or _is_literal(left.expr) or _is_literal(right.expr)):
+                left.expr = self._operation(WEIGH, left.expr, node)
             left = right
         return node
 
@@ -363,6 +308,11 @@ class ExpressionBinder:
 
 def _is_slice(node: nodes.Expr) -> bool:
     return isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+
+
+def _is_literal(node: nodes.Expr) -> bool:
+    """Whether comparing with it costs no more than it is long, which the template's length bounds."""
+    return isinstance(node, nodes.Const) or (isinstance(node, nodes.List) and all(map(_is_literal, node.items)))
 
 
 EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}

@@ -6,27 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from jinja2 import nodes
+from jinja2 import TemplateSyntaxError, nodes
 
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.binding import (
     EXPRESSION_FUNCTIONS,
-    Bindings,
+    HALF_A_CHARACTER,
+    HALF_MESSAGE,
     Comparison,
     ExpressionBinder,
-    Findings,
-    Names,
 )
 from noetl_stream.template.direct import NotSimple, direct_expression, direct_text
 from noetl_stream.template.environment import FUNCTIONS
 from noetl_stream.template.evaluation import Expression
 from noetl_stream.template.failures import Problem, TemplateProblem
-from noetl_stream.template.limits import TEMPLATE_LIMITS, Meter
+from noetl_stream.template.findings import Bindings, Findings, Names
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse, single_expression
 from noetl_stream.template.sandboxed import ENVIRONMENT, Evaluate, sandboxed_expression, sandboxed_text
 from noetl_stream.template.scope import JSON, Scope
 from noetl_stream.template.statements import StatementBinder
 
-__all__ = ["Bindings", "Guard", "Template", "compile_guard", "compile_template"]
+__all__ = ["Guard", "Template", "compile_guard", "compile_template"]
 
 Build: TypeAlias = Callable[[Scope, Meter], JSON]
 
@@ -51,6 +52,11 @@ class Template:
     paths: frozenset[tuple[str, ...]]
     build: Build = field(repr=False)
 
+    @property
+    def keychain_names(self) -> frozenset[str]:
+        """The entries of the keychain that it reads: the scope's ``keychain`` must hold them."""
+        return frozenset(path[1] for path in self.paths if path[0] == "keychain")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
@@ -71,7 +77,12 @@ class Guard:
 
 
 def compile_template(
-    source: JSON, *, namespaces: frozenset[str], bindings: Bindings, expressions_only: bool = False
+    source: JSON,
+    *,
+    namespaces: frozenset[str],
+    bindings: Bindings,
+    expressions_only: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Template:
     """Compiles any JSON value, texts in it at any depth; keys are never rendered.
 
@@ -81,12 +92,13 @@ def compile_template(
         namespaces: Those that exist here.
         bindings: What bare names mean here.
         expressions_only: Whether ``{% %}`` is refused.
+        limits: Bound what is compiled; a rendering is bound by those of its scope.
 
     Raises:
         TemplateProblem: with every problem of every text.
     """
     functions = EXPRESSION_FUNCTIONS if expressions_only else frozenset(FUNCTIONS)
-    compiler = _Compiler(Names(namespaces, bindings, functions), only_output=expressions_only)
+    compiler = _Compiler(Names(namespaces, bindings, functions), limits, only_output=expressions_only)
     build = compiler.build(source, ())
     if compiler.problems:
         raise TemplateProblem(compiler.problems)
@@ -95,7 +107,9 @@ def compile_template(
     return Template(source, False, compiler.reads, frozenset(compiler.paths), build)
 
 
-def compile_guard(source: str | bool, *, namespaces: frozenset[str], bindings: Bindings) -> Guard:
+def compile_guard(
+    source: str | bool, *, namespaces: frozenset[str], bindings: Bindings, limits: Limits = DEFAULT_LIMITS
+) -> Guard:
     """Compiles a condition: a boolean, or exactly one ``{{ expression }}``.
 
     Raises:
@@ -105,7 +119,7 @@ def compile_guard(source: str | bool, *, namespaces: frozenset[str], bindings: B
         value = source
         constant = Expression(str(source), lambda scope, meter: value)
         return Guard(str(source).lower(), frozenset(), frozenset(), (), constant)
-    compiler = _Compiler(Names(namespaces, bindings, EXPRESSION_FUNCTIONS), only_output=True)
+    compiler = _Compiler(Names(namespaces, bindings, EXPRESSION_FUNCTIONS), limits, only_output=True)
     expression = compiler.guard(source)
     if expression is None:
         raise TemplateProblem(compiler.problems)
@@ -115,8 +129,9 @@ def compile_guard(source: str | bool, *, namespaces: frozenset[str], bindings: B
 class _Compiler:
     """Compiles the texts of one source and gathers what is found in them."""
 
-    def __init__(self, names: Names, *, only_output: bool) -> None:
+    def __init__(self, names: Names, limits: Limits, *, only_output: bool) -> None:
         self._names: Final = names
+        self._limits: Final = limits
         self._only_output: Final = only_output
         self.problems: Final[list[Problem]] = []
         self.paths: Final[set[tuple[str, ...]]] = set()
@@ -129,6 +144,11 @@ class _Compiler:
 
     def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Build | None:
         """What renders ``source``; ``None`` if it stands for itself."""
+        most = self._limits.max_template_depth
+        if len(pointer) > most:
+            message = f"the value nests deeper than limits.max_template_depth ({most})"
+            self.problems.append(Problem("template_syntax", message, None, pointer, 1, 1))
+            return None
         if isinstance(source, str):
             expression = self._text(source, pointer) if TEMPLATE_MARK.search(source) else None
             return None if expression is None else expression.value
@@ -167,10 +187,14 @@ class _Compiler:
         return None
 
     def _tree(self, text: str, findings: Findings) -> nodes.Template | None:
-        limit = TEMPLATE_LIMITS.max_template_chars
+        limit = self._limits.max_template_chars
         if len(text) > limit:
-            message = f"the template has {len(text):,} characters, the limit `max_template_chars` is {limit:,}"
+            message = f"the template has {len(text):,} characters, limits.max_template_chars is {limit:,}"
             findings.add("template_too_long", message, 0, "keep large texts in `workload` and templates short")
+            return None
+        half = HALF_A_CHARACTER.search(text)
+        if half is not None:
+            findings.add("template_syntax", HALF_MESSAGE, half.start())
             return None
         try:
             return parse(ENVIRONMENT, text)
@@ -180,7 +204,7 @@ class _Compiler:
 
     def _bound(self, text: str, tree: nodes.Template, findings: Findings) -> Expression | None:
         native = is_one_expression(text, tree)
-        binder = ExpressionBinder(self._names, findings)
+        binder = ExpressionBinder(self._names, findings, self._limits)
         StatementBinder(binder, findings, only_output=self._only_output).body(tree.body)
         expression = None
         if not findings.problems:
@@ -197,7 +221,9 @@ class _Compiler:
             return Expression(text, _evaluate(tree, binder, native=native))
         except SyntaxError:
             findings.add("template_syntax", "the template nests too deeply", 0)
-            return None
+        except TemplateSyntaxError as error:
+            findings.add("template_syntax", error.message or "the template does not compile", error.lineno)
+        return None
 
 
 def _evaluate(tree: nodes.Template, binder: ExpressionBinder, *, native: bool) -> Evaluate:

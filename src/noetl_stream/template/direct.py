@@ -14,12 +14,13 @@ from jinja2 import nodes
 
 from noetl_stream.template import operators
 from noetl_stream.template.access import require, text_of
-from noetl_stream.template.environment import MISSING, NO_ELSE, READ, REQUIRE
-from noetl_stream.template.filters import TOLERANT_FILTERS, is_defined, is_none, or_default
-from noetl_stream.template.limits import Meter
+from noetl_stream.template.environment import MISSING, NO_ELSE, READ, REQUIRE, SEARCH, WEIGH
+from noetl_stream.template.filters import TOLERANT_FILTERS, or_default
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.reading import Read
 from noetl_stream.template.sandboxed import Evaluate
 from noetl_stream.template.scope import Scope
+from noetl_stream.template.value_tests import is_defined, is_none
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "eq": operator.eq,
@@ -113,11 +114,14 @@ def _filter(node: nodes.Filter, reads: Sequence[Read]) -> Evaluate:
         return _read(node, reads)
     if node.name == MISSING:
         return lambda scope, meter: NO_ELSE
+    value = _closure(node.node, reads)
     if node.name == REQUIRE:
-        value = _closure(node.node, reads)
         return lambda scope, meter: require(value(scope, meter))
+    if node.name == WEIGH:
+        return lambda scope, meter: meter.weigh(value(scope, meter))
+    if node.name == SEARCH:
+        return lambda scope, meter: meter.search(value(scope, meter))
     if node.name in TOLERANT_FILTERS and len(node.args) <= 2:
-        value = _closure(node.node, reads)
         given = [_closure(arg, reads) for arg in node.args]
         return lambda scope, meter: or_default(value(scope, meter), *[arg(scope, meter) for arg in given])
     raise NotSimple

@@ -12,21 +12,21 @@ from jinja2.utils import Namespace
 from noetl_stream.template import operators
 from noetl_stream.template.access import NOT_THERE, Missing, kind_of, missing, reach, require, text_of
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.filters import FILTERS, TESTS, meter_of, scope_of
-from noetl_stream.template.limits import exceeded
+from noetl_stream.template.filtering import meter_of, scope_of
+from noetl_stream.template.filters import FILTERS
+from noetl_stream.template.meter import exceeded
 from noetl_stream.template.methods import call_method
 from noetl_stream.template.parsing import ParsingEnvironment
 from noetl_stream.template.reading import Read
 from noetl_stream.template.scope import NO_REFERENCES
+from noetl_stream.template.value_tests import TESTS
 
 READS: Final = "@reads"
 """Where a template's reads stand among the names of a Jinja context."""
 
-STATIC_CHARS: Final = "@static_chars"
-"""Where the length of a template's own text stands among the names of a Jinja context."""
-
 _BINARY: Final = {
     "+": operators.add,
+    "-": operators.subtract,
     "*": operators.multiply,
     "**": operators.power,
     "%": operators.remainder,
@@ -77,14 +77,14 @@ class TemplateEnvironment(ParsingEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """A call of a function, a macro, or of a recursive loop."""
+        require(__obj)
         if not (isinstance(__obj, Macro | LoopContext) or any(__obj is function for function in FUNCTIONS.values())):
             raise EvaluationFailure(f"{kind_of(__obj)} cannot be called")
         meter = meter_of(__context)
         meter.enter()
-        meter.write(__context.parent[STATIC_CHARS])
         if isinstance(__obj, LoopContext):
             (iterable,) = args
-            args = (_iterate(__context, iterable, 0),)
+            args = (_iterate(__context, iterable, 0, 1),)
         try:
             return __context.call(__obj, *args, **kwargs)
         finally:
@@ -113,20 +113,31 @@ def _written(context: Context, value: Any) -> str:
 @pass_context
 def _range(context: Context, *bounds: int) -> list[int]:
     meter, numbers = meter_of(context), range(*bounds)
-    if len(numbers) > meter.limits.max_range_items:
-        raise exceeded("max_range_items", meter.limits.max_range_items)
+    if len(numbers[: meter.limits.max_template_range_items + 1]) > meter.limits.max_template_range_items:
+        raise exceeded("max_template_range_items", meter.limits)
     meter.work(len(numbers))
     return list(numbers)
 
 
 @pass_context
-def _dict(context: Context, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    made: dict[str, Any] = dict(*args, **kwargs)
-    meter_of(context).work(len(made))
-    return made
+def _dict(context: Context, members: Any = (), /, **named: Any) -> dict[str, Any]:
+    if not isinstance(members, list | tuple | Mapping):
+        raise EvaluationFailure(f"a mapping is made of a mapping or of pairs, this is {kind_of(members)}")
+    meter_of(context).work(len(members) + len(named))
+    made: dict[str, Any] = {}
+    for key, value in members.items() if isinstance(members, Mapping) else members:
+        if not isinstance(key, str):
+            raise EvaluationFailure(f"a key of a mapping must be text, this is {kind_of(key)}")
+        made[key] = value
+    return made | named
 
 
-FUNCTIONS: Final = {"range": _range, "dict": _dict, "namespace": Namespace}
+@pass_context
+def _namespace(context: Context, members: Any = (), /, **named: Any) -> Namespace:
+    return Namespace(_dict(context, members, **named))
+
+
+FUNCTIONS: Final = {"range": _range, "dict": _dict, "namespace": _namespace}
 """Every function a template may call."""
 
 
@@ -147,12 +158,40 @@ def _concat(context: Context, values: list[Any]) -> str:
 
 
 @pass_context
-def _iterate(context: Context, value: Any, static_chars: int) -> Any:
+def _iterate(context: Context, value: Any, chars: int, cost: int) -> Any:
     if not isinstance(value, list | tuple | str | Mapping):
         raise EvaluationFailure(f"{kind_of(value)} cannot be iterated")
+    _charge(context, len(value) * chars, len(value) * cost)
+    return value
+
+
+@pass_context
+def _charge(context: Context, chars: int, cost: int) -> None:
     meter = meter_of(context)
-    meter.work(len(value))
-    meter.write(len(value) * static_chars)
+    meter.write(chars)
+    meter.work(cost)
+
+
+@pass_context
+def _weigh(context: Context, value: Any) -> Any:
+    return meter_of(context).weigh(value)
+
+
+@pass_context
+def _search(context: Context, container: Any) -> Any:
+    return meter_of(context).search(container)
+
+
+@pass_context
+def _cut(context: Context, value: Any, start: Any, stop: Any, step: Any) -> Any:
+    return operators.cut(meter_of(context), value, start, stop, step)
+
+
+@pass_context
+def _spread(context: Context, value: Any) -> Any:
+    if not isinstance(value, list | tuple | Mapping):
+        raise EvaluationFailure(f"arguments are spread from a list or a mapping, this is {kind_of(value)}")
+    meter_of(context).work(len(value))
     return value
 
 
@@ -170,6 +209,11 @@ READ: Final = "@read"
 METHOD: Final = "@method"
 CONCAT: Final = "@concat"
 ITERATE: Final = "@iterate"
+CHARGE: Final = "@charge"
+WEIGH: Final = "@weigh"
+SEARCH: Final = "@search"
+CUT: Final = "@cut"
+SPREAD: Final = "@spread"
 MISSING: Final = "@missing"
 REQUIRE: Final = "@require"
 
@@ -178,6 +222,11 @@ _OPERATIONS: Final = {
     METHOD: _method,
     CONCAT: _concat,
     ITERATE: _iterate,
+    CHARGE: _charge,
+    WEIGH: _weigh,
+    SEARCH: _search,
+    CUT: _cut,
+    SPREAD: _spread,
     REQUIRE: _require,
     MISSING: _no_else,
 }

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from jinja2 import TemplateError
 
 from noetl_stream.template.access import plain
 from noetl_stream.template.failures import EvaluationFailure, ExpressionError
-from noetl_stream.template.limits import Meter
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.sandboxed import Evaluate
 from noetl_stream.template.scope import JSON, Scope
 
 _RAISED_BY_EXPRESSIONS: Final = (
     TemplateError,
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
+    MemoryError,
+    NameError,
     RuntimeError,
     TypeError,
     ValueError,
 )
 """What Jinja's code, its filters and Python's operators raise for values that do not fit."""
+
+_WRONG_CALL: Final = re.compile(r"^(?:\w+\.)*_?(?:sync_)?(?:do_|test_|is_|or_)?(\w+)\(\) (?=missing|takes|got)")
+"""How Python says that a function was given other arguments than it takes; a template knows it by a shorter name."""
 
 
 class Expression:
@@ -76,6 +83,9 @@ class Expression:
 def _in_our_words(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "the value or the template nests too deeply"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for the value"
     if isinstance(error, ZeroDivisionError):
         return "division by zero"
-    return (str(error) or type(error).__name__).rstrip(".")
+    said = (str(error) or type(error).__name__).rstrip(".")
+    return _WRONG_CALL.sub(r"`\1` ", said) if isinstance(error, TypeError) else said

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from noetl_stream.errors import NoetlError
@@ -12,14 +14,21 @@ from noetl_stream.model.reference import Reference
 SHOWN_CHARS: Final = 120
 """How much of an expression an error message shows."""
 
+MESSAGE_CHARS: Final = 400
+"""How long what is said about it may be: keys of the data stand in it, and data may be large."""
+
+_COMPARED_NAMES: Final = 500
+_COMPARED_CHARS: Final = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong with a template.
 
     Attributes:
-        code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``statement_not_allowed``,
-            ``template_too_long``, ``unknown_filter``, ``unknown_test`` or ``guard_not_expression``.
+        code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``keychain_entry``,
+            ``statement_not_allowed``, ``template_too_long``, ``unknown_filter``, ``unknown_test`` or
+            ``guard_not_expression``.
         pointer: Keys and indices that lead from the compiled source to the text at fault; ``()`` is the source itself.
         line: Line within that text, from 1.
         column: Column within that line, from 1, in characters.
@@ -62,8 +71,8 @@ class ExpressionError(NoetlError):
     """
 
     def __init__(self, message: str, *, expression: str = "", hint: str | None = None) -> None:
-        shown = shorten(expression)
-        super().__init__(f"{message} in {shown}" if shown else message, hint=hint)
+        shown, said = shorten(expression), shorten(message, MESSAGE_CHARS)
+        super().__init__(f"{said} in {shown}" if shown else said, hint=hint and shorten(hint, MESSAGE_CHARS))
         self.expression: Final = expression
 
 
@@ -84,7 +93,15 @@ class EvaluationFailure(Exception):
         self.hint: Final = hint
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, most_chars: int = SHOWN_CHARS) -> str:
     """``text`` on one line, cut to what fits an error message."""
-    joined = " ".join(text.split())
-    return joined if len(joined) <= SHOWN_CHARS else f"{joined[:SHOWN_CHARS]}…"
+    joined = " ".join(text[: 4 * most_chars].split())
+    return joined if len(joined) <= most_chars else f"{joined[:most_chars]}…"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like ``name``, if one is; of many or long names only some are looked at."""
+    if len(name) > _COMPARED_CHARS:
+        return None
+    short = [other for other in islice(known, _COMPARED_NAMES) if len(other) <= _COMPARED_CHARS]
+    return next(iter(get_close_matches(name, short, n=1)), None)

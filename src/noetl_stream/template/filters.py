@@ -6,66 +6,48 @@ Left out: clocks and chance (``random``), HTML (``safe``, ``xmlattr``, ``urlize`
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-import markupsafe
 from jinja2 import Undefined, pass_context
 from jinja2.filters import FILTERS as JINJA_FILTERS
-from jinja2.filters import make_attrgetter
+from jinja2.filters import ignore_case, make_attrgetter, make_multi_attrgetter
 from jinja2.runtime import Context
-from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import _PassArg
 
-from noetl_stream.template.access import kind_of, plain, text_of
+from noetl_stream.template.access import kind_of, text_of
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.limits import Meter
-from noetl_stream.template.methods import replace
-from noetl_stream.template.operators import add, percent_format
-from noetl_stream.template.scope import ABSENT, Scope
+from noetl_stream.template.filtering import Filter, leading, meter_of, refuse_no_value, scope_of
+from noetl_stream.template.operators import add
+from noetl_stream.template.scope import ABSENT
+from noetl_stream.template.text_filters import TEXT_FILTERS
 
-Filter: TypeAlias = Callable[..., Any]
-
-SCOPE: Final = "@scope"
-METER: Final = "@meter"
-"""Where a rendering's scope and meter stand among the names of a Jinja context. No template can write these names."""
-
-MAX_INDENT: Final = 16
 MAX_PRECISION: Final = 100
 
 _TAKEN_FILTERS: Final = (
-    *("abs", "capitalize", "count", "dictsort", "first", "float", "groupby", "int", "last", "length", "list", "lower"),
-    *("map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "title", "trim"),
-    *("truncate", "unique", "upper", "urlencode", "wordcount"),
+    *("dictsort", "groupby", "list", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr"),
+    "sort",
 )
-_TAKEN_TESTS: Final = (
-    *("boolean", "true", "false", "integer", "float", "number", "string", "mapping", "sequence", "iterable"),
-    *("odd", "even", "divisibleby", "lower", "upper", "in"),
-    *("==", "eq", "equalto", "!=", "ne", "<", "lt", "lessthan", "<=", "le", ">", "gt", "greaterthan", ">=", "ge"),
+"""Jinja's own that look at every element."""
+
+_ATTRIBUTE_AT: Final = (
+    dict.fromkeys(("sum", "groupby", "selectattr", "rejectattr"), 0)
+    | dict.fromkeys(("join", "unique", "min", "max"), 1)
+    | {"sort": 2}
 )
-_COMPARING: Final = frozenset({"in", "==", "eq", "equalto", "!=", "ne"})
+"""Which argument of a filter, if it is not called ``attribute``, is a path that it follows for each element."""
+
+_ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "unique"})
+"""Filters that compare elements with each other."""
+
+_LARGEST_HASHED: Final = 2**61 - 1
+"""Whole numbers from here on share hashes, so that a set of them could take for ever."""
 
 TOLERANT_FILTERS: Final = frozenset({"default", "d"})
 """Filters under which an undefined part is allowed."""
 
-TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
-"""Tests under which an undefined part is allowed."""
-
 MAYBE_UNDEFINED_FILTERS: Final = frozenset({"default", "d", "first", "last", "min", "max"})
 """Filters whose result can be undefined: of an empty list, or of an undefined default."""
-
-
-def meter_of(context: Context) -> Meter:
-    """The meter of the rendering that runs in ``context``."""
-    meter: Meter = context.parent[METER]
-    return meter
-
-
-def scope_of(context: Context) -> Scope:
-    """The scope of the rendering that runs in ``context``."""
-    scope: Scope = context.parent[SCOPE]
-    return scope
 
 
 def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
@@ -75,71 +57,54 @@ def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> An
     return value
 
 
-def is_defined(value: Any) -> bool:
-    """Whether ``value`` is neither undefined nor absent."""
-    return not isinstance(value, Undefined) and value is not ABSENT
-
-
-def is_none(value: Any) -> bool:
-    """Whether ``value`` is null or absent."""
-    return value is None or value is ABSENT
-
-
-def _counted(name: str, function: Filter) -> Filter:
-    pass_arg = _PassArg.from_obj(function)
+def _walking(name: str, function: Filter) -> Filter:
+    """``function``, which looks at every element, or at every character of a text."""
+    pass_arg, place = _PassArg.from_obj(function), _ATTRIBUTE_AT.get(name)
 
     @pass_context
-    def counted(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if value is ABSENT:
-            raise EvaluationFailure(f"an absent value has no use in the filter `{name}`", hint="use default() first")
-        meter_of(context).work(1 + _size(value))
-        result = function(*_leading(pass_arg, context), value, *args, **kwargs)
+    def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_no_value(name, value)
+        given = args[place] if place is not None and len(args) > place else None
+        attribute = kwargs.get("attribute", given)
+        steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
+        meter_of(context).work(1 + _length(value) * steps)
+        if name in _ORDERING:
+            _count_keys(context, value, attribute)
+        result = function(*leading(pass_arg, context), value, *args, **kwargs)
         return list(result) if isinstance(result, Iterator) else result
 
-    return counted
+    return filtered
 
 
-def _counted_test(name: str, function: Any) -> Filter:
+def _glancing(name: str, function: Filter) -> Filter:
+    """``function``, which costs the same for every value."""
     pass_arg = _PassArg.from_obj(function)
 
     @pass_context
-    def counted(context: Context, value: Any, *args: Any) -> bool:
-        meter = meter_of(context)
-        meter.work(1)
-        if name in _COMPARING:
-            meter.weigh(value)
-        return bool(function(*_leading(pass_arg, context), value, *args))
+    def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_no_value(name, value)
+        meter_of(context).work(1)
+        return function(*leading(pass_arg, context), value, *args, **kwargs)
 
-    return counted
+    return filtered
 
 
-def _leading(pass_arg: _PassArg | None, context: Context) -> tuple[Any, ...]:
-    if pass_arg is None:
-        return ()
-    if pass_arg is _PassArg.context:
-        return (context,)
-    return (context.eval_ctx if pass_arg is _PassArg.eval_context else context.environment,)
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | list | tuple | Mapping) else 0
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) // 64
-    return len(value) if isinstance(value, list | tuple | Mapping) else 0
-
-
-@pass_context
-def _string(context: Context, value: Any) -> str:
-    return text_of(value, scope_of(context).references, meter_of(context))
-
-
-@pass_context
-def _tojson(context: Context, value: Any, indent: int | None = None) -> str:
-    if indent is not None and not 0 <= indent <= MAX_INDENT:
-        raise EvaluationFailure(f"`indent` of tojson must be 0 to {MAX_INDENT}")
-    meter = meter_of(context)
-    text = json.dumps(plain(value, scope_of(context).references, meter), ensure_ascii=False, indent=indent)
-    meter.write(len(text))
-    return text
+def _count_keys(context: Context, value: Any, attribute: Any) -> None:
+    # Keys that are text are copied, to be compared without case; each is compared with some of the others.
+    meter, keys_of = meter_of(context), make_multi_attrgetter(context.environment, attribute)
+    elements = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+    times = 1 + len(elements).bit_length() // 4
+    meter.work(len(elements) * times)
+    for element in elements:
+        for key in keys_of(element):
+            if isinstance(key, str):
+                meter.write(len(key))
+            for _ in range(times):
+                meter.weigh(key)
 
 
 @pass_context
@@ -148,9 +113,9 @@ def _join(context: Context, value: Any, separator: str = "", attribute: str | in
     if attribute is not None:
         value = map(make_attrgetter(context.environment, attribute), value)
     texts = [text_of(element, references, meter) for element in value]
-    separator = str(separator)
-    meter.write(len(separator) * len(texts))
-    return separator.join(texts)
+    between = text_of(separator, references, meter)
+    meter.write(len(between) * len(texts))
+    return between.join(texts)
 
 
 @pass_context
@@ -164,31 +129,13 @@ def _sum(context: Context, value: Any, attribute: str | int | None = None, start
 
 
 @pass_context
-def _replace(context: Context, value: Any, old: str, new: str, count: int | None = None) -> str:
-    meter = meter_of(context)
-    return replace(meter, text_of(value, scope_of(context).references, meter), str(old), str(new), count)
-
-
-@pass_context
-def _format(context: Context, value: str, *args: Any, **kwargs: Any) -> str:
-    if args and kwargs:
-        raise EvaluationFailure("`format` takes values by place or by name, not both")
-    return percent_format(meter_of(context), str(value), kwargs or list(args))
-
-
-@pass_context
-def _center(context: Context, value: str, width: int = 80) -> str:
-    meter_of(context).write(max(width, 0))
-    return str(value).center(width)
-
-
-@pass_context
-def _indent(context: Context, value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    meter, text = meter_of(context), str(value)
-    lines = text.count("\n") + 1
-    meter.write(len(text) + lines * (len(width) if isinstance(width, str) else max(width, 0)))
-    indented: str = JINJA_FILTERS["indent"](text, width, first, blank)
-    return indented
+def _unique(context: Context, value: Any, case_sensitive: bool = False, attribute: Any = None) -> list[Any]:
+    key_of = make_attrgetter(context.environment, attribute, postprocess=None if case_sensitive else ignore_case)
+    first: dict[Any, Any] = {}
+    for element in value:
+        key = key_of(element)
+        first.setdefault((str(key),) if isinstance(key, int) and abs(key) >= _LARGEST_HASHED else key, element)
+    return list(first.values())
 
 
 @pass_context
@@ -199,7 +146,9 @@ def _batch(context: Context, value: Any, size: int, fill: Any = None) -> list[An
 
 @pass_context
 def _slice(context: Context, value: Any, slices: int, fill: Any = None) -> list[Any]:
-    meter_of(context).repeat(slices)
+    meter = meter_of(context)
+    meter.repeat(slices)
+    meter.work(max(slices, 0))
     elements = list(value)
     size, longer = divmod(len(elements), slices)
     parts, begin = [], 0
@@ -211,51 +160,55 @@ def _slice(context: Context, value: Any, slices: int, fill: Any = None) -> list[
     return parts
 
 
-def _round(value: Any, precision: int = 0, method: str = "common") -> Any:
-    if abs(precision) > MAX_PRECISION:
-        raise EvaluationFailure(f"`precision` of round must be at most {MAX_PRECISION}")
-    return JINJA_FILTERS["round"](value, precision, method)
-
-
 def _items(value: Any) -> list[list[Any]]:
     if not isinstance(value, Mapping):
         raise EvaluationFailure(f"`items` takes a mapping, this is {kind_of(value)}")
     return [list(pair) for pair in value.items()]
 
 
-def _escape(value: Any) -> str:
-    return str(markupsafe.escape(str(value)))
+@pass_context
+def _int(context: Context, value: Any, default: Any = 0, base: int = 10) -> Any:
+    meter = meter_of(context)
+    result = JINJA_FILTERS["int"](meter.weigh(value), default, base)
+    if isinstance(result, int):
+        meter.compute(result.bit_length())
+    return result
+
+
+@pass_context
+def _float(context: Context, value: Any, default: Any = 0.0) -> Any:
+    return JINJA_FILTERS["float"](meter_of(context).weigh(value), default)
+
+
+def _round(value: Any, precision: int = 0, method: str = "common") -> Any:
+    if not isinstance(value, int | float):
+        raise EvaluationFailure(f"`round` takes a number, this is {kind_of(value)}")
+    if abs(precision) > MAX_PRECISION:
+        raise EvaluationFailure(f"`precision` of round must be at most {MAX_PRECISION}")
+    return JINJA_FILTERS["round"](value, precision, method)
 
 
 _OWN_FILTERS: Final[Mapping[str, Filter]] = {
     "batch": _batch,
-    "center": _center,
-    "e": _escape,
-    "escape": _escape,
-    "format": _format,
-    "indent": _indent,
     "items": _items,
     "join": _join,
-    "replace": _replace,
-    "round": _round,
     "slice": _slice,
     "sum": _sum,
+    "unique": _unique,
+}
+_GLANCING_FILTERS: Final[Mapping[str, Filter]] = {
+    **{name: JINJA_FILTERS[name] for name in ("abs", "count", "first", "last", "length")},
+    "float": _float,
+    "int": _int,
+    "round": _round,
 }
 
 FILTERS: Final[Mapping[str, Filter]] = {
-    **{name: _counted(name, JINJA_FILTERS[name]) for name in _TAKEN_FILTERS},
-    **{name: _counted(name, function) for name, function in _OWN_FILTERS.items()},
+    **{name: _walking(name, JINJA_FILTERS[name]) for name in _TAKEN_FILTERS},
+    **{name: _walking(name, function) for name, function in _OWN_FILTERS.items()},
+    **{name: _glancing(name, function) for name, function in _GLANCING_FILTERS.items()},
+    **TEXT_FILTERS,
     "default": or_default,
     "d": or_default,
-    "string": _string,
-    "tojson": _tojson,
 }
 """Every filter a template may use."""
-
-TESTS: Final[Mapping[str, Filter]] = {
-    **{name: _counted_test(name, JINJA_TESTS[name]) for name in _TAKEN_TESTS},
-    "defined": is_defined,
-    "undefined": lambda value: not is_defined(value),
-    "none": is_none,
-}
-"""Every test a template may use."""

@@ -5,27 +5,37 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from noetl_stream.template.access import plain
+from noetl_stream.template.access import kind_of, plain_for_text
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.limits import Meter, exceeded
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.scope import ABSENT, NO_REFERENCES
 
-_PLACEHOLDER: Final = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?")
+_PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*\))?[#0\- +]*([0-9]{1,9})?(?:\.([0-9]{1,9}))?[diouxXeEfFgGs]")
+"""No ``%c``, which could make half a character; no ``%r`` and ``%a``, which write Python."""
 
 
 def add(meter: Meter, left: Any, right: Any) -> Any:
     """``left + right``."""
     if isinstance(left, str) and isinstance(right, str):
         meter.write(len(left) + len(right))
-    elif isinstance(left, list) and isinstance(right, list):
+    elif isinstance(left, int) and isinstance(right, int):
+        meter.compute(max(left.bit_length(), right.bit_length()))
+    elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
         meter.repeat(len(left) + len(right))
     return left + right
+
+
+def subtract(meter: Meter, left: Any, right: Any) -> Any:
+    """``left - right``."""
+    if isinstance(left, int) and isinstance(right, int):
+        meter.compute(max(left.bit_length(), right.bit_length()))
+    return left - right
 
 
 def multiply(meter: Meter, left: Any, right: Any) -> Any:
     """``left * right``: numbers, or a text or list repeated."""
     if isinstance(left, int) and isinstance(right, int):
-        _allow_bits(meter, left.bit_length() + right.bit_length())
+        meter.compute(left.bit_length() + right.bit_length() - 1)
     else:
         for repeated, times in ((left, right), (right, left)):
             if isinstance(times, int) and isinstance(repeated, str):
@@ -38,7 +48,7 @@ def multiply(meter: Meter, left: Any, right: Any) -> Any:
 def power(meter: Meter, left: Any, right: Any) -> Any:
     """``left ** right``."""
     if isinstance(left, int) and isinstance(right, int):
-        _allow_bits(meter, left.bit_length() * max(right, 0))
+        meter.compute(max(abs(left) - 1, 0).bit_length() * max(right, 0))
     return left**right
 
 
@@ -47,22 +57,42 @@ def remainder(meter: Meter, left: Any, right: Any) -> Any:
     return percent_format(meter, left, right) if isinstance(left, str) else left % right
 
 
+def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
+    """``value[start:stop:step]`` of a text or list."""
+    if not isinstance(value, str | list | tuple):
+        raise EvaluationFailure(f"{kind_of(value)} cannot be cut with `[:]`")
+    length = len(range(len(value))[start:stop:step])
+    if isinstance(value, str):
+        meter.write(length)
+    else:
+        meter.repeat(length)
+    return value[start:stop:step]
+
+
 def percent_format(meter: Meter, text: str, values: Any) -> str:
-    """``text`` with its ``%`` placeholders filled from a list, a mapping or one value."""
+    """``text`` with its ``%`` placeholders filled from a list, a mapping or one value.
+
+    Raises:
+        EvaluationFailure: for a ``%`` that begins no placeholder, or one that takes its width from the values.
+    """
     if values is ABSENT:
         raise EvaluationFailure("an absent value cannot fill a placeholder")
-    given = plain(values, NO_REFERENCES, meter)
-    filled = tuple(given) if isinstance(given, list) else given
-    placeholders = list(_PLACEHOLDER.finditer(text))
-    widths = [width for match in placeholders for width in match.groups() if width]
-    if "*" in widths:
-        raise EvaluationFailure("a width taken from the values (`*`) is not allowed")
-    elements = list(given.values()) if isinstance(given, dict) else list(filled) if isinstance(given, list) else [given]
+    widths = _widths(meter, text)
+    settled = plain_for_text(values, NO_REFERENCES, meter)
+    elements = settled.values() if isinstance(settled, dict) else settled if isinstance(settled, list) else [settled]
     longest = max((len(str(element)) for element in elements), default=0)
-    meter.write(len(text) + sum(map(int, widths)) + len(placeholders) * longest)
-    return text % filled
+    meter.write(len(text) + sum(widths) + len(widths) * longest)
+    return text % (tuple(settled) if isinstance(settled, list) else settled)
 
 
-def _allow_bits(meter: Meter, bits: int) -> None:
-    if bits > meter.limits.max_number_bits:
-        raise exceeded("max_number_bits", meter.limits.max_number_bits)
+def _widths(meter: Meter, text: str) -> list[int]:
+    """How many characters each placeholder asks for, beside those of its value."""
+    marks, widths = text.count("%"), []
+    meter.work(marks)
+    for match in _PLACEHOLDER.finditer(text):
+        marks -= match[0].count("%")
+        widths += [sum(int(number) for number in match.groups() if number)] if match[0] != "%%" else []
+    if marks:
+        hint = "%s, %d and the like, with a width as in %5d; write %% for the sign itself"
+        raise EvaluationFailure("a `%` begins no placeholder", hint=hint)
+    return widths

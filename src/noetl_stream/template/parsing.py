@@ -13,10 +13,11 @@ from jinja2.sandbox import SandboxedEnvironment
 TEMPLATE_MARK: Final = re.compile(r"\{\{|\{%")
 """What makes a text a template."""
 
-_CODE: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\r", re.DOTALL)
-_QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\r""", re.DOTALL)
+# What is opened and never closed goes to the end of the text: each of these looks at a character once.
+_CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)|\r", re.DOTALL)
+_QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z)|\r""", re.DOTALL)
 _TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
-_PRIVATE_USE: Final = range(0xE000, 0xF900)
+_STAND_INS: Final = range(0xE000, 0x110000)
 
 
 class TextError(Exception):
@@ -100,7 +101,7 @@ def _hide_carriage_returns(text: str) -> tuple[str, str]:
     # white space.
     if "\r" not in text:
         return text, ""
-    stand_in = next(chr(code) for code in _PRIVATE_USE if chr(code) not in text)
+    stand_in = next(chr(code) for code in _STAND_INS if chr(code) not in text)
 
     def in_code(match: re.Match[str]) -> str:
         return " " if match[0] == "\r" else match[0].replace("\r", stand_in)

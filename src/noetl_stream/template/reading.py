@@ -16,7 +16,7 @@ from noetl_stream.template.access import (
     written_path,
 )
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.limits import Meter
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.scope import Envelope, LazyResult, ResultView, Scope
 
 Read: TypeAlias = Callable[..., Any]

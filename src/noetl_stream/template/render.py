@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl_stream.template.compiled import Guard, Template
-from noetl_stream.template.limits import Meter
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.scope import JSON, Scope
 
 
@@ -11,11 +11,10 @@ def render(template: Template, scope: Scope) -> JSON:
     """The value of ``template``, as a copy in plain JSON values. What comes out is never rendered again.
 
     Raises:
-        ExpressionError: if an expression in it cannot be evaluated, or exceeds a limit of
-            :class:`~noetl_stream.template.limits.TemplateLimits`.
+        ExpressionError: if an expression in it cannot be evaluated, or all together exceed one of ``scope.limits``.
         ReferenceNeeded: if a value that it reads must be loaded first.
     """
-    return template.build(scope, Meter())
+    return template.build(scope, Meter(scope.limits))
 
 
 def holds(guard: Guard, scope: Scope) -> bool:
@@ -25,4 +24,4 @@ def holds(guard: Guard, scope: Scope) -> bool:
         ExpressionError: if it cannot be evaluated, or gives text.
         ReferenceNeeded: if a value that it reads must be loaded first.
     """
-    return guard.expression.truth(scope, Meter())
+    return guard.expression.truth(scope, Meter(scope.limits))

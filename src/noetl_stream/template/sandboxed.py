@@ -7,12 +7,12 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import Template, nodes
 
-from noetl_stream.template.environment import FUNCTIONS, READS, STATIC_CHARS, TemplateEnvironment
-from noetl_stream.template.filters import METER, SCOPE
-from noetl_stream.template.limits import Meter
+from noetl_stream.template.environment import FUNCTIONS, READS, TemplateEnvironment
+from noetl_stream.template.filtering import METER, SCOPE
+from noetl_stream.template.meter import Meter
 from noetl_stream.template.reading import Read
 from noetl_stream.template.scope import Scope
-from noetl_stream.template.statements import static_chars
+from noetl_stream.template.statements import static_cost
 
 Evaluate: TypeAlias = Callable[[Scope, Meter], Any]
 """The value of an expression, or the text of a template, in a scope."""
@@ -31,7 +31,7 @@ def sandboxed_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
     """
     assign = nodes.Assign(nodes.Name(_RESULT, "store", lineno=1), node, lineno=1)
     template = _compiled([assign])
-    surroundings = {**FUNCTIONS, READS: tuple(reads), STATIC_CHARS: 0}
+    surroundings = {**FUNCTIONS, READS: tuple(reads)}
 
     def evaluate(scope: Scope, meter: Meter) -> Any:
         context = ENVIRONMENT.context_class(ENVIRONMENT, {**surroundings, SCOPE: scope, METER: meter}, None, {})
@@ -48,9 +48,9 @@ def sandboxed_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
     Raises:
         SyntaxError: if Python cannot compile it, because it nests too deeply.
     """
-    chars = static_chars(tree.body)
+    chars, _ = static_cost(tree.body)
     template = _compiled(tree.body)
-    surroundings = {**FUNCTIONS, READS: tuple(reads), STATIC_CHARS: chars}
+    surroundings = {**FUNCTIONS, READS: tuple(reads)}
 
     def evaluate(scope: Scope, meter: Meter) -> Any:
         meter.write(chars)

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import msgspec
 
 from noetl_stream.model.codec import decode_json
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import EMPTY, Payload
 from noetl_stream.template.failures import ReferenceNeeded
@@ -83,10 +84,12 @@ class Scope:
         namespaces: Values by namespace: plain JSON, with :class:`ResultView` or :data:`ABSENT` under ``steps`` and
             ``results``, and what :func:`outcome_view` and :func:`event_view` give. ``_prev`` may also be a payload.
         references: Values loaded after a :class:`~noetl_stream.template.failures.ReferenceNeeded`, by its key.
+        limits: Those of the execution; ``max_template_*`` bound each rendering.
     """
 
     namespaces: Mapping[str, Any]
     references: References = field(default_factory=dict)
+    limits: Limits = DEFAULT_LIMITS
 
 
 class LazyResult:

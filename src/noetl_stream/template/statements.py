@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from jinja2 import nodes
 
-from noetl_stream.template.binding import ExpressionBinder, Findings
-from noetl_stream.template.environment import ITERATE
-from noetl_stream.template.limits import TEMPLATE_LIMITS
+from noetl_stream.template.binding import ExpressionBinder
+from noetl_stream.template.environment import CHARGE, ITERATE
+from noetl_stream.template.findings import Findings
 from noetl_stream.template.scope import NAMESPACES
 
 _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
@@ -21,6 +21,9 @@ _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.ScopedEvalContextModifier: "autoescape",
 }
+
+NODES_AN_OPERATION: Final = 4
+"""How many nodes of a body's tree are run for one operation; filters, calls and loops in it count themselves."""
 
 
 class StatementBinder:
@@ -41,7 +44,7 @@ class StatementBinder:
     def body(self, statements: Sequence[nodes.Node]) -> None:
         """Binds a sequence of statements, in order."""
         self._depth += 1
-        if self._depth > TEMPLATE_LIMITS.max_template_depth:
+        if self._depth > self._expressions.max_depth:
             self._expressions.too_deep(statements[0])
         else:
             for statement in statements:
@@ -94,14 +97,18 @@ class StatementBinder:
         self._findings.add("statement_not_allowed", message, node.lineno, hint)
 
     def _for(self, node: Any) -> None:
+        chars, cost = static_cost([*node.body, *([node.test] if node.test else [])])
         bound = self._expressions.expression(node.iter)
-        chars = nodes.Const(static_chars(node.body), lineno=node.lineno)
-        node.iter = nodes.Filter(bound, ITERATE, [chars], [], None, None, lineno=node.lineno)
+        prices = [nodes.Const(chars, lineno=node.lineno), nodes.Const(cost, lineno=node.lineno)]
+        node.iter = nodes.Filter(bound, ITERATE, prices, [], None, None, lineno=node.lineno)
         with self._inner():
             self._assign(node.target)
             node.test = None if node.test is None else self._expressions.expression(node.test)
             self._expressions.names_in_text.add("loop")
             self.body(node.body)
+        if node.recursive:
+            # What it calls itself with is not known here.
+            node.body = [_charge(chars, cost, node), *node.body]
         with self._inner():
             self.body(node.else_)
 
@@ -125,12 +132,18 @@ class StatementBinder:
         self._callable(node, set())
 
     def _callable(self, node: Any, given: set[str]) -> None:
+        chars, cost = static_cost(node.body)
         with self._inner():
+            parameters: set[str] = set()
             for arg in node.args:
+                if arg.name in parameters:
+                    self._refuse(f"there are two parameters `{arg.name}`", arg, "take another name")
+                parameters.add(arg.name)
                 self._assign(arg)
             self._expressions.names_in_text |= given
             node.defaults = [self._expressions.expression(default) for default in node.defaults]
             self.body(node.body)
+        node.body = [_charge(chars, cost, node), *node.body]
 
     def _assign(self, target: nodes.Node) -> None:
         if isinstance(target, nodes.Tuple | nodes.List):
@@ -156,12 +169,19 @@ class StatementBinder:
             self._expressions.names_in_text = outer
 
 
-def static_chars(statements: Sequence[nodes.Node]) -> int:
-    """Characters of text that stand in these statements themselves."""
-    waiting, total = list(statements), 0
+def static_cost(statements: Sequence[nodes.Node]) -> tuple[int, int]:
+    """What it costs to run these statements once: characters of their own text, and operations."""
+    waiting, chars, count = list(statements), 0, 0
     while waiting:
         node = waiting.pop()
+        count += 1
         if isinstance(node, nodes.TemplateData):
-            total += len(node.data)
+            chars += len(node.data)
         waiting.extend(node.iter_child_nodes())
-    return total
+    return chars, 1 + count // NODES_AN_OPERATION
+
+
+def _charge(chars: int, cost: int, at: nodes.Node) -> nodes.ExprStmt:
+    prices = [nodes.Const(cost, lineno=at.lineno)]
+    charged = nodes.Filter(nodes.Const(chars, lineno=at.lineno), CHARGE, prices, [], None, None, lineno=at.lineno)
+    return nodes.ExprStmt(charged, lineno=at.lineno)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl_stream.errors import Fenced, JournalConflict
 from noetl_stream.ports.store import InboxRow, Store, TimerRow
-from noetl_stream.testing.store_rows import following, refusal_of, taken, tick_of
+from noetl_stream.testing.store_rows import execution_row, following, refusal_of, taken, tick_of
 
 
 class WaitingConformance:
@@ -52,6 +52,23 @@ class WaitingConformance:
         tick = tick_of("one", [lease])._replace(inbox=[InboxRow("m", 0, "a", b"1")])
         await store.commit(tick)
         assert isinstance(await refusal_of(store, following(tick)), JournalConflict)
+
+    async def test_stuck_is_what_has_not_ended_and_waits_for_nothing(self, store: Store) -> None:
+        (lease,) = await taken(store)
+        executions = [
+            execution_row("stuck"),
+            execution_row("working", commands=1),
+            execution_row("calling", children=1),
+            execution_row("looking", looks_into="key"),
+            execution_row("paused", status="paused"),
+            execution_row("timed"),
+            execution_row("told"),
+            execution_row("ended", status="completed", finished_ms=1),
+        ]
+        tick = tick_of("one", [lease], executions=executions)
+        timers, inbox = [TimerRow("timed", "t", 0, 1, "wait")], [InboxRow("m", 0, "told", b"1")]
+        await store.commit(tick._replace(timers=timers, inbox=inbox))
+        assert await store.stuck(10) == ["stuck"]
 
     async def test_the_time_is_in_milliseconds_and_goes_on(self, store: Store) -> None:
         assert 0 <= await store.now_ms() <= await store.now_ms()

@@ -55,7 +55,7 @@ class NatsTool:
         async with self._connections.connection(inputs.auth, options, call.timeouts.connect) as connection:
             exchange = _Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)
             with exchange.failures_translated():
-                return ToolResult(await exchange.result(knobs))
+                return ToolResult(await connection.during(exchange.result(knobs)))
 
     async def close(self) -> None:
         """Closes the connections."""

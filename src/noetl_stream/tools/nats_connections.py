@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import re
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from noetl_stream.model.outcome import ErrorInfo
@@ -26,6 +27,7 @@ _SHAPES: Final = "give a URL (nats://host:4222), or {url} alone or with {user, p
 _NOT_PERMITTED: Final = re.compile(r'permissions violation for publish to "(.+)"', re.IGNORECASE)
 
 Options = dict[str, str]
+Result = TypeVar("Result")
 
 
 def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
@@ -52,6 +54,8 @@ class Connection:
         from nats.aio.client import Client
 
         self.client: Client = Client()
+        self._is_open = False
+        self._ended = asyncio.Event()
         self._refused: set[str] = set()
 
     async def open(self, url: str, options: Options) -> None:
@@ -63,6 +67,8 @@ class Connection:
         from nats.aio.client import RawCredentials
 
         creds = options.get("creds")
+        if creds is not None:
+            importlib.import_module("nkeys")  # the library finds out too late to clean up after itself
         try:
             await self.client.connect(
                 url,
@@ -75,10 +81,31 @@ class Connection:
                 connect_timeout=DEFAULT_CONNECT_TIMEOUT_S,
                 ping_interval=PING_INTERVAL_S,
                 error_cb=self._note,
+                closed_cb=self._end,
             )
         except BaseException:
             await self.client.close()
             raise
+        self._is_open = True
+
+    async def during(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What ``work`` gives, unless the connection ends before: the library would let it wait.
+
+        Raises:
+            ConnectionClosedError: it has ended.
+        """
+        from nats.errors import ConnectionClosedError
+
+        doing, ended = asyncio.create_task(work), asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait({doing, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise ConnectionClosedError
+            return doing.result()
+        finally:
+            doing.cancel()
+            ended.cancel()
+            await asyncio.gather(doing, ended, return_exceptions=True)
 
     def take_refusal(self, subject: str) -> bool:
         """Whether the server has said, since it was last asked, that we must not publish to ``subject``.
@@ -89,8 +116,11 @@ class Connection:
         self._refused.discard(subject.lower())
         return refused
 
+    async def _end(self) -> None:
+        self._ended.set()
+
     async def _note(self, error: Exception) -> None:
-        if self.client.is_connecting:
+        if not self._is_open:
             raise error  # the library would go on trying the same server
         found = _NOT_PERMITTED.search(str(error))
         if found is not None:

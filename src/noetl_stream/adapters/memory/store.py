@@ -258,6 +258,18 @@ class MemoryStore:
         found = [row for row in self._tables.timers.values() if row.execution_id == execution_id]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
+    async def stuck(self, limit: int) -> list[str]:
+        """See :meth:`noetl_stream.ports.store.Store.stuck`."""
+        timers = {execution_id for execution_id, _ in self._tables.timers}
+        told = {row.execution_id for row in self._tables.inbox.values()}
+        waiting = (
+            row.execution_id
+            for row in self._tables.executions.values()
+            if row.finished_ms is None and row.status != "paused"
+            if not (row.commands or row.children or row.looks_into)
+        )
+        return sorted(one for one in waiting if one not in timers | told)[:limit]
+
     async def now_ms(self) -> int:
         """See :meth:`noetl_stream.ports.store.Store.now_ms`."""
         return self._clock.now_ms()

@@ -43,6 +43,9 @@ class Reading:
     async def timers(self, execution_id: str) -> list[TimerRow]:
         return [TimerRow._make(row) for row in await self._database.fetch("timers", execution_id)]
 
+    async def stuck(self, limit: int) -> list[str]:
+        return [row[0] for row in await self._database.fetch("stuck", limit)]
+
     async def now_ms(self) -> int:
         found: int = (await self._database.fetch("now_ms"))[0][0]
         return found

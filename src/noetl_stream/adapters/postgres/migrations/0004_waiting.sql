@@ -22,3 +22,13 @@ create table noetl.inbox (
 );
 comment on table noetl.inbox is 'messages between executions; a row goes in the tick of the receiver that folds it';
 create index inbox_partition on noetl.inbox (partition, seq);
+
+alter table noetl.event add column cause integer;
+comment on column noetl.event.cause is 'position of the input a decision follows from; null: an input itself';
+alter table noetl.execution add column trace_id text not null default '';
+alter table noetl.execution add column commands integer not null default 0;
+alter table noetl.execution add column children integer not null default 0;
+alter table noetl.execution add column looks_into text;
+comment on column noetl.execution.commands is 'commands that are owed an end';
+comment on column noetl.execution.children is 'executions it has called and waits for';
+comment on column noetl.execution.looks_into is 'the reference it must look into before it decides anything';

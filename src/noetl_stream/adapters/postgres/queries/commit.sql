@@ -28,20 +28,21 @@ passed as materialized (
 ),
 written_events as (
     insert into noetl.event
-        (execution_id, position, name, source, at_ms, step_run_id, report_id, number, source_seq, data)
+        (execution_id, position, name, source, at_ms, step_run_id, report_id, number, source_seq, data, cause)
     select e.*
     from unnest($8::text[], $9::int[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::int[],
-                $16::bigint[], $17::json[]) as e
+                $16::bigint[], $17::json[], $18::int[]) as e
     cross join passed
     where passed.ok
 ),
 written_executions as (
     insert into noetl.execution
         (execution_id, partition, status, path, version, digest, position, started_ms, updated_ms, finished_ms,
-         result, error, ctx, discarded)
+         result, error, ctx, discarded, trace_id, commands, children, looks_into)
     select x.*
-    from unnest($18::text[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
-                $26::bigint[], $27::bigint[], $28::json[], $29::json[], $30::json[], $31::int[]) as x
+    from unnest($19::text[], $20::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::int[], $26::bigint[],
+                $27::bigint[], $28::bigint[], $29::json[], $30::json[], $31::json[], $32::int[], $33::text[],
+                $34::int[], $35::int[], $36::text[]) as x
     cross join passed
     where passed.ok
     on conflict (execution_id) do update
@@ -57,19 +58,22 @@ written_executions as (
         result = excluded.result,
         error = excluded.error,
         ctx = excluded.ctx,
-        discarded = excluded.discarded
+        discarded = excluded.discarded,
+        commands = excluded.commands,
+        children = excluded.children,
+        looks_into = excluded.looks_into
 ),
 written_requests as (
     insert into noetl.request (request_id, execution_id, answer, position)
     select r.*
-    from unnest($32::text[], $33::text[], $34::json[], $35::int[]) as r
+    from unnest($37::text[], $38::text[], $39::json[], $40::int[]) as r
     cross join passed
     where passed.ok
 ),
 written_playbooks as (
     insert into noetl.playbook (digest, path, version, source)
     select b.*
-    from unnest($36::text[], $37::text[], $38::text[], $39::text[]) as b
+    from unnest($41::text[], $42::text[], $43::text[], $44::text[]) as b
     cross join passed
     where passed.ok
     on conflict (digest) do nothing
@@ -77,26 +81,26 @@ written_playbooks as (
 written_timers as (
     insert into noetl.timer (execution_id, timer_id, partition, due_ms, purpose)
     select t.*
-    from unnest($40::text[], $41::text[], $42::int[], $43::bigint[], $44::text[]) as t
+    from unnest($45::text[], $46::text[], $47::int[], $48::bigint[], $49::text[]) as t
     cross join passed
     where passed.ok
     on conflict (execution_id, timer_id) do update set due_ms = excluded.due_ms
 ),
 deleted_timers as (
     delete from noetl.timer t
-    using unnest($45::text[], $46::text[]) as gone (execution_id, timer_id), passed
+    using unnest($50::text[], $51::text[]) as gone (execution_id, timer_id), passed
     where passed.ok and t.execution_id = gone.execution_id and t.timer_id = gone.timer_id
 ),
 written_inbox as (
     insert into noetl.inbox (id, partition, execution_id, body)
     select i.*
-    from unnest($47::text[], $48::int[], $49::text[], $50::json[]) as i
+    from unnest($52::text[], $53::int[], $54::text[], $55::json[]) as i
     cross join passed
     where passed.ok
 ),
 deleted_inbox as (
     delete from noetl.inbox i
-    using unnest($51::bigint[]) as folded (seq), passed
+    using unnest($56::bigint[]) as folded (seq), passed
     where passed.ok and i.seq = folded.seq
 )
 select ok from passed

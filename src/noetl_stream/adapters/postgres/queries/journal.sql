@@ -1,4 +1,4 @@
-select position, name, source, at_ms, step_run_id, report_id, number, data
+select position, name, source, at_ms, step_run_id, report_id, number, data, cause
 from noetl.event
 where execution_id = $1 and position > $2
 order by position

@@ -1,0 +1,214 @@
+"""JSON Schema (draft 2020-12) of the language: ``noetl-stream playbook schema``.
+
+Made of the very models the parser reads with. A table says what the parts hold that the parser reads piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from pydantic import TypeAdapter
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook import document, keychain, loop, policy, shared, step, sugar, timeouts, workbook
+from noetl_stream.playbook.keychain_kinds import keychain_kinds
+from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.language_kinds import LANGUAGE_KINDS
+from noetl_stream.playbook.names import LONGEST_NAME, NAMESPACES
+from noetl_stream.playbook.schema_kinds import (
+    HOLDS_TEMPLATE,
+    Schema,
+    by_kind,
+    knob_properties,
+    ref,
+    refused,
+    settings_schema,
+    task_schemas,
+)
+from noetl_stream.playbook.sections import PartMark, Required, Reserved, Section
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_NULL: Final[Schema] = {"type": "null"}
+_SECONDS: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
+_TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]"}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, _NULL]}
+
+
+def _section(model: type[Section]) -> Schema:
+    """A section where null says as much as its absence."""
+    return _or_null(ref(model.__name__))
+
+
+def _list(item: Schema, least: int = 0) -> Schema:
+    return {"type": "array", "items": item, **({"minItems": least} if least else {})}
+
+
+def _number_or_template(number: Schema) -> Schema:
+    return {"anyOf": [number, {"type": "string", "pattern": r"\{\{"}]}
+
+
+def _writes(value: Schema) -> Schema:
+    return {"type": "object", "propertyNames": ref("identifier"), "additionalProperties": value}
+
+
+def _ladder(rule: type[Section], then: Schema) -> Schema:
+    """``when`` and ``then``, ``when`` and ``then`` …, ``else``."""
+    otherwise = {"allOf": [ref("Else"), {"properties": {"then": then}}]}
+    rung = {"allOf": [ref(rule.__name__), {"required": ["when"], "properties": {"then": then}}]}
+    only_else = {"properties": {"else": otherwise}, "additionalProperties": False}
+    return _list({"type": "object", "if": {"required": ["else"]}, "then": only_else, "else": rung}, 1)
+
+
+_IN_FLIGHT: Final = _number_or_template({"type": "integer", "minimum": 1})
+
+PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
+    (document.Root, "metadata"): ref("Metadata"),
+    (document.Root, "keychain"): _or_null(_list(ref("keychain_entry"))),
+    (document.Root, "executor"): _section(document.Executor),
+    (document.Root, "workload"): {"type": ["object", "null"]},
+    (document.Root, "workflow"): _list(ref("Step"), 1),
+    (document.Root, "workbook"): {"anyOf": [ref("WorkbookTasks"), _list(ref("ListedEntry")), _NULL]},
+    (document.Executor, "spec"): _section(document.ExecutorSpec),
+    (document.ExecutorSpec, "result"): {"anyOf": [{"type": ["object", "array"]}, ref("holds_template")]},
+    (document.ExecutorSpec, "timeout"): ref("timeout"),
+    (document.ExecutorSpec, "timeout_s"): _or_null(_SECONDS),
+    (document.ExecutorSpec, "policy"): _section(document.ExecutorPolicy),
+    (document.ExecutorPolicy, "defaults"): _section(document.PolicyDefaults),
+    (document.ExecutorPolicy, "failure"): _section(document.PolicyFailure),
+    (document.ExecutorPolicy, "results"): _section(document.PolicyResults),
+    (document.ExecutorPolicy, "limits"): ref("limits"),
+    (document.PolicyDefaults, "timeouts"): ref("timeout"),
+    (step.Step, "spec"): _section(step.StepSpec),
+    (step.Step, "loop"): ref("Loop"),
+    (step.Step, "tool"): {"anyOf": [ref("entry"), ref("tasks")]},
+    (step.Step, "next"): ref("Router"),
+    (step.StepSpec, "join"): {"anyOf": [{"enum": ["all", "any", None]}, {"type": "integer", "minimum": 1}]},
+    (step.StepSpec, "timeout"): ref("timeout"),
+    (step.StepSpec, "policy"): _section(step.StepPolicy),
+    (step.StepPolicy, "admit"): _section(policy.Admit),
+    (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
+    (step.StepPolicy, "failure"): _section(document.PolicyFailure),
+    (step.StepPolicy, "emit"): _section(step.Emit),
+    (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
+    (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
+    (step.Router, "spec"): _section(step.RouterSpec),
+    (step.Router, "arcs"): _list(ref("Arc")),
+    (step.Arc, "when"): ref("guard"),
+    (step.Arc, "args"): {"type": ["object", "null"]},
+    (loop.Loop, "in_"): {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
+    (loop.Loop, "spec"): _section(loop.LoopSpec),
+    (loop.Loop, "loop"): _section(loop.Loop),
+    (loop.LoopSpec, "max_in_flight"): _IN_FLIGHT,
+    (loop.LoopSpec, "timeout"): ref("timeout"),
+    (loop.LoopSpec, "policy"): _section(loop.LoopPolicy),
+    (loop.LoopPolicy, "max_in_flight"): _IN_FLIGHT,
+    (loop.LoopPolicy, "failure"): _section(document.PolicyFailure),
+    (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
+    (policy.Admit, "wait"): _section(policy.AdmitWait),
+    (policy.AdmitWait, "timeout_s"): _SECONDS,
+    (policy.TaskPolicy, "rules"): _ladder(policy.Rule, ref("Then")),
+    (policy.Rule, "when"): ref("guard"),
+    (policy.Rule, "then"): {},
+    (policy.Else, "then"): {},
+    (policy.Then, "delay"): _number_or_template({"type": "number", "minimum": 0}),
+    (policy.Then, "set_ctx"): _writes({}),
+    (policy.Then, "set_iter"): _writes({}),
+    (policy.Then, "set_vars"): _writes({}),
+    (policy.Then, "set_shared"): _writes(ref("SharedEntry")),
+    (shared.SharedEntry, "value"): {},
+    (sugar.ChooseEntry, "name"): ref("name"),
+    (sugar.ChooseEntry, "choose"): _ladder(sugar.BranchRule, ref("tasks")),
+    (sugar.BranchRule, "when"): ref("guard"),
+    (sugar.BranchRule, "then"): {},
+    (sugar.WhileEntry, "name"): ref("name"),
+    (sugar.WhileEntry, "while_"): ref("Round"),
+    (sugar.UntilEntry, "name"): ref("name"),
+    (sugar.UntilEntry, "until"): ref("Round"),
+    (sugar.Round, "when"): ref("guard"),
+    (sugar.Round, "do"): ref("tasks"),
+    (workbook.WorkbookTasks, "tasks"): {
+        "type": ["object", "null"], "propertyNames": ref("name"), "additionalProperties": ref("workbook_task")
+    },
+    (workbook.ListedEntry, "tool"): ref("workbook_task"),
+}  # fmt: skip
+"""What the parts of sections hold."""
+
+VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
+    (document.Root, "apiVersion"): {"const": document.API_VERSION},
+    (document.Root, "kind"): {"const": "Playbook"},
+    (document.Metadata, "name"): _TEXT,
+    (document.Metadata, "path"): _TEXT,
+    (document.Metadata, "labels"): {
+        "type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}
+    },
+    (document.ExecutorSpec, "pool"): ref("pool"),
+    (step.StepSpec, "pool"): _or_null(ref("pool")),
+    (step.Step, "step"): ref("name"),
+    (loop.Loop, "iterator"): {"allOf": [ref("name"), {"not": {"enum": sorted(loop.READ_ONLY)}}]},
+    (policy.Then, "attempts"): {"type": ["integer", "null"], "minimum": 1},
+    (policy.Then, "max_delay"): {"type": ["number", "null"], "minimum": 0},
+    (workbook.ListedEntry, "name"): ref("name"),
+    **{(timeouts.TimeoutParts, name): _or_null(_SECONDS) for name in ("total", "connect", "read")},
+}  # fmt: skip
+"""Values of which the parser asks more than their type."""
+
+
+def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
+    """``needed`` must stand with a directive, and ``options`` with no other."""
+    is_it: Schema = {"properties": {"do": {"const": directive}}, "required": ["do"]}
+    others = {"not": {"anyOf": [{"required": [name]} for name in options]}}
+    return [{"if": is_it, "then": {"required": needed}, "else": others}]
+
+
+RULES: Final[Mapping[type[Section], Schema]] = {
+    step.Step: {"anyOf": [{"required": ["tool"]}, {"required": ["next"]}], "dependentRequired": {"loop": ["tool"]}},
+    loop.Loop: {"required": ["in", "iterator"]},
+    policy.TaskPolicy: {"required": ["rules"]},
+    policy.Then: {
+        "allOf": [
+            *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),
+            *_only_with("jump", ["to"], ["to"]),
+        ]
+    },
+    shared.SharedEntry: {
+        "if": {"properties": {"op": {"const": "count"}}, "required": ["op"]},
+        "then": {"not": {"required": ["value"]}},
+        "else": {"required": ["value"]},
+    },
+}
+"""Rules over several keys of a section."""
+
+LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
+"""Sections in which the knobs of tasks may stand (LANGUAGE §1 *Layering*)."""
+
+SECTIONS: Final = sorted({model for model, _ in (*PARTS, *VALUES)} | {
+    document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec
+}, key=lambda model: model.__name__)  # fmt: skip
+
+
+def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
+    """The schema of a playbook that may use these tool kinds, and lower these limits."""
+    kinds = {**kinds, **LANGUAGE_KINDS}
+    definitions = {**_common(limits), **{model.__name__: section_schema(model) for model in SECTIONS}}
+    for model in LAYERED:
+        own = definitions[model.__name__]["properties"]
+        own |= knob_properties(list(kinds.values()), own)
+    for kind in kinds.values():
+        definitions |= task_schemas(kind, ref("TaskPolicy"), ref("timeout"))
+    for name, settings in keychain_kinds().items():
+        definitions |= settings_schema(name, settings)
+    entry = by_kind("task_", kinds, {})
+    definitions |= {
+        "entry": {"if": {"required": ["kind"]}, "then": entry, "else": _construct(entry)},
+        "tasks": _list(ref("entry"), 1),
+        "workbook_task": {"allOf": [by_kind("entry_", [], {}) if False else entry, _NO_CALL]},
+        "keychain_entry": by_kind("keychain_", keychain_kinds(), {"required": ["name", "kind"]}),
+    }
+    root = definitions.pop(document.Root.__name__)
+    return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}

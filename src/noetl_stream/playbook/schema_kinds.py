@@ -1,0 +1,160 @@
+"""JSON Schema of what the kinds take: inputs, knobs, settings of keychain entries; from their own models.
+
+What a model's validators say in code is not in its schema: the checker says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import combinations
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from noetl_stream.playbook import legacy
+from noetl_stream.playbook.inputs import spellings
+from noetl_stream.playbook.kinds import KindSpec
+
+Schema: TypeAlias = dict[str, Any]
+
+HOLDS_TEMPLATE: Final[Schema] = {
+    "description": "A text with a template, or a list or mapping with one at any depth.",
+    "anyOf": [
+        {"type": "string", "pattern": r"\{[{%#]"},
+        {"type": "array", "contains": {"$ref": "#/$defs/holds_template"}},
+        {"type": "object", "not": {"additionalProperties": {"not": {"$ref": "#/$defs/holds_template"}}}},
+    ],
+}
+_TEMPLATED: Final[Schema] = {"$ref": "#/$defs/holds_template"}
+_NEVER: Final[Schema] = {"not": {}}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def refused(advice: Mapping[str, Any]) -> dict[str, Schema]:
+    """Keys that stand for older or misplaced forms. Editors that know ``errorMessage`` show the form to write."""
+    return {
+        name: {**_NEVER, "doNotSuggest": True, "errorMessage": f"{one.message}: {one.hint}"}
+        for name, one in advice.items()
+    }
+
+
+def task_schemas(kind: KindSpec, policy: Schema, timeout: Schema) -> dict[str, Schema]:
+    """The definitions ``task_<kind>``, ``spec_<kind>`` and those that their models need."""
+    name = kind.kind
+    inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
+    knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
+    own = {"name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
+    task = _mapping(kind.inputs, {**refused(_without(legacy.TASK, inputs)), **inputs, **own}, kind)
+    return {
+        **needed,
+        **knobs_needed,
+        f"task_{name}": task,
+        f"spec_{name}": {
+            "type": ["object", "null"],
+            "properties": {
+                **refused(_without(legacy.TASK_SPEC, knobs)), **knobs, "policy": policy, "timeout": timeout
+            },
+            "additionalProperties": _is_free(kind.knobs),
+        },
+    }  # fmt: skip
+
+
+def settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
+    """The definitions for a keychain entry of this kind."""
+    properties, needed = _properties(model, f"keychain_{kind}_", None)
+    own = {"name": ref("name"), "kind": {"const": kind}}
+    entry = _mapping(model, {**properties, **own})
+    return {**needed, f"keychain_{kind}": entry}
+
+
+def by_kind(prefix: str, kinds: Collection[str], otherwise: Schema) -> Schema:
+    """A mapping whose ``kind`` says which definition it must fit."""
+    return {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"enum": sorted(kinds)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": ref(f"{prefix}{kind}")}
+            for kind in sorted(kinds)
+        ],
+        **otherwise,
+    }
+
+
+def knob_properties(kinds: Collection[KindSpec], taken: Collection[str]) -> dict[str, Schema]:
+    """Knobs that may stand in a ``spec`` around tasks, unless the scope has a key of that name itself."""
+    found: dict[str, list[Schema]] = {}
+    for kind in kinds:
+        for name, schema in _properties(kind.knobs, f"{kind.kind}_knob_", None)[0].items():
+            if name not in taken and schema not in found.setdefault(name, []):
+                found[name].append(schema)
+    return {name: schemas[0] if len(schemas) == 1 else {"anyOf": schemas} for name, schemas in found.items()}
+
+
+def _without(words: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    return {name: advice for name, advice in words.items() if name not in known}
+
+
+def _is_free(model: type[BaseModel]) -> bool:
+    return model.model_config.get("extra") == "allow"
+
+
+def _properties(
+    model: type[BaseModel], prefix: str, verbatim: Collection[str] | None
+) -> tuple[dict[str, Schema], dict[str, Schema]]:
+    """The properties of a model under every spelling, and the definitions they refer to.
+
+    Args:
+        prefix: What the names of those definitions begin with.
+        verbatim: Fields that are never rendered; ``None``: none is.
+    """
+    try:
+        schema = model.model_json_schema(by_alias=False, ref_template=f"#/$defs/{prefix}{{model}}")
+    except PydanticInvalidForJsonSchema:  # a plugin's model may hold what only Python knows
+        schema = {"properties": {name: {} for name in model.model_fields}}
+    fields = {name: _untitled(field) for name, field in schema.get("properties", {}).items()}
+    needed = {f"{prefix}{name}": _untitled(one) for name, one in schema.get("$defs", {}).items()}
+    properties = {
+        spelling: fields[name] if verbatim is None or name in verbatim else {"anyOf": [fields[name], _TEMPLATED]}
+        for spelling, name in spellings(model).items()
+    }
+    return properties, needed
+
+
+def _untitled(schema: Any) -> Any:
+    """Without the titles that pydantic makes of names: editors would show them."""
+    if isinstance(schema, list):
+        return [_untitled(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+
+
+def _mapping(model: type[BaseModel], properties: dict[str, Schema], kind: KindSpec | None = None) -> Schema:
+    """A mapping with these properties, the fields the model requires, and one spelling of each."""
+    rules: list[Schema] = []
+    fields: dict[str, list[str]] = {}
+    for spelling, name in spellings(model).items():
+        fields.setdefault(name, []).append(spelling)
+    for name, names in fields.items():
+        if model.model_fields[name].is_required():
+            rules.append({"anyOf": [{"required": [spelling]} for spelling in names]})
+        rules += [{"not": {"required": list(pair)}} for pair in combinations(names, 2)]
+    if kind is not None and kind.together is not None:
+        given = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
+        rules.append({"anyOf": [_given(names, fields) for names in given if kind.together(names) is None]})
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": _is_free(model)}
+    return {**schema, "allOf": rules} if rules else schema
+
+
+def _given(names: Collection[str], fields: Collection[str]) -> Schema:
+    """Just these fields have a value."""
+    null: Schema = {"type": "null"}
+    return {
+        "required": list(names),
+        "properties": {name: {"not": null} if name in names else null for name in fields},
+    }
