@@ -16,6 +16,7 @@ from noetl_stream.local.home import prepare_home
 from noetl_stream.local.locks import FileLock
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.limits import operator_limits
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import (
     COMMAND_WAIT_S,
@@ -63,8 +64,8 @@ def open_place(settings: Settings) -> Iterator[Place]:
         LocalStackError, UsageError: one clear line.
     """
     if settings.nats_url is not None and settings.postgres_dsn is not None:
-        tools = settings.tools(embedded=False)
-        own = Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools)
+        tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
+        own = Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits)
         yield Place(own, None)
         return
     with EmbeddedStack.join(settings.home) as stack:
@@ -79,7 +80,8 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> Endpoint:
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # A key of the person's own comes first; what was stored before it was given can still be read.
     keys = (*_keys(settings), address.credential_key)
-    return Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, settings.tools(embedded=True))
+    tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
+    return Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
 
 
 def _keys(settings: Settings) -> tuple[str, ...]:
@@ -148,7 +150,7 @@ class Roles:
         on_ending(self.end)
         tasks: list[asyncio.Task[None]] = []
         if server:
-            self.server = make_server(self._connected)
+            self.server = make_server(self._connected, self._endpoint)
             tasks.append(asyncio.create_task(self.server.run()))
         if worker is not None:
             pool, slots = worker

@@ -39,6 +39,9 @@ OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 """They look like credentials called `key` and `old_keys`, which therefore cannot be given by a variable."""
 
+LIMIT_PREFIX = "NOETL_LIMIT_"
+LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
+
 HTTP_ALLOW_VARIABLE = "NOETL_HTTP_ALLOW"
 HTTP_ALLOW_WORDS = {
     "none": (),
@@ -96,6 +99,7 @@ class Settings:
         http_allow: What `http` tasks may reach beside the public internet; ``None`` leaves it to the place.
         shell: Whether `shell` tasks may run.
         duckdb_folders: Folders whose files `duckdb` tasks may use, absolute.
+        limits: By lower-case name, numbers as written; ``model.limits.operator_limits`` makes limits of them.
         no_color: Whether output stays without colours (https://no-color.org).
     """
 
@@ -120,6 +124,7 @@ class Settings:
     )
     shell: bool = field(default=True, metadata=_from("NOETL_SHELL", "on"))
     duckdb_folders: tuple[Path, ...] = field(default=(), metadata=_from("NOETL_DUCKDB_PATHS", "none"))
+    limits: Mapping[str, str] = field(default_factory=dict, metadata=_from(LIMIT_VARIABLE, "see limits.md"))
     no_color: bool = field(default=False, metadata=_from("NO_COLOR", "colours on a terminal"))
 
     @classmethod
@@ -147,6 +152,7 @@ class Settings:
             http_allow=_http_allow(given),
             shell=_choice(given, "NOETL_SHELL", ("on", "off"), "on") == "on",
             duckdb_folders=_duckdb_folders(given),
+            limits=MappingProxyType(limits_given(given)),
             no_color="NO_COLOR" in given,
         )
 
@@ -267,6 +273,12 @@ def _credentials(given: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(f"{variable} gives the credential {name!r} a second value", hint="names ignore case")
         found[name] = value
     return found
+
+
+def limits_given(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Numbers as written, by the names of limits: :attr:`Settings.limits` for who needs no other setting."""
+    given, prefix = os.environ if environ is None else environ, LIMIT_PREFIX
+    return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
 
 
 def _key(given: Mapping[str, str]) -> str | None:

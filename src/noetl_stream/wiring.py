@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
@@ -21,13 +21,16 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.submit import Client
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec
+from noetl_stream.model.credential import CredentialValue, credential_value
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
 
 if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
+    from noetl_stream.client.credentials import CredentialKeeper
     from noetl_stream.server.server import Server
     from noetl_stream.worker.asked_plans import AskedPlans
     from noetl_stream.worker.worker import Worker
@@ -43,6 +46,7 @@ class Endpoint:
     Attributes:
         credential_keys: What stored credentials are encrypted with, the current key first; none if nobody gave one.
         tools: What the tools of a worker here may do.
+        limits: Of executions that a server here starts; a playbook may lower them.
     """
 
     nats_url: str
@@ -50,6 +54,7 @@ class Endpoint:
     credentials: Mapping[str, str]
     credential_keys: tuple[str, ...] = field(default=(), repr=False)
     tools: ToolSettings = field(default_factory=ToolSettings)
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,18 @@ def make_client(connected: Connected) -> Client:
     return Client(connected.log, connected.blobs, connected.bus)
 
 
-def make_server(connected: Connected) -> Server:
+def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> CredentialKeeper:
+    from noetl_stream.client.credentials import CredentialKeeper
+
+    return CredentialKeeper(connected.store.credentials, _key_ring(endpoint))
+
+
+def _key_ring(endpoint: Endpoint) -> KeyRing | None:
+    return key_ring(endpoint.credential_keys, "a credential key")
+
+
+def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+    from noetl_stream.server.secrets_answers import SecretsAnswers
     from noetl_stream.server.server import Server, ServerPorts
 
     ports = ServerPorts(
@@ -137,28 +153,33 @@ def make_server(connected: Connected) -> Server:
         connected.bus,
         connected.clock,
         connected.store.catalog,
+        SecretsAnswers(connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials),
     )
-    return Server(process_name("server"), ports, kinds_of(installed_kinds()))
+    return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
 
 
 @dataclass(frozen=True, slots=True)
 class HostedWorker:
-    """A worker with what was made for it alone."""
+    """A worker with what was made for it alone; ``show_in_logs`` ends the redaction of what this process logs."""
 
     worker: Worker
     tools: Mapping[str, Tool]
     plans: AskedPlans
+    show_in_logs: Callable[[], None]
 
     async def close(self) -> None:
         """Ends the worker, then its tools: their sessions, pools and child processes."""
         await self.worker.close()
         await self.plans.close()
         await asyncio.gather(*(tool.close() for tool in self.tools.values()))
+        self.show_in_logs()
 
 
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
     from noetl_stream.worker.asked_plans import AskedPlans
+    from noetl_stream.worker.asked_secrets import AskedSecrets
+    from noetl_stream.worker.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
     tools = made_tools(installed_kinds(), endpoint.tools)
@@ -175,24 +196,23 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         tools=tools,
         plans=plans,
         credential=credential_lookup(endpoint.credentials),
+        secrets=AskedSecrets(connected.bus, connected.clock),
     )
-    return HostedWorker(worker, tools, plans)
+    return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.known))
 
 
-def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[str | dict[str, Any]]]:
+def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[CredentialValue]]:
     """Resolves ``auth`` names from the worker's own settings (LANGUAGE §11): a DSN, or a JSON object."""
 
-    async def resolve(name: str) -> str | dict[str, Any]:
+    async def resolve(name: str) -> CredentialValue:
         found = credentials.get(name.lower())
         if found is None:
-            text = f"no credential named {name!r}: set NOETL_CREDENTIAL_{name.upper()} for the worker"
+            other = f"set NOETL_CREDENTIAL_{name.upper()} for the worker"
+            text = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one, or {other}"
             raise ToolFailure(ErrorInfo("credential", text))
-        if not found.lstrip().startswith("{"):
-            return found
         try:
-            return dict(codec.decode_json(found.encode()))
-        except PayloadRefused:
-            text = f"NOETL_CREDENTIAL_{name.upper()} begins like JSON and is none"
-            raise ToolFailure(ErrorInfo("credential", text)) from None
+            return credential_value(found, f"NOETL_CREDENTIAL_{name.upper()}")
+        except PayloadRefused as error:
+            raise ToolFailure(ErrorInfo("credential", error.message)) from None
 
     return resolve

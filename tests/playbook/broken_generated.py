@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from playbook_building import HEAD, pipeline, workflow
 
+from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS
 from noetl_stream.playbook.graph import MAX_JOINS
 from noetl_stream.playbook.loop import MAX_LOOP_LEVELS
 from noetl_stream.playbook.source import MAX_PLAYBOOK_BYTES, MAX_YAML_ALIASES, MAX_YAML_NODES
-from noetl_stream.template.limits import TEMPLATE_LIMITS
 
 
 class Broken(NamedTuple):
@@ -23,7 +23,6 @@ class Broken(NamedTuple):
 
 
 GOOD = workflow("- step: start\n  tool: { kind: noop }")
-NOISE = 'description: "é {} ü"\n'
 
 
 def described(mark: str) -> str:
@@ -55,8 +54,20 @@ def nested_loops(levels: int) -> str:
 
 def joining(count: int) -> str:
     """So many steps that join, one a line from line 6 on."""
-    steps = [f"- {{ step: s{n}, spec: {{ join: any }}, next: {{ arcs: [ {{ step: s{n + 1} }} ] }} }}" for n in range(count)]
-    return workflow("\n".join(["- step: start", "  next: { arcs: [ { step: s0 } ] }", *steps, f"- step: s{count}", "  tool: { kind: noop }"]))
+    steps = [
+        f"- {{ step: s{n}, spec: {{ join: any }}, next: {{ arcs: [ {{ step: s{n + 1} }} ] }} }}" for n in range(count)
+    ]
+    return workflow(
+        "\n".join(
+            [
+                "- step: start",
+                "  next: { arcs: [ { step: s0 } ] }",
+                *steps,
+                f"- step: s{count}",
+                "  tool: { kind: noop }",
+            ]
+        )
+    )
 
 
 ENCODINGS = [
@@ -64,49 +75,125 @@ ENCODINGS = [
     Broken("utf_16_big_endian", b"\xfe\xff" + GOOD.encode("utf-16-be"), [("yaml_encoding", 1, 1)]),
     Broken("utf_16_without_a_mark", GOOD.encode("utf-16-le"), [("yaml_encoding", 1, 2)]),
     Broken("utf_32", GOOD.encode("utf-32"), [("yaml_encoding", 1, 1)]),
-    Broken("latin_1", described("né").encode("latin-1"), []),
-    Broken("a_lone_continuation_byte", described("x").encode().replace(b"x", b"\x80"), []),
-    Broken("a_cut_off_character", GOOD.encode() + b"# \xe2\x82", []),
-    Broken("an_overlong_slash", described("x").encode().replace(b'"x"', b'"\xc0\xaf"'), []),
-    Broken("an_encoded_surrogate", described("x").encode().replace(b'"x"', b'"\xed\xa0\x80"'), []),
-    Broken("a_nul_character", described("a\0b"), []),
-    Broken("a_bell", described("a\x07b"), []),
-    Broken("an_escape_character", described("\x1b[31m"), []),
-    Broken("a_nul_escape", described("a\\0b"), []),
-    Broken("a_surrogate_escape", described("\\uD83D"), []),
-    Broken("a_noncharacter", described("\ufffe"), []),
-    Broken("a_mark_and_an_error", "\ufeff" + GOOD.replace("tool", "toool"), []),
-    Broken("windows_line_ends", GOOD.replace("kind: noop", "kind: nope").replace("\n", "\r\n"), []),
-    Broken("old_line_ends", GOOD.replace("kind: noop", "kind: nope").replace("\n", "\r"), []),
-    Broken("old_line_ends_in_a_template", pipeline('- { kind: noop, args: { a: "{{ nope }}" } }').replace("\n", "\r"), []),
-    Broken("line_separators_before_an_error", described("\u2028\u2029\x85").replace("[]", "nope"), []),
+    Broken("latin_1", described("né").encode("latin-1"), [("yaml_encoding", 3, 58)]),
+    Broken("a_lone_continuation_byte", described("x").encode().replace(b"x", b"\x80"), [("yaml_encoding", 3, 57)]),
+    Broken("a_cut_off_character", GOOD.encode() + b"# \xe2\x82", [("yaml_encoding", 7, 3)]),
+    Broken("an_overlong_slash", described("x").encode().replace(b'"x"', b'"\xc0\xaf"'), [("yaml_encoding", 3, 57)]),
+    Broken(
+        "an_encoded_surrogate", described("x").encode().replace(b'"x"', b'"\xed\xa0\x80"'), [("yaml_encoding", 3, 57)]
+    ),
+    Broken("a_nul_character", described("a\0b"), [("yaml_encoding", 3, 58)]),
+    Broken("a_bell", described("a\x07b"), [("yaml_encoding", 3, 58)]),
+    Broken("an_escape_character", described("\x1b[31m"), [("yaml_encoding", 3, 57)]),
+    Broken("a_nul_escape", described("a\\0b"), [("yaml_encoding", 3, 56), ("invalid_value", 4, 11)]),
+    Broken("a_surrogate_escape", described("\\uD83D"), [("yaml_encoding", 3, 56), ("invalid_value", 4, 11)]),
+    Broken("a_noncharacter", described("\ufffe"), [("yaml_encoding", 3, 57)]),
+    Broken(
+        "a_mark_and_an_error", "\ufeff" + GOOD.replace("tool", "toool"), [("missing_key", 5, 11), ("unknown_key", 6, 5)]
+    ),
+    Broken(
+        "windows_line_ends", GOOD.replace("kind: noop", "kind: nope").replace("\n", "\r\n"), [("unknown_kind", 6, 19)]
+    ),
+    Broken("old_line_ends", GOOD.replace("kind: noop", "kind: nope").replace("\n", "\r"), [("unknown_kind", 6, 19)]),
+    Broken(
+        "old_line_ends_in_a_template",
+        pipeline('- { kind: noop, args: { a: "{{ nope }}" } }').replace("\n", "\r"),
+        [("unbound_name", 7, 38)],
+    ),
+    Broken(
+        "line_separators_before_an_error", described("\u2028\u2029\x85").replace("[]", "nope"), [("wrong_type", 4, 11)]
+    ),
 ]
 
 TOO_MUCH = [
-    Broken("a_bomb_of_lists", bomb(12), [], "max_yaml_nodes"),
-    Broken("a_bomb_of_mappings", mapping_bomb(12), [], "max_yaml_nodes"),
-    Broken("many_aliases", "a: &x 1\nb: [" + "*x , " * (MAX_YAML_ALIASES + 1) + "]", [], "max_yaml_aliases"),
-    Broken("many_values", HEAD + "workload: [" + "1, " * MAX_YAML_NODES + "]", [], "max_yaml_nodes"),
-    Broken("many_lists", HEAD + "workload: { a: " + "[" * 100_000, [], "max_yaml_depth"),
-    Broken("many_braces", HEAD + "workload: " + "{ a: " * 50_000, [], "max_yaml_depth"),
-    Broken("many_dashes", "- " * 50_000, [], "max_yaml_depth"),
-    Broken("many_indents", "a:\n" + "".join(" " * n + "a:\n" for n in range(1, 300)), [], "max_yaml_depth"),
-    Broken("many_keys_in_keys", "? " * 50_000, [], "max_yaml_depth"),
-    Broken("deep_aliases", "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 100)), [], "max_yaml_depth"),
-    Broken("many_bytes", "#" * (MAX_PLAYBOOK_BYTES + 1), [], "max_playbook_bytes"),
-    Broken("one_long_word", "a" * (MAX_PLAYBOOK_BYTES - 1), []),
-    Broken("one_long_number", HEAD + "workload: { n: " + "9" * 100_000 + " }", []),
-    Broken("one_long_quote", HEAD + 'workload: { a: "' + "x" * 900_000, []),
-    Broken("many_directives", "%YAML 1.2\n" * 1000 + "---\na: 1\n", []),
-    Broken("many_documents", "--- 1\n" * 5000, []),
-    Broken("many_unknown_keys", GOOD + "".join(f"    key{n}: 1\n" for n in range(5000)), [], "max_diagnostics"),
-    Broken("many_unbound_names", pipeline("- { kind: noop, args: { a: '" + "{{ nope }} " * 5000 + "' } }"), [], "max_diagnostics"),
-    Broken("a_long_template", pipeline("- { kind: noop, args: { a: '{{ 1 }}" + "x" * TEMPLATE_LIMITS.max_template_chars + "' } }"), [], "max_template_chars"),
-    Broken("a_deep_template", pipeline("- { kind: noop, args: { a: '{{ " + "(" * 500 + "1" + ")" * 500 + " }}' } }"), [], "max_template_depth"),
-    Broken("a_large_workload", workflow("- step: start\n  tool: { kind: noop }", f"executor: {{ spec: {{ policy: {{ limits: {{ max_workload_bytes: 100 }} }} }} }}\nworkload: {{ text: {'x' * 200} }}\n"), [], "max_workload_bytes"),
-    Broken("many_loops_in_loops", nested_loops(MAX_LOOP_LEVELS + 1), [], "max_loop_levels"),
-    Broken("many_joins", joining(MAX_JOINS + 1), [], "max_joins"),
-    Broken("many_knobs", workflow("- step: start\n  tool: { kind: http, url: a }", "executor: { spec: { follow_redirects: { " + ", ".join(f"k{n}: 1" for n in range(200)) + " } } }\n"), [], "max_layered_values"),
+    Broken("a_bomb_of_lists", bomb(12), [("yaml_limit", 5, 25)], "max_yaml_nodes"),
+    Broken("a_bomb_of_mappings", mapping_bomb(12), [("yaml_limit", 14, 16)], "max_yaml_nodes"),
+    Broken(
+        "many_aliases",
+        "a: &x 1\nb: [" + "*x , " * (MAX_YAML_ALIASES + 1) + "]",
+        [("yaml_limit", 2, 2505)],
+        "max_yaml_aliases",
+    ),
+    Broken(
+        "many_values",
+        HEAD + "workload: [" + "1, " * MAX_YAML_NODES + "]",
+        [("yaml_limit", 4, 149973)],
+        "max_yaml_nodes",
+    ),
+    Broken("many_lists", HEAD + "workload: { a: " + "[" * 100_000, [("yaml_limit", 4, 79)], "max_yaml_depth"),
+    Broken("many_braces", HEAD + "workload: " + "{ a: " * 50_000, [("yaml_limit", 4, 328)], "max_yaml_depth"),
+    Broken("many_dashes", "- " * 50_000, [("yaml_limit", 1, 131)], "max_yaml_depth"),
+    Broken(
+        "many_indents",
+        "a:\n" + "".join(" " * n + "a:\n" for n in range(1, 300)),
+        [("yaml_limit", 65, 65)],
+        "max_yaml_depth",
+    ),
+    Broken("many_keys_in_keys", "? " * 50_000, [("yaml_limit", 1, 131)], "max_yaml_depth"),
+    Broken(
+        "deep_aliases",
+        "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 100)),
+        [("yaml_limit", 64, 12)],
+        "max_yaml_depth",
+    ),
+    Broken("many_bytes", "#" * (MAX_PLAYBOOK_BYTES + 1), [("yaml_limit", 1, 1)], "max_playbook_bytes"),
+    Broken("one_long_word", "a" * (MAX_PLAYBOOK_BYTES - 1), [("wrong_type", 1, 1)]),
+    Broken(
+        "one_long_number",
+        HEAD + "workload: { n: " + "9" * 100_000 + " }",
+        [("missing_key", 1, 1), ("yaml_number", 4, 16)],
+    ),
+    Broken("one_long_quote", HEAD + 'workload: { a: "' + "x" * 900_000, [("yaml_syntax", 4, 900017)]),
+    Broken("many_directives", "%YAML 1.2\n" * 1000 + "---\na: 1\n", [("yaml_syntax", 2, 1)]),
+    Broken("many_documents", "--- 1\n" * 5000, [("wrong_type", 1, 5), ("yaml_documents", 2, 1)]),
+    Broken(
+        "many_unknown_keys",
+        GOOD + "".join(f"    key{n}: 1\n" for n in range(5000)),
+        [*(("unknown_key", 7 + n, 5) for n in range(MAX_DIAGNOSTICS)), ("too_many_problems", 6 + MAX_DIAGNOSTICS, 5)],
+        "max_diagnostics",
+    ),
+    Broken(
+        "many_unbound_names",
+        pipeline('- { kind: noop, args: { a: "{{ nope }}" } }\n' * 1000),
+        [
+            *(("unbound_name", 7 + n, 38) for n in range(MAX_DIAGNOSTICS)),
+            ("too_many_problems", 6 + MAX_DIAGNOSTICS, 38),
+        ],
+        "max_diagnostics",
+    ),
+    Broken(
+        "a_long_template",
+        pipeline("- { kind: noop, args: { a: '{{ 1 }}" + "x" * DEFAULT_LIMITS.max_template_chars + "' } }"),
+        [("template_too_long", 7, 35)],
+        "max_template_chars",
+    ),
+    Broken(
+        "a_deep_template",
+        pipeline("- { kind: noop, args: { a: '{{ " + "not " * 100 + "true }}' } }"),
+        [("template_syntax", 7, 358)],
+        "max_template_depth",
+    ),
+    Broken(
+        "a_large_workload",
+        workflow(
+            "- step: start\n  tool: { kind: noop }",
+            "executor: { spec: { policy: { limits: { max_workload_bytes: 100 } } } }\n"
+            f"workload: {{ text: {'x' * 200} }}\n",
+        ),
+        [("limit_exceeded", 5, 11)],
+        "max_workload_bytes",
+    ),
+    Broken("many_loops_in_loops", nested_loops(MAX_LOOP_LEVELS + 1), [("limit_exceeded", 31, 21)], "max_loop_levels"),
+    Broken("many_joins", joining(MAX_JOINS + 1), [("limit_exceeded", 107, 33)], "max_joins"),
+    Broken(
+        "many_knobs",
+        workflow(
+            "- step: start\n  tool: { kind: http, url: a }",
+            "executor: { spec: { follow_redirects: { " + ", ".join(f"k{n}: 1" for n in range(200)) + " } } }\n",
+        ),
+        [("limit_exceeded", 4, 21)],
+        "max_layered_values",
+    ),
 ]
 
 GENERATED = [*ENCODINGS, *TOO_MUCH]

@@ -53,6 +53,10 @@ class RangeInputs(Strict):
         return self
 
 
+class SecretsInputs(Strict):
+    credential: str | None = None
+
+
 class FreeInputs(BaseModel):
     model_config = ConfigDict(extra="allow")
 
@@ -71,5 +75,6 @@ KINDS = {
         KindSpec("python", PythonInputs, NoKnobs, verbatim=frozenset(["code"]), helper="py", reads_scope=True),
         KindSpec("range", RangeInputs, NoKnobs),
         KindSpec("free", FreeInputs, NoKnobs),
+        KindSpec("secrets", SecretsInputs, NoKnobs, verbatim=frozenset(["credential"])),
     )
 }

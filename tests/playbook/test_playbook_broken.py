@@ -1,14 +1,18 @@
 """Every broken playbook gets exactly the diagnostics that its header says: code, line and column (LANGUAGE §1 to §7).
 
-A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. Add a case by adding a file.
+A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. Add a case by adding a file;
+what no text file can hold stands in ``broken_generated.py``.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from broken_generated import GENERATED, Broken
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile import check
@@ -33,16 +37,51 @@ def test_a_broken_playbook_gets_each_of_its_diagnostics_and_no_other(path: Path)
     assert not checked.ok
 
 
+@pytest.mark.parametrize("broken", GENERATED, ids=lambda broken: broken.name)
+def test_a_text_that_no_file_can_hold_is_refused_at_its_place(broken: Broken) -> None:
+    checked = check(broken.text, KINDS)
+    assert [(item.code, item.line, item.column) for item in checked.diagnostics] == broken.expected
+    assert broken.limit in "".join(item.message for item in checked.diagnostics)
+    assert not checked.ok
+
+
+POINTED = {
+    *("legacy_syntax", "step_when", "root_vars", "next_shape", "policy_shape", "label_keyed_task", "misplaced_key"),
+    *("control_outside_policy", "else_without_then", "else_not_last", "set_ctx_in_parallel_loop", "unbound_name"),
+    *("set_vars_in_parallel_loop", "unknown_step", "unknown_task", "unknown_kind", "duplicate_name", "reserved"),
+    *("namespace_not_here", "impossible_comparison"),
+}
+"""Codes whose every diagnostic has a hint."""
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_error_about_an_older_form_shows_the_form_to_write(path: Path) -> None:
-    pointed = {"legacy_syntax", "step_when", "root_vars", "next_shape", "policy_shape", "label_keyed_task"}
-    pointed |= {"control_outside_policy", "else_without_then", "set_ctx_in_parallel_loop", "unbound_name"}
+def test_every_error_about_a_word_or_a_form_shows_what_to_write(path: Path) -> None:
     for item in check(path.read_text(encoding="utf-8"), KINDS).diagnostics:
-        assert item.hint or item.code not in pointed, item.render()
+        assert item.hint or item.code not in POINTED, item.render()
 
 
 def test_there_are_enough_broken_playbooks() -> None:
-    assert len(FILES) >= 45
+    assert len(FILES) + len(GENERATED) >= 150
+
+
+MOST_BYTES = 200 * 1024 * 1024
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs processes that fork")
+def test_no_broken_playbook_costs_much_or_ends_in_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).with_name("broken_in_children.py")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    costs = [line.split() for line in ended.stdout.splitlines()]
+    assert len(costs) == len(FILES) + len(GENERATED)
+    assert [name for name, _, _, code in costs if code != "0"] == []
+    assert [name for name, _, peak_bytes, _ in costs if int(peak_bytes) > MOST_BYTES] == []
+    slowest, largest = max(costs, key=lambda cost: float(cost[1])), max(costs, key=lambda cost: int(cost[2]))
+    with capsys.disabled():
+        share = int(largest[2]) / MOST_BYTES
+        print(
+            f" {len(costs)} files: slowest {slowest[1]} s ({slowest[0]}), largest {share:.0%} of 200 MiB ({largest[0]})"
+        )
 
 
 def test_diagnostics_stand_in_the_order_of_the_file() -> None:

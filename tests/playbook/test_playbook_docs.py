@@ -10,12 +10,16 @@ import pytest
 from playbook_building import workflow
 from playbook_kinds import KINDS
 
+from noetl_stream.model.limits import NAMES
+from noetl_stream.playbook import diagnostics, graph, loop, source
 from noetl_stream.playbook.compile import check
-from noetl_stream.playbook.task import LATER_KINDS
+from noetl_stream.tools.registry import kinds_of, load_tools
 
 PAGE = Path(__file__).parents[2] / "docs" / "playbook.md"
-BLOCKS = re.findall(r"^```yaml (\w+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```yaml (\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 TARGETS = "".join(f"- step: {name}\n  tool: {{ kind: noop }}\n" for name in ("store", "cleanup"))
+INSTALLED = {**KINDS, **kinds_of(load_tools())}
 
 
 def whole(part: str, block: str) -> str:
@@ -25,6 +29,10 @@ def whole(part: str, block: str) -> str:
             return block
         case "steps":
             return workflow(block)
+        case "step":
+            return workflow(f"- step: start\n  tool: {{ kind: http, url: a }}\n{indent(block, '  ')}")
+        case "keychain":
+            return workflow("- step: start\n  tool: { kind: noop }", root=block)
         case "rules":
             spec = f"      policy:\n        rules:\n{indent(block, ' ' * 10)}"
             return workflow(f"- step: start\n  tool:\n    name: fetch\n    kind: http\n    url: a\n    spec:\n{spec}")
@@ -40,27 +48,64 @@ def whole(part: str, block: str) -> str:
             raise AssertionError(f"the page has a block of an unknown part: {part}")
 
 
-@pytest.mark.parametrize(("part", "block"), BLOCKS, ids=[part for part, _ in BLOCKS])
+@pytest.mark.parametrize(("part", "block"), BLOCKS, ids=[f"{part}{n}" for n, (part, _) in enumerate(BLOCKS)])
 def test_a_block_of_the_reference_is_accepted_without_a_word(part: str, block: str) -> None:
-    assert [item.render() for item in check(whole(part, block), KINDS, file=part).diagnostics] == []
+    keychain = next(text for name, text in BLOCKS if name == "keychain")
+    text = whole(part, block)
+    if "auth: warehouse" in text:
+        text = text.replace("workflow:", f"{keychain}workflow:")
+    assert [item.render() for item in check(text, INSTALLED, file=part).diagnostics] == []
 
 
 def test_the_reference_shows_every_part_of_a_playbook() -> None:
-    assert [part for part, _ in BLOCKS] == ["playbook", "steps", "rules", "loop", "admit", "next"]
-    assert PAGE.read_text(encoding="utf-8").count("```yaml") == len(BLOCKS)
+    shown = {part for part, _ in BLOCKS}
+    assert shown == {"playbook", "steps", "step", "rules", "loop", "admit", "next", "keychain"}
+    assert TEXT.count("```yaml") == len(BLOCKS)
 
 
-REFUSED = [
-    "step: start, spec: { join: all }, tool: { kind: noop }",
-    "step: start, tool: { kind: noop }, "
-    "spec: { policy: { admit: { rules: [ { else: { then: { allow: true } } } ], wait: { timeout_s: 1 } } } }",
-    "step: start, spec: { policy: { lifecycle: { timeout_s: 1 } } }, tool: { kind: noop }",
-    "step: start, loop: { in: [1], iterator: a, loop: { in: [1], iterator: b } }, tool: { kind: noop }",
-    "step: start, spec: { follow_redirects: true }, tool: { kind: noop }",
-    *(f"step: start, tool: {{ kind: {kind} }}" for kind in sorted(LATER_KINDS)),
+def test_the_limits_on_the_page_are_those_of_the_checker() -> None:
+    limits = {
+        "max_playbook_bytes": (source.MAX_PLAYBOOK_BYTES, "1 MiB"),
+        "max_yaml_depth": (source.MAX_YAML_DEPTH, "64"),
+        "max_yaml_nodes": (source.MAX_YAML_NODES, "50,000"),
+        "max_yaml_aliases": (source.MAX_YAML_ALIASES, "500"),
+        "max_loop_levels": (loop.MAX_LOOP_LEVELS, "8"),
+        "max_joins": (graph.MAX_JOINS, "100"),
+    }
+    for name, (value, shown) in limits.items():
+        assert re.search(rf"{re.escape(shown)}\D*`{name}`", TEXT), name
+        assert value == 1024 * 1024 if shown == "1 MiB" else value == int(shown.replace(",", "")), name
+    assert f"the first {diagnostics.MAX_DIAGNOSTICS} are listed" in TEXT
+    named = set(re.findall(r"limits\.(\w+)", TEXT)) - {"md"}
+    assert named <= set(NAMES)
+
+
+RESERVED = re.search(r"^Reserved, (.*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "word", ["before", "after", "finally", "tracing", "quotas", "compensation", "placement", "profile"]
+)
+def test_the_words_that_the_page_calls_reserved_are_so_at_every_policy(word: str) -> None:
+    assert RESERVED is not None and f"`{word}`" in RESERVED[1]
+    for spec in (f"{{ policy: {{ {word}: x }} }}", "{}"):
+        root = "" if spec != "{}" else f"executor: {{ spec: {{ policy: {{ {word}: x }} }} }}\n"
+        text = workflow(f"- step: start\n  spec: {spec}\n  tool: {{ kind: noop }}", root)
+        assert [item.code for item in check(text, KINDS).diagnostics] == ["reserved"]
+
+
+OLDER = [
+    ("when: true", "admit"),
+    ("case: []", "policy"),
+    ("vars: {}", "set_vars"),
+    ("next: start", "arcs"),
+    ("sink: {}", "task that writes"),
+    ("tool: { fetch: { kind: noop } }", "name: fetch"),
 ]
 
 
-@pytest.mark.parametrize("step", REFUSED)
-def test_what_the_page_says_is_not_supported_yet_is_refused_so(step: str) -> None:
-    assert {item.code for item in check(workflow(f"- {{ {step} }}"), KINDS).diagnostics} == {"not_supported_yet"}
+@pytest.mark.parametrize(("written", "hint"), OLDER)
+def test_the_older_forms_on_the_page_are_refused_with_the_newer_one(written: str, hint: str) -> None:
+    tool = "" if written.startswith("tool") else "\n  tool: { kind: noop }"
+    [problem] = check(workflow(f"- step: start{tool}\n  {written}"), KINDS).diagnostics
+    assert problem.severity == "error" and problem.hint is not None and hint in problem.hint

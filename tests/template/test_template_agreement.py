@@ -11,9 +11,9 @@ from template_rendering import BINDINGS, NAMESPACES, scope
 
 from noetl_stream.template import ExpressionError, TemplateProblem, compile_template, render
 from noetl_stream.template.binding import ExpressionBinder
-from noetl_stream.template.findings import Findings, Names
 from noetl_stream.template.direct import direct_expression, direct_text
 from noetl_stream.template.evaluation import Expression
+from noetl_stream.template.findings import Findings, Names
 from noetl_stream.template.meter import Meter
 from noetl_stream.template.parsing import parse, single_expression
 from noetl_stream.template.sandboxed import ENVIRONMENT, sandboxed_expression, sandboxed_text

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from ruamel.yaml import YAML
 from template_rendering import NAMESPACES
 
 from noetl_stream.model.codec import payload_of
+from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.template import (
     ABSENT,
@@ -86,3 +88,10 @@ def test_the_page_lists_every_filter_test_and_function() -> None:
     assert listed("Filters") == set(FILTERS)
     assert listed("Tests") == {name for name in TESTS if name.isidentifier()}
     assert listed("Functions") == set(FUNCTIONS)
+
+
+def test_the_page_lists_every_limit_with_its_default() -> None:
+    limits = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8").split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", limits, re.MULTILINE)
+    assert {name: float(default.replace(",", "")) for name, default in rows} == asdict(DEFAULT_LIMITS)
+    assert "(limits.md)" in PAGE

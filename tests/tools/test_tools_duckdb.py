@@ -34,8 +34,9 @@ class Runner:
 
 
 @pytest.fixture
-async def run(make_call: Any) -> AsyncIterator[Runner]:
-    tool = DuckdbTool()
+async def run(make_call: Any, tmp_path: Path) -> AsyncIterator[Runner]:
+    """With a tool whose operator has opened the test's folder."""
+    tool = DuckdbTool([tmp_path])
     yield Runner(tool, make_call)
     await tool.close()
 
@@ -244,35 +245,6 @@ async def test_a_file_another_process_holds_is_a_connection_error(run: Runner, t
 
 
 @pytest.mark.parametrize(
-    "sql",
-    [
-        "select * from read_csv('{path}')",
-        "from '{path}'",
-        "copy (select 1) to '{path}'",
-        "attach '{path}.db'",
-        "set enable_external_access = true",
-        "set memory_limit = '1GB'",
-    ],
-)
-async def test_sql_cannot_leave_its_database(run: Runner, tmp_path: Path, sql: str) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("a\n1\n")
-    failed = await run.failure(sql.format(path=path))
-    assert failed.error.kind == "sql"
-    assert path.read_text() == "a\n1\n"
-
-
-async def test_a_knob_opens_files_and_settings(run: Runner, tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text("a\n1\n")
-    sql = f"set threads = 1; from read_csv('{tmp_path}/data.csv')"
-    assert (await run(sql, knobs={"external_access": True}))["rows"] == [{"a": 1}]
-
-
-async def test_a_table_name_does_not_find_the_worker_s_variables(run: Runner) -> None:
-    assert (await run.failure("from rows", knobs={"external_access": True})).error.kind == "sql"
-
-
-@pytest.mark.parametrize(
     ("sql", "kind", "message"),
     [
         ("selec 1", "syntax", 'command: Parser Error: syntax error at or near "selec" (line 1)'),
@@ -308,7 +280,7 @@ async def test_sql_can_read_the_idempotency_key(run: Runner) -> None:
 async def test_cancelling_interrupts_the_statement(run: Runner, tmp_path: Path) -> None:
     started = tmp_path / "started.csv"
     sql = f"copy (select 1) to '{started}'; select count(*) as n from range(1000000000000) t(a) where a % 7 = 3"
-    task = asyncio.ensure_future(run(sql, knobs={"external_access": True}))
+    task = asyncio.ensure_future(run(sql))
     while not started.exists():  # noqa: ASYNC110  # what tells is a file
         await asyncio.sleep(0)
     task.cancel()
@@ -334,6 +306,16 @@ async def test_a_task_cancelled_before_its_thread_began_does_nothing(run: Runner
     [
         ({}, "command: field required"),
         ({"command": "select 1", "database": ":memory:"}, "database: names a file"),
+        ({"command": "select 1", "attach": {"pg": {"auth": "db"}}}, "attach.pg.tables: field required"),
+        ({"command": "select 1", "attach": {"pg": {"auth": "db", "tables": []}}}, "attach.pg.tables: list should have"),
+        (
+            {"command": "select 1", "attach": {"pg": {"auth": "db", "tables": ["t"], "read_only": False}}},
+            "attach.pg.read_only: input should be True",
+        ),
+        (
+            {"command": "select 1", "database": "x", "attach": {"pg": {"auth": "db", "tables": ["t"]}}},
+            "attach: stands in a database in memory only; leave database out",
+        ),
         ({"command": "select 1", "auth": "x"}, "auth: is no input of this kind"),
     ],
 )

@@ -11,8 +11,12 @@ import pytest
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.postgres import PostgresTool
+from noetl_stream.tools.postgres_pool import options_of
 
 _numbers = itertools.count()
+
+TLS_REQUEST = (80877103).to_bytes(4, "big")
+"""What a client says first that wants an encrypted connection."""
 
 
 class Runner:
@@ -243,7 +247,7 @@ async def test_what_fails_at_the_commit_is_told(run: Runner, table: str) -> None
         ("55P03", "sql", True),
         ("57P01", "sql", True),
         ("08006", "connection", True),
-        ("57014", "sql", False),
+        ("57014", "timeout", True),
         ("P0001", "sql", False),
     ],
 )
@@ -258,7 +262,35 @@ async def test_which_errors_may_pass(run: Runner, code: str, kind: str, retryabl
 async def test_statements_that_end_the_transaction_are_refused(run: Runner, sql: str) -> None:
     failed = await run.failure(sql)
     assert failed.error.kind == "invalid_input"
-    assert "one transaction already" in failed.error.message
+    assert "are one transaction" in failed.error.message
+
+
+async def test_without_a_transaction_each_statement_takes_effect_by_itself(run: Runner, table: str) -> None:
+    alone = {"transaction": False}
+    sql = f"insert into {table} values (1, 'a'); insert into {table} values (2, 'b') returning id; select 1 / 0"
+    failed = await run.failure(sql, knobs=alone)
+    assert failed.error.message.startswith("statement 3")
+    assert (await run(f"select id from {table} order by id"))["rows"] == [{"id": 1}, {"id": 2}]
+    assert (await run(f"vacuum {table}", knobs=alone))["statements"] == [{"command": "VACUUM", "row_count": None}]
+    assert (await run.failure(f"vacuum {table}")).error.code == "25001"
+    assert (await run.failure("select 1; commit", knobs=alone)).error.kind == "invalid_input"
+
+
+async def test_without_a_transaction_the_idempotency_key_is_there_and_goes_with_the_task(run: Runner) -> None:
+    key = "select current_setting('noetl.idempotency_key', true) as key, current_setting('application_name') as name"
+    told = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
+    assert told == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
+    options = options_of("db", run.dsn)
+    async with run.tool._pools.connection("db", options, None) as connection:  # the one that was used before
+        left = await connection.fetchrow(key)
+    assert left is not None and not left["key"] and left["name"] == "noetl-stream"
+
+
+async def test_without_a_transaction_more_rows_than_allowed_are_an_error_and_undone(run: Runner, table: str) -> None:
+    sql = f"insert into {table} select n, 'x' from generate_series(1, 4) n returning id"
+    failed = await run.failure(sql, knobs={"transaction": False, "max_rows": 3})
+    assert failed.error.kind == "result_too_large"
+    assert await run.value(f"(select count(*) from {table})") == 0
 
 
 async def test_savepoints_are_allowed(run: Runner, table: str) -> None:
@@ -321,6 +353,43 @@ async def test_a_statement_over_its_read_timeout_is_a_timeout(run: Runner) -> No
     failed = await run.failure("select pg_sleep(600)", timeouts=Timeouts(read=0.05))
     assert (failed.error.kind, failed.error.retryable) == ("timeout", True)
     assert failed.error.message == "statement 1: took longer than timeout.read"
+
+
+async def test_postgres_itself_ends_a_statement_whose_worker_is_gone(run: Runner) -> None:
+    told = "select current_setting('statement_timeout') as limit"
+    assert (await run(told, timeouts=Timeouts(total=60)))["rows"] == [{"limit": "61s"}]
+    assert (await run(told, timeouts=Timeouts(total=60, read=5)))["rows"] == [{"limit": "6s"}]
+    assert (await run(told, timeouts=Timeouts(total=1e9)))["rows"] == [{"limit": "2147483647ms"}]
+    assert (await run(told))["rows"] == [{"limit": "0"}]
+
+
+async def test_the_statement_timeout_of_the_sql_itself_is_a_timeout(run: Runner) -> None:
+    failed = await run.failure("set statement_timeout = 20; select pg_sleep(600)")
+    assert (failed.error.kind, failed.error.code, failed.error.retryable) == ("timeout", "57014", True)
+    assert failed.helper["sqlstate"] == "57014"
+
+
+@pytest.mark.parametrize(("sslmode", "asks_for_tls"), [("disable", False), ("prefer", True), ("require", True)])
+async def test_the_credential_says_whether_the_connection_is_encrypted(
+    run: Runner, sslmode: str, asks_for_tls: bool
+) -> None:
+    first: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first.put_nowait(await reader.readexactly(8))
+        writer.write(b"N")  # no TLS here
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    by_parts = {"host": "127.0.0.1", "port": port, "user": "u", "database": "d", "sslmode": sslmode}
+    for credential in (f"postgresql://u@127.0.0.1:{port}/d?sslmode={sslmode}", by_parts):
+        failed = await run.failure("select 1", credential=credential)
+        assert failed.error.kind == "connection"
+        assert (first.get_nowait()[4:] == TLS_REQUEST) == asks_for_tls
+        while not first.empty():
+            first.get_nowait()
+    server.close()
 
 
 async def test_a_connection_that_is_cut_is_a_connection_error_and_the_next_task_gets_a_new_one(run: Runner) -> None:

@@ -164,6 +164,15 @@ async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_step(
     assert stage.puppet.calls == []
 
 
+async def test_an_inner_loop_over_a_lost_result_fails_the_step_and_names_it(stage: Stage) -> None:
+    lost = StepValue(Outcome("ok", Payload(reference=Reference("nats", "lost/key", 100))))
+    other = "  next: {arcs: [{step: other}]}\n- step: other\n  tool: {kind: noop}\n"
+    await run(stage, nested(hotels="{{ other.hotels }}") + other, steps={"other": lost})
+    failed = stage.facts[-1]
+    assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
+    assert "lost/key" in failed.error.message
+
+
 async def test_an_inner_window_that_is_no_number_fails_the_step(stage: Stage) -> None:
     inner = "{mode: parallel, exec: local, max_in_flight: '{{ city.name }}'}"
     await run(stage, nested(inner=inner))

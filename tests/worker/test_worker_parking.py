@@ -20,6 +20,7 @@ from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.asked_catalog import PinnedPlaybook
+from noetl_stream.worker.limits import MAX_WAITS_BYTES
 
 TASKS = """
   tool:
@@ -161,6 +162,20 @@ async def test_a_long_retry_delay_parks_its_iteration_too(stage: Stage) -> None:
     await stage.resume(command, go_on(stage, LoopProgress(low=0, above=[1], ok=1), answers={"0": None}))
     assert [call.attempt for call in stage.puppet.calls] == [1, 1, 2]
     assert stage.facts[-1] == LoopDone("steprun-1", 2, ok=2, failed=0, skipped=0)
+
+
+async def test_a_delay_that_no_longer_fits_the_suspension_is_slept_in_the_slot(stage: Stage) -> None:
+    large = ChildCall("digest-1", "jobs/child", workload={"text": "x" * MAX_WAITS_BYTES})
+    failed = Outcome("error", error=ErrorInfo("connection", "gone"))
+    owed = Progress(task="act", attempt=2, runs=1, previous="act", delay_s=20.0, results={"act": failed})
+    go = Go(1, {"1": owed}, LoopProgress(), waits={"0": Wait((0,), "act", child=large)})
+    command = stage.command(stage.plan(PARALLEL.replace(TASKS, RETRYING)), items=["a", "b"], max_in_flight=2)
+    await stage.start()
+    await stage.resume(command, go)
+    await stage.advance(0.1)
+    assert stage.names == ["loop.iteration.started"]
+    await stage.advance(20.0)
+    assert stage.names[-2:] == ["loop.iteration.done", "step.suspended"]
 
 
 async def test_a_failure_ends_a_fail_fast_loop_whatever_is_parked(stage: Stage) -> None:

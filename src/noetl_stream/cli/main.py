@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "worker": "Run a worker: the steps themselves.",
     "playbook": "Check, register, find and compare playbooks.",
     "execution": "Look at executions, signal, patch, pause or cancel them.",
+    "credential": "Keep credentials for playbooks: set, list, show, delete, rotate.",
     "database": "Prepare the Postgres.",
     "stream": "Prepare the JetStream streams.",
     "bench": "Measure the real stack on this machine.",

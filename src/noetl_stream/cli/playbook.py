@@ -12,10 +12,13 @@ from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.cli.options import output_option
 from noetl_stream.cli.output import print_json
 from noetl_stream.cli.playbook_source import read_playbook
+from noetl_stream.cli.schema import schema
 from noetl_stream.errors import UsageError
+from noetl_stream.model.limits import Limits, operator_limits
 from noetl_stream.playbook.compile import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds import Kinds, foreign_kind
+from noetl_stream.settings import limits_given
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 
@@ -29,7 +32,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, versions, show, diff):
+for command in (register, list_playbooks, versions, show, diff, schema):
     playbook.add_command(command)
 
 
@@ -46,7 +49,8 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
     """
     foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
     kinds = {**foreign, **kinds_of(load_tools())}
-    results = {str(file): _check_file(file, kinds) for file in files}
+    limits = operator_limits(limits_given())
+    results = {str(file): _check_file(file, kinds, limits) for file in files}
     if output == "json":
         print_json([_as_json(name, found) for name, found in results.items()])
     else:
@@ -59,9 +63,9 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
         ctx.exit(ExitCode.INVALID)
 
 
-def _check_file(file: Path, kinds: Kinds) -> Sequence[Diagnostic]:
+def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:
     try:
-        return check(read_playbook(file), kinds, file=str(file)).diagnostics
+        return check(read_playbook(file), kinds, file=str(file), limits=limits).diagnostics
     except UsageError as error:
         why = error.message.removeprefix(f"{file}: ")
         return [Diagnostic("error", "file_unreadable", why, error.hint, str(file), 1, 1, "")]

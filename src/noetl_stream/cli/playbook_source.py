@@ -10,11 +10,13 @@ import click
 
 from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.errors import UsageError
+from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.compile import check
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog import Catalog, CatalogEntry
 from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, NotRegistered, find_entry, read_address
 from noetl_stream.ports.store import Store
+from noetl_stream.settings import limits_given
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
@@ -98,7 +100,8 @@ async def registered_text(catalog: Catalog, store: Store, address: Address) -> P
 
 def checked_playbook(name: str, source: bytes | str) -> Runnable | None:
     """The playbook if it has no errors; what is to be said of it goes to stderr."""
-    checked = check(source, kinds_of(load_tools()), file=name)
+    limits = operator_limits(limits_given())
+    checked = check(source, kinds_of(load_tools()), file=name, limits=limits)
     for diagnostic in checked.diagnostics:
         click.echo(diagnostic.render(), err=True)
     if checked.plan is None:

@@ -16,6 +16,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
 
 ANSWER_WAIT_S: Final = 2.0
+LOOK_S: Final = 0.05
 LOOKS: Final = 40
 """How often the answer is looked for before the request is published again."""
 
@@ -53,7 +54,8 @@ async def ask_of(
                 break
             if known["known"]:
                 return _granted(known["answer"])
-            await clock.sleep(ANSWER_WAIT_S / LOOKS)
+            await clock.sleep(LOOK_S)
+        await clock.sleep(LOOK_S)  # a server that cannot reach Postgres says so at once
         if unanswered is not None:
             await unanswered()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from noetl_stream.engine.ids import step_run_of, timer_of
 from noetl_stream.engine.scope import admission_scope
 from noetl_stream.engine.state import Execution, WaitingToken
-from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, TimerSet, TokenClaimed, TokenHeld
+from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, TimerSet, Token, TokenClaimed, TokenHeld
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import AdmitPlan, Plan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
@@ -23,20 +23,22 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
         ReferenceNeeded: a guard reads a result that must be loaded first.
     """
     token = waiting.token
+    policy = plan.steps[token.step].admit
+    guards: list[EvaluatedGuard] = []
+    if policy is not None:
+        try:
+            allowed, guards = _judge(state, policy, admission_scope(plan, state, token))
+        except ExpressionError as error:
+            return (ExecutionFailing(expression_failure(f"admission of {token.step}", error), step=token.step),)
+        if not allowed:
+            return () if waiting.held else _hold(state, policy, token, guards)
     if state.step_runs >= state.limits.max_step_runs:
         text = f"limits.max_step_runs ({state.limits.max_step_runs}) reached"
         return (ExecutionFailing(ErrorInfo("limit_exceeded", text), step=token.step),)
-    policy = plan.steps[token.step].admit
-    if policy is None:
-        return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id)),)
-    try:
-        allowed, guards = _judge(state, policy, admission_scope(plan, state, token))
-    except ExpressionError as error:
-        return (ExecutionFailing(expression_failure(f"admission of {token.step}", error), step=token.step),)
-    if allowed:
-        return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id), guards),)
-    if waiting.held:
-        return ()
+    return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id), guards),)
+
+
+def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[EvaluatedGuard]) -> Sequence[Fact]:
     held = TokenHeld(token.token_id, guards, keeps_alive=policy.wait_s is not None)
     if policy.wait_s is None:
         return (held,)

@@ -10,22 +10,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from operator import is_not
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from noetl_stream.engine.decide import decide, refuse
 from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.rest import at_rest, retry_held
+from noetl_stream.engine.owed import owed
+from noetl_stream.engine.rest import move_on, retry_held
 from noetl_stream.engine.state import Execution, Occurrence
 from noetl_stream.model.events import (
     ChildOrdered,
     ChildRequested,
     ExecutionFailing,
+    ExecutionResumed,
     Fact,
     LoopDone,
     LoopIterationFailed,
     LoopPaged,
     LoopStarted,
     ReferenceAwaited,
+    ReferenceLost,
+    ReferenceResolved,
     StepCancelled,
     StepResumed,
     StepScheduled,
@@ -52,6 +57,9 @@ _BOUNDED: Final = frozenset(
     }
 )
 """Bounded by what there is: a loop's items and window, commands in flight, tokens. They do not count as decisions."""
+
+_Seen: TypeAlias = tuple[object, object]
+_AFTER_A_HALT: Final = frozenset({ExecutionResumed, ReferenceResolved, ReferenceLost})
 
 
 class Advanced(NamedTuple):
@@ -81,40 +89,57 @@ def advance(plan: Plan | Refusal, state: Execution | None, occurrence: Occurrenc
     if after is state or after is None:
         return Advanced(state, False, ())
     if isinstance(plan, Refusal):
-        return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)))
-    return _settle(plan, after, deque(_asked(decide, plan, after, occurrence.fact)))
+        return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
+    follows = _asked(decide, plan, after, occurrence.fact)
+    catching_up = type(occurrence.fact) in _AFTER_A_HALT
+    return _settle(plan, after, deque(follows), None if state is None or catching_up else _seen(state), catching_up)
 
 
-def _settle(plan: Plan | None, state: Execution, pending: deque[Fact]) -> Advanced:
+def _settle(
+    plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Seen | None, catching_up: bool = False
+) -> Advanced:
+    """Folds what is pending, and what follows, until nothing does.
+
+    Args:
+        tried: What admission saw when the held tokens were last tried; ``None``: they may have been neglected.
+        catching_up: Whether decisions were left out so far, because the execution was halted.
+    """
     journal: list[Fact] = []
     steps = 0
-    tried: tuple[object, object] | None = None
     while True:
-        while pending:
-            if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
-                # Older held tokens go before what is newly routed.
-                again = _asked(retry_held, plan, state)
-                if not again:
-                    tried = (state.ctx, state.steps)
-                pending.extendleft(reversed(again))
-            fact = pending.popleft()
-            after = evolve(state, Occurrence(fact), state.execution_id)
-            if after is state or after is None:
-                continue
-            state = after
-            journal.append(fact)
-            if type(fact) not in _BOUNDED:
-                steps += 1
-                if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
-                    pending.appendleft(_endless(state))
-                    continue
-            if plan is not None:
-                pending.extend(_asked(decide, plan, state, fact))
-        if plan is None:
-            return Advanced(state, True, journal)
-        pending.extend(_asked(at_rest, plan, state))
+        if plan is not None and (tried is None or any(map(is_not, tried, _seen(state)))):
+            # Older held tokens go before what is newly routed.
+            again = _asked(retry_held, plan, state)
+            pending.extendleft(reversed(again))
+            tried = tried if again else _seen(state)
+        if not pending and plan is not None:
+            if catching_up and (left_out := _asked(owed, plan, state)):
+                steps = 0
+                pending.extend(left_out)
+            else:
+                pending.extend(_asked(move_on, plan, state))
         if not pending:
             return Advanced(state, True, journal)
+        fact = pending.popleft()
+        after = evolve(state, Occurrence(fact), state.execution_id)
+        if after is state or after is None:
+            continue
+        state = after
+        journal.append(fact)
+        if type(fact) in _AFTER_A_HALT:
+            catching_up, tried = True, None
+        if type(fact) not in _BOUNDED:
+            steps += 1
+            if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
+                pending.appendleft(_endless(state))
+                continue
+        if plan is not None:
+            pending.extend(_asked(decide, plan, state, fact))
+
+
+def _seen(state: Execution) -> _Seen:
+    """What admission guards read, apart from what never changes."""
+    return state.ctx, state.steps
 
 
 def _asked(decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact) -> Sequence[Fact]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from noetl_stream.engine.ending import cancel, fail
 from noetl_stream.engine.ids import injected_token, start_token, step_run_of, timer_of
 from noetl_stream.engine.joins import fire_if_enough
-from noetl_stream.engine.owed import begin, enter, on_ctx, owed
+from noetl_stream.engine.owed import begin, enter, on_ctx
 from noetl_stream.engine.routing import route
 from noetl_stream.engine.state import Execution
 from noetl_stream.engine.waiting import follow
@@ -107,12 +107,6 @@ def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested
         return NOTHING
     children = (events.ChildOrdered(child_id, "resume", fact.reason) for child_id in state.children)
     return (events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0)), *children)
-
-
-def _went_on(
-    plan: Plan, state: Execution, fact: events.ExecutionResumed | events.ReferenceResolved | events.ReferenceLost
-) -> Sequence[events.Fact]:
-    return NOTHING if state.halted else owed(plan, state)
 
 
 def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[events.Fact]:
@@ -232,9 +226,6 @@ _RULES: Final[dict[type, Callable[[Plan, Execution, Any], Sequence[events.Fact]]
     events.CancelRequested: _cancel_requested,
     events.PauseRequested: _pause_requested,
     events.ResumeRequested: _resume_requested,
-    events.ExecutionResumed: _went_on,
-    events.ReferenceResolved: _went_on,
-    events.ReferenceLost: _went_on,
     events.ChildFinished: _answered,
     events.StepSuspended: _suspended,
     events.TimerFired: _timer_fired,
@@ -254,9 +245,7 @@ _THROUGH_A_HALT: Final = frozenset(
         events.CancelRequested,
         events.PauseRequested,
         events.ResumeRequested,
-        events.ExecutionResumed,
-        events.ReferenceResolved,
-        events.ReferenceLost,
+        events.TaskProcessed,
         events.ExecutionFailing,
         events.ExecutionFinished,
     }

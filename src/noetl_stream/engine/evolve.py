@@ -18,7 +18,7 @@ from noetl_stream.engine.endings import drop_assignment, end_step, with_ctx, wit
 from noetl_stream.engine.evolve_reported import evolve_reported
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.loop_fold import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.state import Assignment, Execution, Loop, Occurrence, StepRun, WaitingToken
+from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, Loop, Occurrence, StepRun, WaitingToken
 from noetl_stream.model import codec, events
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
@@ -26,7 +26,7 @@ from noetl_stream.model.reference import Payload
 replace = msgspec.structs.replace
 
 RESOLVED_KEPT: Final = 4
-"""How many values of references a state remembers; a guard that reads more parks again."""
+"""How many values of references a state remembers, beside those that one decision reads together."""
 
 
 def evolve(state: Execution | None, occurrence: Occurrence, execution_id: str) -> Execution | None:
@@ -106,7 +106,8 @@ def _enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
         return state
     if fact.joined:
         waves = {**state.waves, token.step: token.waves[token.step]}
-        state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves)
+        timers = without(state.timers, *(timer_of(joined, "deadline") for joined in fact.joined))
+        state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves, timers=timers)
     return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token)})
 
 
@@ -275,16 +276,6 @@ def _paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
     return state if state.paused_at_ms or state.ending else replace(state, paused_at_ms=max(state.at_ms, 1))
 
 
-def _went_on(state: Execution, fact: events.ExecutionResumed) -> Execution:
-    if not state.paused_at_ms:
-        return state
-    timers = {
-        key: timer if timer.purpose == "wait" else replace(timer, due_ms=timer.due_ms + fact.paused_ms)
-        for key, timer in state.timers.items()
-    }
-    return replace(state, paused_at_ms=0, timers=timers)
-
-
 def _child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
     if fact.execution_id not in state.children:
         return state
@@ -298,14 +289,19 @@ def _overwrote(state: Execution, fact: events.CtxOverwrote) -> Execution:
 
 
 def _awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
-    return state if state.deciding is not None or state.ending else replace(state, deciding=fact.reference)
+    if state.deciding is not None or state.ending:
+        return state
+    resolved = state.resolved
+    if state.position != state.resolved_at:  # no decision hangs on them any more
+        resolved = dict(list(resolved.items())[-RESOLVED_KEPT:])
+    return replace(state, deciding=fact.reference, resolved=resolved)
 
 
 def _resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
     if state.deciding is None or state.deciding.key != fact.key:
         return state
-    kept = dict(list(state.resolved.items())[1 - RESOLVED_KEPT :])
-    return replace(state, deciding=None, resolved={**kept, fact.key: value})
+    resolved = state.resolved if value is NOT_AT_HAND else {**state.resolved, fact.key: value}
+    return replace(state, deciding=None, resolved=resolved, resolved_at=state.position + 1)
 
 
 def _lost(state: Execution, fact: events.ReferenceLost) -> Execution:
@@ -357,7 +353,7 @@ _FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.PauseRequested: _asked,
     events.ResumeRequested: _asked,
     events.ExecutionPaused: _paused,
-    events.ExecutionResumed: _went_on,
+    events.ExecutionResumed: waits.went_on,
     events.TokenEnqueued: _enqueued,
     events.TokenJoined: _joined,
     events.TokenAbsorbed: _absorbed,

@@ -11,12 +11,14 @@ from noetl_stream.engine.binding import bind, standing
 from noetl_stream.engine.endings import contribute, drop_assignment, end_step, step_value, with_ctx, with_run, without
 from noetl_stream.engine.evolve_waits import suspend
 from noetl_stream.engine.loop_fold import end_iteration, loop_at, loop_result, with_loop
+from noetl_stream.engine.pipeline import share
 from noetl_stream.engine.progress import advance_progress
 from noetl_stream.engine.state import Assignment, Execution, Loop, Occurrence, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
+from noetl_stream.template import ExpressionError
 
 replace = msgspec.structs.replace
 
@@ -76,6 +78,7 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
 def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
     """Outside loops it counts at once; in a loop when that ends, in index order (LANGUAGE §6 ``set_shared``)."""
     if run.loop is None:
+        state = with_run(state, replace(run, patches={**run.patches, **_seen(run, fact)}))
         return contribute(state, fact.set_shared.items())
     link = run.shared
     for key, value in fact.set_shared.items():
@@ -86,6 +89,14 @@ def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execu
         return state
     text = f"set_shared of step {run.step} has {size} bytes; limits.max_shared_bytes is {state.limits.max_shared_bytes}"
     return replace(state, broken=ErrorInfo("limit_exceeded", text, task=fact.task))
+
+
+def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
+    """What the pipeline itself sees of the keys it has contributed to."""
+    try:
+        return share({**run.ctx, **run.patches}, fact.set_shared)
+    except ExpressionError:
+        return {}  # the fold, which goes on from the same keys, says what is wrong
 
 
 def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
     waits = {path_key(wait.path): _noted(wait, command_id, state.at_ms) for wait in fact.waits}
-    suspended = replace(assignment, waits=waits, answers={}, run=None, next_number=0)
+    suspended = replace(assignment, waits=waits, answers={}, paused=fact.paused, run=None, next_number=0)
     state = replace(
         state,
         assignments=without(state.assignments, command_id),
@@ -54,7 +55,7 @@ def resumed(state: Execution, fact: events.StepResumed) -> Execution:
     if suspended is None or state.ending:
         return state
     timers = without(state.timers, *(timer_of(fact.suspended, "wait", wait.path) for wait in suspended.waits.values()))
-    following = replace(suspended, command_id=fact.command_id, segment=suspended.segment + 1, issue=0)
+    following = replace(suspended, command_id=fact.command_id, segment=suspended.segment + 1, issue=0, paused=False)
     return replace(
         state,
         timers=timers,
@@ -72,8 +73,8 @@ def timer_set(state: Execution, fact: events.TimerSet) -> Execution:
 
 def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     timer = state.timers.get(fact.timer_id)
-    if timer is None:
-        return state
+    if timer is None or state.halted:
+        return state  # one that fires while nothing is decided stays: it is due again afterwards
     state = replace(state, timers=without(state.timers, fact.timer_id))
     if timer.purpose == "grace":
         return replace(state, assignments={})
@@ -92,12 +93,58 @@ def _time_over(wait: Wait) -> Outcome | None:
     return Outcome("error", error=ErrorInfo("timeout", message, retryable=True))
 
 
+def went_on(state: Execution, fact: events.ExecutionResumed) -> Execution:
+    """Time paused counts towards no timeout; a delay, ``for_s`` and ``until`` fall due as if nothing had been."""
+    if not state.paused_at_ms:
+        return state
+    paused_ms = fact.paused_ms
+
+    def later(since_ms: int) -> int:
+        return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
+
+    def shifted(assignments: dict[str, Assignment]) -> dict[str, Assignment]:
+        return {
+            key: replace(
+                one,
+                waits={
+                    path: wait if wait.timeout_s is None else replace(wait, since_ms=later(wait.since_ms))
+                    for path, wait in one.waits.items()
+                },
+            )
+            if one.waits
+            else one
+            for key, one in assignments.items()
+        }
+
+    return replace(
+        state,
+        paused_at_ms=0,
+        timers={
+            key: timer if _is_no_timeout(state, timer) else replace(timer, due_ms=timer.due_ms + paused_ms)
+            for key, timer in state.timers.items()
+        },
+        runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
+        assignments=shifted(state.assignments),
+        suspensions=shifted(state.suspensions),
+    )
+
+
+def _is_no_timeout(state: Execution, timer: Timer) -> bool:
+    suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
+    return suspended is not None and suspended.waits[path_key(timer.path)].timeout_s is None
+
+
 def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
     """The oldest wait for this signal takes it; else it is queued (LANGUAGE §8)."""
-    for command_id, suspended in state.suspensions.items():
-        for key, wait in suspended.waits.items():
-            if wait.signal == fact.signal:
-                return _answer(state, command_id, key, _ok(fact.payload))
+    waiting = [
+        (wait.since_ms, command_id, key)
+        for command_id, suspended in state.suspensions.items()
+        for key, wait in suspended.waits.items()
+        if wait.signal == fact.signal
+    ]
+    if waiting:
+        _, command_id, key = min(waiting, key=itemgetter(0))
+        return _answer(state, command_id, key, _ok(fact.payload))
     queued = (*state.signals.get(fact.signal, ()), fact.payload)
     return replace(state, signals={**state.signals, fact.signal: queued})
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from noetl_stream.engine.ids import join_token, step_run_of
+from noetl_stream.engine.ids import join_token
 from noetl_stream.engine.state import Execution
+from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Fact,
     Token,
     TokenAbsorbed,
-    TokenClaimed,
     TokenDiscarded,
     TokenEnqueued,
     TokenJoined,
@@ -42,10 +42,10 @@ def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
 
 
 def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The first join, by its first token's arrival, that no other live token can reach: it fires, or is unsatisfied."""
+    """The first join, by its first token's arrival, that no other live token can reach: it fires with what there is."""
     for step, tokens in _arrived(state).items():
         if not any(step in plan.reaches[live] for live in _live(state, besides=step)):
-            return _fire(plan, state, step, tokens)
+            return (_merged(plan, state, step, tokens),)
     return ()
 
 
@@ -65,8 +65,20 @@ def break_standstill(plan: Plan, state: Execution) -> Sequence[Fact]:
     waited = [waiting.token.step for waiting in state.tokens.values() if waiting.keeps_alive]
     for step, tokens in arrived.items():
         if not any(step in plan.reaches[other] for other in waited):
-            return _fire(plan, state, step, tokens)
+            return (_merged(plan, state, step, tokens),)
     return ()
+
+
+def refusal_of(plan: Plan, state: Execution, merged: Token) -> ErrorInfo | None:
+    """Why the step cannot run with what a join has merged: too few have arrived, or too much."""
+    arrivals, join = merged.args.get("arrivals"), plan.steps[merged.step].join
+    if arrivals is None:
+        at_most = f"limits.max_ctx_bytes ({state.limits.max_ctx_bytes})"
+        return ErrorInfo("limit_exceeded", f"the args that step {merged.step} joins are together larger than {at_most}")
+    if isinstance(join, int) and len(arrivals) < join:
+        text = f"{len(arrivals)} of the {join} tokens that step {merged.step} joins have arrived, and no other can"
+        return ErrorInfo("join_unsatisfied", text)
+    return None
 
 
 def _arrived(state: Execution) -> dict[str, list[Token]]:
@@ -87,17 +99,6 @@ def _live(state: Execution, *, besides: str) -> Iterator[str]:
         yield run.step
 
 
-def _fire(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> Sequence[Fact]:
-    merged = _merged(plan, state, step, tokens)
-    join = plan.steps[step].join
-    if not isinstance(join, int) or len(tokens) >= join:
-        return (merged,)
-    text = f"{len(tokens)} of the {join} tokens that step {step} joins have arrived, and no other can"
-    step_run_id = step_run_of(state.execution_id, merged.token.token_id)
-    refused = ErrorInfo("join_unsatisfied", text)
-    return (merged, TokenClaimed(merged.token.token_id, step_run_id, refused=refused))
-
-
 def _merged(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> TokenEnqueued:
     firing = state.waves.get(step, 0) + 1
     waves: dict[str, int] = {}
@@ -106,7 +107,10 @@ def _merged(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> Tok
             waves[join] = max(wave, waves.get(join, 0))
     waves[step] = firing
     token_id = join_token(state.execution_id, step, firing)
-    merged = Token(token_id, step, "join", _merged_args(plan, tokens), waves=waves)
+    args = _merged_args(plan, tokens)
+    if len(codec.encode(args)) > state.limits.max_ctx_bytes:
+        args = {}
+    merged = Token(token_id, step, "join", args, waves=waves)
     return TokenEnqueued(merged, [token.token_id for token in tokens])
 
 

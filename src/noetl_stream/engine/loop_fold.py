@@ -47,14 +47,13 @@ def end_iteration(
         changes["inner"] = {key: value for key, value in loop.inner.items() if key != index}
     if ending == "failed" and loop.first_error is None:
         changes["first_error"] = error
-    if not loop.spilled:
-        changes |= _keep(loop, index, payload, max_inline_bytes)
+    changes |= _keep(loop, index, payload, max_inline_bytes)
     return msgspec.structs.replace(loop, **changes)
 
 
 def _keep(loop: Loop, index: int, payload: Payload, max_inline_bytes: int) -> dict[str, Any]:
     size = loop.results_bytes + (payload.reference.size if payload.reference else len(payload.value)) + 1
-    if payload.reference is not None or size > max_inline_bytes:
+    if loop.spilled or payload.reference is not None or size > max_inline_bytes:
         return {"results": None, "results_bytes": size, "spilled": True}
     return {"results": (index, payload, loop.results), "results_bytes": size}
 

@@ -9,20 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noetl_stream.engine.admission import admit
-from noetl_stream.engine.ids import command_of, timer_of
-from noetl_stream.engine.joins import arrive, fire_if_enough
+from noetl_stream.engine.ids import command_of, step_run_of, timer_of
+from noetl_stream.engine.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.looping import open_loop
 from noetl_stream.engine.routing import route
-from noetl_stream.engine.state import Execution, StepRun
+from noetl_stream.engine.state import Execution, StepRun, WaitingToken
 from noetl_stream.engine.waiting import follow
-from noetl_stream.model.events import ExecutionFailing, Fact, StepDone, StepFailed, StepScheduled, TimerSet, Token
+from noetl_stream.model.events import (
+    ExecutionFailing,
+    Fact,
+    StepDone,
+    StepFailed,
+    StepScheduled,
+    TimerSet,
+    Token,
+    TokenClaimed,
+)
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 
 
 def owed(plan: Plan, state: Execution) -> Sequence[Fact]:
     """The first decisions this state owes; nothing if all have been taken."""
-    if state.ending or state.ended:
+    if state.ending or state.ended or state.halted:
         return ()
     if facts := on_ctx(state):
         return facts
@@ -32,8 +41,6 @@ def owed(plan: Plan, state: Execution) -> Sequence[Fact]:
             return route(plan, state, run)
         if run.loop is None and run.step_run_id not in begun:
             return begin(plan, state, run)
-        if facts := watch(plan, state, run):
-            return facts
     for waiting in state.tokens.values():
         if not (waiting.held or waiting.joining) and (facts := enter(plan, state, waiting.token)):
             return facts
@@ -55,12 +62,20 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
         facts = (arrive(plan, state, token),)
     else:
         waiting = state.tokens.get(token.token_id)
-        facts = admit(plan, state, waiting) if waiting is not None else ()
+        facts = _ask_to_enter(plan, state, waiting) if waiting is not None else ()
     timer_id = timer_of(token.token_id, "deadline")
     if step.deadline_s is None or timer_id in state.timers:
         return facts
     due_ms = state.at_ms + round(step.deadline_s * 1000)
     return (TimerSet(timer_id, "deadline", due_ms, token.token_id), *facts)
+
+
+def _ask_to_enter(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
+    token = waiting.token
+    refused = refusal_of(plan, state, token) if token.cause == "join" else None
+    if refused is None:
+        return admit(plan, state, waiting)
+    return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id), refused=refused),)
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -88,9 +103,9 @@ def on_ctx(state: Execution) -> Sequence[Fact]:
     """What a change of ``ctx`` leads to: a word on keys it overwrote; the end, if it became too large or went wrong."""
     if state.ending:
         return ()
-    if state.broken is not None:
+    if state.broken is not None and not state.halted:
         return (ExecutionFailing(state.broken),)
-    if state.ctx_bytes > state.limits.max_ctx_bytes:
+    if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted:
         text = f"ctx has {state.ctx_bytes} bytes; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
         return (ExecutionFailing(ErrorInfo("limit_exceeded", text)),)
     return () if state.overwrote is None else (state.overwrote,)

@@ -9,7 +9,7 @@ from noetl_stream.engine.admission import admit, expression_failure, raise_unles
 from noetl_stream.engine.ending import end_when_stopped
 from noetl_stream.engine.joins import break_standstill, fire_complete
 from noetl_stream.engine.looping import move_loop
-from noetl_stream.engine.owed import watch
+from noetl_stream.engine.owed import owed, watch
 from noetl_stream.engine.scope import result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.engine.waiting import disown
@@ -22,10 +22,16 @@ from noetl_stream.template import ExpressionError, ReferenceNeeded, Template, re
 
 
 def at_rest(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The next facts of a state in which no fact is pending; nothing if it truly waits or has ended.
+    """The next facts of a state, whatever led to it; nothing if it truly waits or has ended.
 
-    Whatever this returns changes the state, so asking again until it returns nothing ends (tested after every fact).
+    Every input leaves a state of which this says nothing (tested after every fact): ``advance`` finds the same facts
+    without looking at everything each time.
     """
+    return owed(plan, state) or retry_held(plan, state) or move_on(plan, state)
+
+
+def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The next facts of a state in which no fact is pending and no held token can be let in."""
     if state.ended or state.status == "pending":
         return ()
     if state.ending:
@@ -37,9 +43,7 @@ def at_rest(plan: Plan, state: Execution) -> Sequence[Fact]:
             return moved
         if facts := watch(plan, state, run):
             return facts
-    if facts := retry_held(plan, state) or disown(state):
-        return facts
-    return _when_tokens_are_left(plan, state)
+    return disown(state) or _when_tokens_are_left(plan, state)
 
 
 def retry_held(plan: Plan, state: Execution) -> Sequence[Fact]:

@@ -16,7 +16,7 @@ from noetl_stream.template.scope import event_view
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
     """``workload, ctx, args, steps, execution_id, token`` by the live fold."""
     cause = {"from_step": token.from_step, "cause": token.cause}
-    return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved)
+    return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved, state.limits)
 
 
 def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> Scope:
@@ -32,7 +32,7 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
     if path and outermost is not None:
         chain, counts = around(run.loop, path)
         namespaces["iter"] = iteration_names(outermost, path, chain, counts)
-    return Scope(namespaces, state.resolved)
+    return Scope(namespaces, state.resolved, state.limits)
 
 
 def around(loop: Loop | None, path: Path) -> tuple[list[Any], list[int]]:
@@ -74,12 +74,13 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
         error=run.error,
         loop=counts,
     )
-    return Scope(_live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event}, state.resolved)
+    seen = _live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event}
+    return Scope(seen, state.resolved, state.limits)
 
 
 def result_scope(plan: Plan, state: Execution) -> Scope:
     """What ``executor.spec.result`` sees."""
-    return Scope(_live(plan, state), state.resolved)
+    return Scope(_live(plan, state), state.resolved, state.limits)
 
 
 def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -27,17 +27,21 @@ Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
+NOT_AT_HAND: Final = object()
+
+
 class Occurrence(NamedTuple):
     """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``.
 
-    ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in.
+    ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in. A replay does
+    not have it at hand: whoever reads that reference again has it loaded again.
     """
 
     fact: Fact
     run: RunId | None = None
     number: int = 0
     at_ms: int = 0
-    value: Any = None
+    value: Any = NOT_AT_HAND
 
 
 class WaitingToken(msgspec.Struct, frozen=True, gc=False):
@@ -101,7 +105,8 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
     ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` why the server no
     longer wants it. ``segment`` counts suspensions. Of the iterations that wait, ``waits`` holds those still waiting
-    and ``answers`` what the others were waiting for (``None``: the end of a delay), both by path key.
+    and ``answers`` what the others were waiting for (``None``: the end of a delay), both by path key. ``paused``: it
+    can go on whatever they wait for (``step.suspended``).
     """
 
     command_id: str
@@ -115,6 +120,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     segment: int = 0
     waits: dict[str, Wait] = {}
     answers: dict[str, Outcome | None] = {}
+    paused: bool = False
 
 
 class StepRun(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +159,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     firings of each join.
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
-    ``deciding`` the reference it must look into first, ``resolved`` the values of those it has looked into.
+    ``deciding`` the reference it must look into first, ``resolved`` the values of those it has looked into, the last at
+    the position ``resolved_at``.
     """
 
     execution_id: str
@@ -197,6 +204,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     paused_at_ms: int = 0
     deciding: Reference | None = None
     resolved: dict[str, Any] = {}
+    resolved_at: int = 0
 
     @property
     def ended(self) -> bool:

@@ -19,7 +19,7 @@ from noetl_stream.model.events import (
 
 def follow(state: Execution, suspended: Assignment) -> Sequence[Fact]:
     """A suspended command goes on if something it waited for is there; else it gets its timers and children."""
-    if suspended.answers or not suspended.waits:
+    if suspended.answers or suspended.paused or not suspended.waits:
         return _resume(suspended)
     facts: list[Fact] = []
     for wait in suspended.waits.values():

@@ -414,10 +414,12 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
 class StepSuspended(Fact, frozen=True, tag="step.suspended"):
     """The pipeline goes on later, on any worker: the command ends here (LANGUAGE §8).
 
-    ``waits`` says for what, one a waiting iteration; none: it was asked to pause and may go on when the execution does.
+    ``waits`` says for what, one a waiting iteration. ``paused``: it is a loop that was asked to pause, and has begun no
+    further iterations for that reason: it may go on when the execution does, whatever others of it wait for.
     """
 
     waits: list[Wait] = []
+    paused: bool = False
 
 
 class LoopStarted(Fact, frozen=True, tag="loop.started"):

@@ -44,10 +44,11 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         max_inline_bytes: A larger result stands in the object store. A larger error, outcome block or execution result
             is an error.
-        max_resolve_bytes: How much of a result in the object store the server reads for a guard, `args` or `in`.
+        max_resolve_bytes: A result in the object store that the server reads for a guard, `args` or `in`; what the `in`
+            of a distributed loop gives.
         max_ctx_bytes: All of `ctx` together.
         max_workload_bytes: The merged `workload`.
-        max_loop_items_bytes: What `loop.in` gives.
+        max_loop_items_bytes: What the `in` of a local loop gives: one command carries it.
         max_shared_bytes: What the `set_shared` of one step run keeps until it is folded.
         max_task_runs: Task runs of one pipeline, so that jumps end.
         max_step_runs: Step runs of one execution, so that cycles of steps end.

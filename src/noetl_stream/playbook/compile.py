@@ -55,7 +55,7 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
     steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
     declared = Declared(document, steps)
     check_workflow(document, steps, problems)
-    templates = Templates(source.text, problems)
+    templates = Templates(source.text, problems, document.limits)
     lowering = Lowering(document, declared, Expressions(templates, ReadingChecks(declared, kinds, problems)))
     plan = lowering.plan(_digest(text), steps)
     check_unused(workbook, templates, problems)

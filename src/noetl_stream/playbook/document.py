@@ -8,14 +8,13 @@ from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-import msgspec
 from pydantic import AfterValidator
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook import misplaced
-from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Mark, Problems, Spot, did_you_mean
 from noetl_stream.playbook.keychain import read_keychain
 from noetl_stream.playbook.layering import Layer, read_layered
 from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
@@ -243,27 +242,13 @@ def check_pool(pool: str, at: Node, problems: Problems) -> None:
 
 def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
     """The limits a playbook lowers; raising one is the operator's right (LANGUAGE §14)."""
-    known = {field.name: getattr(operator, field.name) for field in msgspec.structs.fields(Limits)}
-    lowered: dict[str, Any] = {}
-    for key, value in pairs(node, "`policy.limits`", problems):
-        if key.name not in known:
-            hint = did_you_mean(key.name, known) or f"known limits: {listed(known)}"
-            problems.error("unknown_key", f"unknown limit `{key.name}`", key, hint)
-            continue
-        default = known[key.name]
-        number = value.value if isinstance(value, Scalar) else None
-        whole = isinstance(default, int)
-        if isinstance(number, bool) or not isinstance(number, int if whole else int | float):
-            wanted = "a whole number" if whole else "a number"
-            problems.error("wrong_type", f"`{key.name}` must be {wanted}, this is {kind_of(value)}", value)
-        elif number < (1 if whole else 0):
-            problems.error("invalid_value", f"`{key.name}` must be {'1' if whole else '0'} or more", value)
-        elif number > default:
-            message = f"a playbook may only lower a limit: `{key.name}` is {default}"
-            problems.error("invalid_value", message, value, "raising it is the operator's to do")
-        else:
-            lowered[key.name] = number if whole else float(number)
-    return msgspec.structs.replace(operator, **lowered)
+    wanted = {key.name: (key, value) for key, value in pairs(node, "`policy.limits`", problems)}
+    lowered = operator.lowered({name: value.plain() for name, (_, value) in wanted.items()})
+    for problem in lowered.problems:
+        key, value = wanted[problem.name]
+        at = key if problem.code == "unknown_key" else value
+        problems.error(problem.code, problem.message, at, problem.hint)
+    return lowered.limits
 
 
 def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:

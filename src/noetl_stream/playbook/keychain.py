@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.inputs import check_against
 from noetl_stream.playbook.keychain_kinds import installed_kinds, written_secrets
-from noetl_stream.playbook.names import check_name
+from noetl_stream.playbook.names import check_identifier
 from noetl_stream.playbook.nodes import Mapping, Node, Scalar, kind_of
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.playbook.sections import Required, Section, entries, is_null, read_section
@@ -40,7 +40,7 @@ def read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keych
         entry = read_section(item.only(_LANGUAGE_KEYS), Entry, problems)
         if entry.name:
             at = item.values["name"]
-            check_name(entry.name, "a keychain entry's name", at, problems)
+            check_identifier(entry.name, "a keychain entry's name", at, problems)
             if entry.name in found:
                 first = found[entry.name].line
                 message = f"a second keychain entry called `{entry.name}`, the first is in line {first}"

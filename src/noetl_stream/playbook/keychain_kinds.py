@@ -1,8 +1,8 @@
 """The kinds of keychain entries: what may be written beside ``name`` and ``kind`` (LANGUAGE §11).
 
 Others come by the entry point group ``noetl_stream.keychain``: the entry point's name is the kind, its value a class
-with the attribute ``settings``, a pydantic model, and ``async def resolve(self, settings)``, which runs on the worker and
-gives the value: text, or a mapping.
+with the attribute ``settings``, a pydantic model, and ``async def resolve(self, settings)``, which runs on the worker
+and gives the value: text, or a mapping.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ CREDENTIAL_KINDS: Final = ("credential", "postgres_credential", "secret_manager"
 """The encrypted store under each of its names."""
 
 OWN_VARIABLES: Final = "NOETL_"
+
+OPENING_KIND: Final = "secrets"
+"""The kind of task that makes a credential readable in the rest of its pipeline."""
+
+OPENING_INPUTS: Final = ("credential", "auth", "secret")
+"""Its one input, under each of its names. It is a constant, so that ``check`` knows what can be read."""
 
 
 class KeychainSettings(BaseModel):
@@ -150,6 +156,11 @@ def stored_name(name: str, kind: str, settings: Mapping[str, Any]) -> str | None
         return str(settings.get("credential") or name)
     found = settings.get("credential") if kind == "oauth2_client_credentials" else None
     return None if found is None else str(found)
+
+
+def opened_name(task: str, inputs: Mapping[str, Any]) -> str:
+    """What a ``kind: secrets`` task makes readable as ``keychain.<name>``: what its input names, else its own name."""
+    return str(next((inputs[word] for word in OPENING_INPUTS if inputs.get(word)), task))
 
 
 def _load(point: EntryPoint) -> tuple[str | None, Any]:

@@ -107,8 +107,8 @@ def read_loop(node: Node, at: Key, knobs: Collection[str], problems: Problems) -
 def _read_level(node: Node, at: Key, around: _Around, knobs: Collection[str], problems: Problems) -> LoopDraft:
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
-        for name, value in (("in", loop.in_), ("iterator", loop.iterator)):
-            if value is None:
+        for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
+            if is_missing:
                 problems.error("missing_key", f"`loop` needs `{name}`", at, legacy.LOOP_PARTS)
     iterator_at = node.get("iterator") if isinstance(node, Mapping) else None
     if loop.iterator is not None and iterator_at is not None:

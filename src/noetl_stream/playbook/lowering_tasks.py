@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from noetl_stream.playbook import bindings
 from noetl_stream.playbook.bindings import Declared
 from noetl_stream.playbook.expressions import Expressions
+from noetl_stream.playbook.keychain_kinds import OPENING_KIND, opened_name
 from noetl_stream.playbook.kinds import KindSpec
 from noetl_stream.playbook.labels import label_of
 from noetl_stream.playbook.language_kinds import GENERATED
@@ -31,12 +33,12 @@ _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins_
 
 
 class PipelineLowering:
-    """Compiles the tasks of one step and collects what they read."""
+    """Compiles the tasks of one step in their order, and collects what they read."""
 
     def __init__(self, declared: Declared, expressions: Expressions, step: StepDraft) -> None:
         self._expressions: Final = expressions
         self._step: Final = step
-        self._inputs: Final = declared.visible(bindings.INPUTS, step)
+        self._inputs = declared.visible(bindings.INPUTS, step)
         self._policy: Final = declared.visible(bindings.POLICY, step)
         self._sugar: Final = declared.visible(bindings.SUGAR, step)
         self._read: Final[set[tuple[str, str | None]]] = set()
@@ -54,12 +56,16 @@ class PipelineLowering:
         """The task with its templates compiled."""
         inputs = self._expressions.value(task.inputs, self._inputs, self._step, task.kind)
         self._read.update(inputs.reads)
+        verbatim = {name: node.plain() for name, node in task.verbatim.items()}
+        if task.kind and task.kind.kind == OPENING_KIND:
+            opened = opened_name(task.name, verbatim)
+            self._inputs = replace(self._inputs, keychain={*self._inputs.keychain, opened})
         return TaskPlan(
             name=task.name,
             kind=task.kind.kind if task.kind else "",
             inputs=inputs,
             line=task.at.mark.line,
-            verbatim={name: node.plain() for name, node in task.verbatim.items()},
+            verbatim=verbatim,
             knobs=task.knobs,
             timeouts=task.timeouts,
             policy=self._policy_plan(task.policy, task.kind) if task.policy else None,

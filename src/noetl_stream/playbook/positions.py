@@ -9,8 +9,8 @@ from typing import Final
 from noetl_stream.playbook.diagnostics import Mark
 from noetl_stream.playbook.nodes import Scalar
 
-_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-"""What the YAML reader counts as the end of a line."""
+_BREAK: Final = re.compile("\r\n?|\n")
+"""What YAML 1.2 counts as the end of a line."""
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*\s+)+")
 _BLOCK_HEADER: Final = re.compile(r"[|>][^\n]*\n")
 _ESCAPE: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|.)", re.DOTALL)

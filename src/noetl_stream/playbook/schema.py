@@ -12,7 +12,7 @@ import msgspec
 from pydantic import TypeAdapter
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook import document, keychain, loop, policy, shared, step, sugar, timeouts, workbook
+from noetl_stream.playbook import document, loop, policy, shared, step, sugar, timeouts, workbook
 from noetl_stream.playbook.keychain_kinds import keychain_kinds
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.language_kinds import LANGUAGE_KINDS
@@ -187,28 +187,94 @@ RULES: Final[Mapping[type[Section], Schema]] = {
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 """Sections in which the knobs of tasks may stand (LANGUAGE §1 *Layering*)."""
 
-SECTIONS: Final = sorted({model for model, _ in (*PARTS, *VALUES)} | {
-    document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec
-}, key=lambda model: model.__name__)  # fmt: skip
+_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec)
+"""Sections whose model says everything."""
+
+SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))
 
 
 def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     """The schema of a playbook that may use these tool kinds, and lower these limits."""
     kinds = {**kinds, **LANGUAGE_KINDS}
-    definitions = {**_common(limits), **{model.__name__: section_schema(model) for model in SECTIONS}}
+    definitions = {**_common(limits), **{model.__name__: _section_schema(model) for model in SECTIONS}}
     for model in LAYERED:
         own = definitions[model.__name__]["properties"]
-        own |= knob_properties(list(kinds.values()), own)
+        own |= knob_properties(kinds.values(), own)
     for kind in kinds.values():
         definitions |= task_schemas(kind, ref("TaskPolicy"), ref("timeout"))
     for name, settings in keychain_kinds().items():
         definitions |= settings_schema(name, settings)
-    entry = by_kind("task_", kinds, {})
+    definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
     definitions |= {
-        "entry": {"if": {"required": ["kind"]}, "then": entry, "else": _construct(entry)},
+        "entry": _entry(kinds),
         "tasks": _list(ref("entry"), 1),
-        "workbook_task": {"allOf": [by_kind("entry_", [], {}) if False else entry, _NO_CALL]},
-        "keychain_entry": by_kind("keychain_", keychain_kinds(), {"required": ["name", "kind"]}),
+        "workbook_task": {**by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
+        "keychain_entry": by_kind("keychain_", keychain_kinds()),
     }
     root = definitions.pop(document.Root.__name__)
     return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}
+
+
+def _common(limits: Limits) -> dict[str, Schema]:
+    return {
+        "identifier": {"type": "string", "maxLength": LONGEST_NAME, "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+        "name": {
+            **ref("identifier"),
+            "description": "Matches [A-Za-z_][A-Za-z0-9_]*, holds no `__` and is no namespace of templates.",
+            "not": {"anyOf": [{"enum": sorted(NAMESPACES)}, {"pattern": "__"}]},
+        },
+        "pool": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+        "guard": {
+            "description": "A boolean, or exactly one {{ expression }}.",
+            "anyOf": [{"type": "boolean"}, ref("expression")],
+        },
+        "expression": {"type": "string", "pattern": r"^\s*\{\{[\s\S]*\}\}\s*$"},
+        "holds_template": HOLDS_TEMPLATE,
+        "timeout": {"description": "Seconds for one attempt.", "anyOf": [_SECONDS, ref("TimeoutParts")]},
+        "limits": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: _limit(value) for name, value in msgspec.structs.asdict(limits).items()},
+        },
+    }
+
+
+def _limit(value: float) -> Schema:
+    whole = isinstance(value, int)
+    return {"type": "integer" if whole else "number", "minimum": 1 if whole else 0, "maximum": value}
+
+
+def _entry(kinds: Kinds) -> Schema:
+    """An entry of a pipeline: a task, or a construct, which is known by its word."""
+    schema: Schema = by_kind("task_", kinds)
+    for word, model in reversed(sugar.WORDS.items()):
+        schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
+    return {"type": "object", "if": {"required": ["kind"]}, "then": by_kind("task_", kinds), "else": schema}
+
+
+def _section_schema(model: type[Section]) -> Schema:
+    properties = refused(model.rejected)
+    required = []
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        schema = _value(model, name)
+        if any(isinstance(mark, Required) for mark in field.metadata):
+            required.append(key)
+            schema = {"allOf": [schema, {"not": _NULL}]}
+        properties[key] = schema
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return {**schema, **RULES.get(model, {})}
+
+
+def _value(model: type[Section], name: str) -> Schema:
+    """What may stand under a key of a section."""
+    field = model.model_fields[name]
+    for mark in field.metadata:
+        if isinstance(mark, PartMark):
+            return PARTS[model, name]
+        if isinstance(mark, Reserved):
+            return {"description": "Reserved for a later version.", "enum": [None, "", [], {}, *mark.neutral]}
+    annotation: Any = field.annotation
+    return VALUES.get((model, name)) or TypeAdapter(annotation).json_schema()

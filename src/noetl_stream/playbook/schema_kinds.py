@@ -5,7 +5,7 @@ What a model's validators say in code is not in its schema: the checker says it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +26,9 @@ HOLDS_TEMPLATE: Final[Schema] = {
         {"type": "object", "not": {"additionalProperties": {"not": {"$ref": "#/$defs/holds_template"}}}},
     ],
 }
+MOST_TOGETHER: Final = 6
+"""Inputs of a kind up to which the schema spells out which of them may be given together: the sets double with each."""
+
 _TEMPLATED: Final[Schema] = {"$ref": "#/$defs/holds_template"}
 _NEVER: Final[Schema] = {"not": {}}
 
@@ -43,35 +46,29 @@ def refused(advice: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def task_schemas(kind: KindSpec, policy: Schema, timeout: Schema) -> dict[str, Schema]:
-    """The definitions ``task_<kind>``, ``spec_<kind>`` and those that their models need."""
+    """The definitions ``inputs_<kind>``, ``spec_<kind>``, and ``task_<kind>``, which asks for all that a task needs."""
     name = kind.kind
     inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
     knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
     own = {"name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
-    task = _mapping(kind.inputs, {**refused(_without(legacy.TASK, inputs)), **inputs, **own}, kind)
+    spec = {**refused(_without(legacy.TASK_SPEC, knobs)), **knobs, "policy": policy, "timeout": timeout}
     return {
         **needed,
         **knobs_needed,
-        f"task_{name}": task,
-        f"spec_{name}": {
-            "type": ["object", "null"],
-            "properties": {
-                **refused(_without(legacy.TASK_SPEC, knobs)), **knobs, "policy": policy, "timeout": timeout
-            },
-            "additionalProperties": _is_free(kind.knobs),
-        },
-    }  # fmt: skip
+        f"inputs_{name}": _mapping(kind.inputs, {**refused(_without(legacy.TASK, inputs)), **inputs, **own}),
+        f"task_{name}": {"allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind)]},
+        f"spec_{name}": {**_mapping(kind.knobs, spec), "type": ["object", "null"]},
+    }
 
 
 def settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
     """The definitions for a keychain entry of this kind."""
-    properties, needed = _properties(model, f"keychain_{kind}_", None)
-    own = {"name": ref("name"), "kind": {"const": kind}}
-    entry = _mapping(model, {**properties, **own})
-    return {**needed, f"keychain_{kind}": entry}
+    properties, definitions = _properties(model, f"keychain_{kind}_", None)
+    entry = _mapping(model, {**properties, "name": ref("name"), "kind": {"const": kind}})
+    return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_needed(model)]}}
 
 
-def by_kind(prefix: str, kinds: Collection[str], otherwise: Schema) -> Schema:
+def by_kind(prefix: str, kinds: Collection[str]) -> Schema:
     """A mapping whose ``kind`` says which definition it must fit."""
     return {
         "type": "object",
@@ -81,11 +78,10 @@ def by_kind(prefix: str, kinds: Collection[str], otherwise: Schema) -> Schema:
             {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": ref(f"{prefix}{kind}")}
             for kind in sorted(kinds)
         ],
-        **otherwise,
     }
 
 
-def knob_properties(kinds: Collection[KindSpec], taken: Collection[str]) -> dict[str, Schema]:
+def knob_properties(kinds: Iterable[KindSpec], taken: Collection[str]) -> dict[str, Schema]:
     """Knobs that may stand in a ``spec`` around tasks, unless the scope has a key of that name itself."""
     found: dict[str, list[Schema]] = {}
     for kind in kinds:
@@ -113,10 +109,10 @@ def _properties(
         verbatim: Fields that are never rendered; ``None``: none is.
     """
     try:
-        schema = model.model_json_schema(by_alias=False, ref_template=f"#/$defs/{prefix}{{model}}")
+        schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     except PydanticInvalidForJsonSchema:  # a plugin's model may hold what only Python knows
-        schema = {"properties": {name: {} for name in model.model_fields}}
-    fields = {name: _untitled(field) for name, field in schema.get("properties", {}).items()}
+        schema = {"properties": {names[0]: {} for names in _synonyms(model).values()}}
+    fields = {spellings(model)[key]: _untitled(field) for key, field in schema.get("properties", {}).items()}
     needed = {f"{prefix}{name}": _untitled(one) for name, one in schema.get("$defs", {}).items()}
     properties = {
         spelling: fields[name] if verbatim is None or name in verbatim else {"anyOf": [fields[name], _TEMPLATED]}
@@ -134,27 +130,40 @@ def _untitled(schema: Any) -> Any:
     return {key: _untitled(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
 
 
-def _mapping(model: type[BaseModel], properties: dict[str, Schema], kind: KindSpec | None = None) -> Schema:
-    """A mapping with these properties, the fields the model requires, and one spelling of each."""
-    rules: list[Schema] = []
+def _mapping(model: type[BaseModel], properties: dict[str, Schema]) -> Schema:
+    """A mapping with these properties, and one spelling of each field."""
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": _is_free(model)}
+    both = [list(pair) for names in _synonyms(model).values() for pair in combinations(names, 2)]
+    return {**schema, "not": {"anyOf": [{"required": pair} for pair in both]}} if both else schema
+
+
+def _synonyms(model: type[BaseModel]) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for spelling, name in spellings(model).items():
         fields.setdefault(name, []).append(spelling)
-    for name, names in fields.items():
-        if model.model_fields[name].is_required():
-            rules.append({"anyOf": [{"required": [spelling]} for spelling in names]})
-        rules += [{"not": {"required": list(pair)}} for pair in combinations(names, 2)]
-    if kind is not None and kind.together is not None:
-        given = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
-        rules.append({"anyOf": [_given(names, fields) for names in given if kind.together(names) is None]})
-    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": _is_free(model)}
-    return {**schema, "allOf": rules} if rules else schema
+    return fields
+
+
+def _needed(model: type[BaseModel]) -> list[Schema]:
+    """The fields without default, under any spelling."""
+    return [
+        {"anyOf": [{"required": [spelling]} for spelling in names]}
+        for name, names in _synonyms(model).items()
+        if model.model_fields[name].is_required()
+    ]
+
+
+def _together(kind: KindSpec) -> list[Schema]:
+    """The sets of inputs that may be given together, where the kind has a rule."""
+    fields = list(kind.inputs.model_fields)
+    if kind.together is None or len(fields) > MOST_TOGETHER:
+        return []
+    sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
+    return [{"anyOf": [_given(names, fields) for names in sets if kind.together(names) is None]}]
 
 
 def _given(names: Collection[str], fields: Collection[str]) -> Schema:
     """Just these fields have a value."""
     null: Schema = {"type": "null"}
-    return {
-        "required": list(names),
-        "properties": {name: {"not": null} if name in names else null for name in fields},
-    }
+    values = {name: {"not": null} if name in names else null for name in fields}
+    return {"required": list(names), "properties": values}

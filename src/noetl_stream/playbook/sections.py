@@ -34,13 +34,6 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """The language has it, this version does not. ``what`` names the feature."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """A key that is refused with the form to write instead (LANGUAGE §3 *Rejected*)."""
 
@@ -143,16 +136,6 @@ def refuse_key(key: Key, model: type[Section], problems: Problems) -> None:
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
 
 
-def later(what: str, at: Place, problems: Problems) -> None:
-    """Reports a feature of the language that this version does not have."""
-    problems.error("not_supported_yet", f"{what} is not supported yet", at, "this version runs playbooks without it")
-
-
-def is_empty(node: Node | None) -> bool:
-    """Whether the value says nothing: absent, null, empty text, list or mapping."""
-    return node is None or _empty(node)
-
-
 def entries(node: Node | None, what: str, problems: Problems, shown: str | None = None) -> list[Node]:
     """The items of a list; anything else is a diagnostic, whose hint is ``shown``, and no items."""
     if node is None:
@@ -196,11 +179,7 @@ def _marker(field: FieldInfo, kind: type[Any]) -> Any:
 
 
 def _accepts(field: FieldInfo, key: Key, value: Node, problems: Problems) -> bool:
-    """Whether the value is to be validated; placeholders and future features end here."""
-    if feature := _marker(field, Later):
-        if not _empty(value):
-            later(feature.what, key, problems)
-        return False
+    """Whether the value is to be validated; placeholders end here."""
     placeholder = _marker(field, Reserved)
     if placeholder is None:
         return True

@@ -121,8 +121,10 @@ class _Reader:
                 yield event
         except ReaderError as error:
             spot = Spot(mark_of(self._text, error.position))
-            message = f"character U+{ord(self._text[error.position]):04X} is not allowed in YAML"
-            self._stop("yaml_encoding", message, spot, "remove it, or write it as an escape in double quotes")
+            character = self._text[error.position]
+            message = f"character U+{ord(character):04X} is not allowed in YAML"
+            hint = "save the file as UTF-8" if character == "\0" else "write it as an escape in double quotes"
+            self._stop("yaml_encoding", message, spot, f"remove it, or {hint}")
         except MarkedYAMLError as error:
             self._syntax(error)
         except (YAMLError, ValueError, OverflowError, LookupError, AttributeError, AssertionError) as error:

@@ -187,8 +187,8 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         return None
     step = read_section(node, Step, problems)
     at: Place = node.values["step"] if "step" in node.keys else node
-    if step.step:
-        check_name(step.step, "a step's name", at, problems)
+    if isinstance(at, Scalar) and isinstance(at.value, str):
+        check_name(at.value, "a step's name", at, problems)
     if "tool" not in node.keys and "next" not in node.keys:
         message = f"the step `{step.step}` needs `tool`, `next` or both"
         problems.error("missing_key", message, at, "tool: { kind: noop }")

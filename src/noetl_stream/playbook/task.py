@@ -16,10 +16,9 @@ from noetl_stream.playbook.names import check_name
 from noetl_stream.playbook.nodes import Mapping, Node, Scalar, holds_template, kind_of
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.policy import PolicyDraft, read_policy
-from noetl_stream.playbook.sections import is_null, later, text_of
+from noetl_stream.playbook.sections import is_null, text_of
 from noetl_stream.playbook.timeouts import overlay, read_timeouts
 
-LATER_KINDS: Final = frozenset(["secrets", "shell", "nats"])
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
 _SPEC_KEYS: Final = frozenset(["policy", "timeout"])
 _SCOPE_IN_CODE: Final = re.compile(
@@ -53,7 +52,7 @@ def read_task(
         layer: What the scopes around it say.
         is_whole: Whether an input that its kind needs and that is missing is a problem.
     """
-    kind = _kind_of_task(node, kinds, problems) if node.keys else None
+    kind = _kind_of_task(node, kinds, problems)
     name = name_of_task(node, _label_of(node) or synthetic, problems)
     at: Place = node.get("name") or node.get("kind") or node
     spec = _spec_of_task(node, problems)
@@ -111,10 +110,7 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
     kind = text_of(value, "`kind`", problems)
     if kind is None or kind in kinds:
         return kinds[kind] if kind else None
-    if kind in LATER_KINDS:
-        later(f"`kind: {kind}`", value, problems)
-        return None
-    near = did_you_mean(kind, [*kinds, *LATER_KINDS])
+    near = did_you_mean(kind, kinds)
     hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add others"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None

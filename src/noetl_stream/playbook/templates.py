@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from noetl_stream.model.limits import Limits
 from noetl_stream.playbook import legacy
 from noetl_stream.playbook.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Mark, Place, Problems, did_you_mean, listed
@@ -77,11 +78,12 @@ class ReadPlace:
 
 
 class Templates:
-    """Compiles the templates of one file."""
+    """Compiles the templates of one file, within the limits it has."""
 
-    def __init__(self, source: str, problems: Problems) -> None:
+    def __init__(self, source: str, problems: Problems, limits: Limits) -> None:
         self._source = source
         self._problems = problems
+        self._limits = limits
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
         """The value of ``node`` as a template; an empty one when it has problems, which are then reported.
@@ -89,13 +91,15 @@ class Templates:
         Args:
             on_server: Whether the server evaluates it: expressions only (LANGUAGE §2).
         """
-        source, namespaces = node.plain(), visible.namespaces
+        source, namespaces, limits = node.plain(), visible.namespaces, self._limits
         for key in _template_keys(node):
             message = f"keys are never rendered, `{key.name}` stays as it is"
             self._problems.warn("template_not_rendered", message, key, "only values may hold templates")
 
         def compiled(bindings: Mapping[str, Path]) -> Template:
-            return compile_template(source, namespaces=namespaces, bindings=bindings, expressions_only=on_server)
+            return compile_template(
+                source, namespaces=namespaces, bindings=bindings, expressions_only=on_server, limits=limits
+            )
 
         return self._compiled(compiled, node, visible) or EMPTY
 
@@ -105,10 +109,10 @@ class Templates:
             message = f"`when` must be a boolean or one {{{{ expression }}}}, this is {kind_of(node)}"
             self._problems.error("guard_not_expression", message, node)
             return None
-        text, namespaces = node.value, visible.namespaces
+        text, namespaces, limits = node.value, visible.namespaces, self._limits
 
         def compiled(bindings: Mapping[str, Path]) -> Guard:
-            return compile_guard(text, namespaces=namespaces, bindings=bindings)
+            return compile_guard(text, namespaces=namespaces, bindings=bindings, limits=limits)
 
         return self._compiled(compiled, node, visible)
 

@@ -56,6 +56,7 @@ class _Tool:
         if not isinstance(node, Mapping):
             hint = "write { kind: …, … }"
             self.problems.error("wrong_type", f"a task must be a mapping, this is {kind_of(node)}", node, hint)
+            self.problems.spoil(node.pointer)
             node = Mapping(node.mark, node.pointer)
         word = word_of(node)
         if word is not None:

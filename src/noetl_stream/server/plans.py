@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from noetl_stream.engine.advance import Refusal
 from noetl_stream.errors import BlobMissing
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile import check, digest_of
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -26,12 +27,17 @@ class KnownPlaybook(NamedTuple):
 
 
 class Plans:
-    """Looks a digest up in memory, then in Postgres, then in the object store where clients put it."""
+    """Looks a digest up in memory, then in Postgres, then in the object store where clients put it.
 
-    def __init__(self, store: Store, blobs: Blobs, kinds: Kinds) -> None:
+    Args:
+        limits: The operator's, which a playbook may lower.
+    """
+
+    def __init__(self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> None:
         self._store = store
         self._blobs = blobs
         self._kinds = kinds
+        self._limits = limits
         self._known: OrderedDict[str, KnownPlaybook] = OrderedDict()
 
     def get(self, digest: str) -> KnownPlaybook | None:
@@ -60,7 +66,7 @@ class Plans:
     def _compile(self, row: PlaybookRow) -> KnownPlaybook:
         if digest_of(row.source) != row.digest:
             return KnownPlaybook(Refusal(f"the playbook stored as {row.digest} has another digest", []), None)
-        checked = check(row.source, self._kinds)
+        checked = check(row.source, self._kinds, limits=self._limits)
         if checked.plan is None:
             diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
             first = next((d for d in checked.diagnostics if d.severity == "error"), None)

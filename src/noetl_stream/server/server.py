@@ -21,6 +21,7 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.ports import subjects
@@ -83,11 +84,18 @@ class ServerTimes:
 class Server:
     """Owns partitions and folds their executions. Everything that changes state happens in one task."""
 
-    def __init__(self, owner: str, ports: ServerPorts, kinds: Kinds, times: ServerTimes | None = None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        ports: ServerPorts,
+        kinds: Kinds,
+        times: ServerTimes | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self.owner = owner
         self.times = times or ServerTimes()
         self.ports = ports
-        self.plans = Plans(ports.store, ports.blobs, kinds)
+        self.plans = Plans(ports.store, ports.blobs, kinds, limits)
         self.reading = Reading(ports.log, ports.clock)
         self.waits = Waits(ports.store, ports.blobs, ports.clock, self.reading.nudge)
         self.living = LivingExecutions(ports.store, self.plans, self._cursor_of, self.waits.note)

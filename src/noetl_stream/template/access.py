@@ -8,7 +8,7 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, Undefined
 
 from noetl_stream.model.reference import Payload
-from noetl_stream.template.failures import EvaluationFailure, closest
+from noetl_stream.template.failures import EvaluationFailure, closest, shorten
 from noetl_stream.template.meter import Meter
 from noetl_stream.template.scope import ABSENT, JSON, Absent, Envelope, LazyResult, References, ResultView
 
@@ -17,6 +17,7 @@ NOT_THERE: Final = object()
 
 _LAZY: Final = (ResultView, LazyResult, Payload)
 _SCALARS: Final = frozenset({str, bool, type(None)})
+_PART_CHARS: Final = 60
 _BITS_A_CHARACTER: Final = 3
 """A digit stands for more than three bits: a number has not more of them than this says, give or take one."""
 
@@ -230,6 +231,8 @@ def written_path(parts: Iterable[Any]) -> str:
     """How a path is written: ``ctx.rows[0].name``."""
     text = ""
     for part in parts:
+        if type(part) is str and len(part) > _PART_CHARS:
+            part = shorten(part, _PART_CHARS)
         if type(part) is str and (part.isidentifier() or not text):
             text = f"{text}.{part}" if text else part
         else:

@@ -186,10 +186,6 @@ class ExpressionBinder:
         if meant is None:
             return nodes.Const(None, lineno=root.lineno)
         path = (*meant, *parts)
-        if path[0] == "keychain" and not (len(path) > 1 and isinstance(path[1], str)):
-            # The worker fetches what is read, and no more, before it renders.
-            message, hint = "`keychain` is read by the name of one entry", "write `keychain.<name>`"
-            self._findings.add("keychain_entry", message, root.lineno, hint)
         self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
         self._read_paths.append(path)

@@ -54,8 +54,11 @@ class Template:
 
     @property
     def keychain_names(self) -> frozenset[str]:
-        """The entries of the keychain that it reads: the scope's ``keychain`` must hold them."""
-        return frozenset(path[1] for path in self.paths if path[0] == "keychain")
+        """The entries of the keychain that it reads by name: the scope's ``keychain`` must hold them.
+
+        That every read has a name is the check's to see, by ``paths``.
+        """
+        return frozenset(path[1] for path in self.paths if path[0] == "keychain" and len(path) > 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,9 +26,8 @@ class Problem:
     """One thing wrong with a template.
 
     Attributes:
-        code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``keychain_entry``,
-            ``statement_not_allowed``, ``template_too_long``, ``unknown_filter``, ``unknown_test`` or
-            ``guard_not_expression``.
+        code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``statement_not_allowed``,
+            ``template_too_long``, ``unknown_filter``, ``unknown_test`` or ``guard_not_expression``.
         pointer: Keys and indices that lead from the compiled source to the text at fault; ``()`` is the source itself.
         line: Line within that text, from 1.
         column: Column within that line, from 1, in characters.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from noetl_stream.engine.rest import at_rest
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepScheduled, TokenClaimed, TokenEnqueued
-from noetl_stream.model.ids import partition_of
+from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import InputByReport
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import StoredEvent
@@ -43,6 +43,10 @@ async def final_problems(world: SimulatedWorld) -> list[str]:
         problems += await _execution_problems(world, execution_id, job, journal)
         problems += _effect_problems(world, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
+    for execution_id in await world.store.live_executions(range(PARTITIONS)):
+        if execution_id not in world.accepted:
+            problems.append(f"{execution_id}: a child has not ended")
+    problems += [f"{execution_id}: waits for nothing" for execution_id in await world.store.stuck(100)]
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems

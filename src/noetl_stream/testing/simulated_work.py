@@ -63,13 +63,17 @@ class WorkTool:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A playbook with what must come of it. ``result`` is that of a completed one."""
+    """A playbook with what must come of it. ``result`` is that of a completed one.
+
+    ``asks``: it goes on when a client has sent the signal :data:`SIGNAL` and set ``ctx.approved``.
+    """
 
     name: str
     source: str
     status: str
     result: Any = None
     accepted: bool = True
+    asks: bool = False
 
 
 def work(value: Any, takes_s: float = 0.0, **more: Any) -> dict[str, Any]:
@@ -167,7 +171,84 @@ def _refused() -> Job:
     return Job("refused", playbook("refused", [{"step": "a", "tol": {}}]), "failed", accepted=False)
 
 
+def _nested() -> Job:
+    inner = {"in": "{{ iter.row }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 2}}
+    loop = {"in": [[1, 2, 3], [], [4]], "iterator": "row", "spec": {"mode": "parallel"}, "loop": inner}
+    rule = {"do": "continue", "set_shared": {"all": {"op": "append", "value": "{{ outcome.result }}"}}}
+    policy = {"rules": [{"else": {"then": rule}}]}
+    task = {"name": "see", **work("{{ iter.n + iter.parent.index }}", 0.8), "spec": {"policy": policy}}
+    steps = [{"step": "nest", "loop": loop, "tool": [task]}]
+    result = {"rows": "{{ nest }}", "all": "{{ ctx.all }}"}
+    right = {"rows": [[1, 2, 3], [], [6]], "all": [1, 2, 3, 6]}
+    return Job("nested", playbook("nested", steps, result), "completed", right)
+
+
+def _diamond() -> Job:
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "next": then("left", "right", "never", mode="inclusive")},
+        {"step": "left", "tool": work(1, 1.0), "next": _arguing("both", "left", "{{ left }}")},
+        {"step": "right", "tool": work(2, 0.2), "next": _arguing("both", "right", "{{ right }}")},
+        {"step": "never", "tool": work(3, 0.5), "next": then("both", when="{{ event.result == 'odd' }}")},
+        {"step": "both", "spec": {"join": "all"}, "tool": work("{{ args.left + args.right }}")},
+    ]
+    return Job("diamond", playbook("diamond", steps), "completed", 3)
+
+
+def _waiting() -> Job:
+    again = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 2, "delay": 9}}
+    tasks = [
+        {"name": "before", **work("kept", 0.2)},
+        {"name": "rest", "kind": "wait", "for_s": 3},
+        {"name": "late", **work("{{ before }}", 0.2, failures=1), "spec": {"policy": {"rules": [again]}}},
+    ]
+    steps = [{"step": "patient", "tool": tasks}]
+    return Job("waiting", playbook("waiting", steps), "completed", "kept")
+
+
+def _overdue() -> Job:
+    lifecycle = {"policy": {"lifecycle": {"timeout_s": 6}}}
+    tasks = [{"name": "rest", "kind": "wait", "for_s": 4000}]
+    steps = [
+        {"step": "slow", "spec": lifecycle, "tool": tasks, "next": then("mend", when="{{ event.status == 'error' }}")},
+        {"step": "mend", "tool": work("in time")},
+    ]
+    return Job("overdue", playbook("overdue", steps), "completed", "in time")
+
+
+def _calling() -> Job:
+    loop = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
+    call = {"kind": "playbook", "path": CALLED_PATH, "args": {"n": "{{ iter.n }}"}}
+    steps = [{"step": "call", "loop": loop, "tool": call}]
+    return Job("calling", playbook("calling", steps), "completed", [10, 20])
+
+
+def _signalled() -> Job:
+    tasks = [
+        {"name": "hear", "kind": "wait", "signal": SIGNAL, "timeout_s": 3000},
+        {"name": "tell", **work("{{ hear }}")},
+    ]
+    return Job("signalled", playbook("signalled", [{"step": "ear", "tool": tasks}]), "completed", SIGNAL, asks=True)
+
+
+def _approved() -> Job:
+    rules = [{"when": "{{ ctx.approved is defined }}", "then": {"allow": True}}]
+    admit = {"rules": rules, "wait": {"timeout_s": 3000}}
+    steps = [{"step": "gate", "spec": {"policy": {"admit": admit}}, "tool": work("{{ ctx.approved }}")}]
+    return Job("approved", playbook("approved", steps), "completed", True, asks=True)
+
+
+def _arguing(step: str, name: str, value: str) -> dict[str, Any]:
+    return {"arcs": [{"step": step, "args": {name: value}}]}
+
+
+CALLED_PATH = "simulation/called"
+CALLED = playbook("called", [{"step": "start", "tool": work("{{ workload.n * 10 }}", 0.7)}], workload={"n": 0})
+SIGNAL = "go"
+
 JOBS: tuple[Job, ...] = (
     _chain(), _fan(), _walk(), _retry(), _branches(), _broken_loop(), _failing(), _refused(),
+    _nested(), _diamond(), _waiting(), _overdue(), _calling(), _signalled(), _approved(),
 )  # fmt: skip
-"""One of each shape: routing with patches, loops of both placements, retries, held tokens, failures, a refusal."""
+"""One of each shape: routing with patches, loops of both placements and nested ones, reducers, retries, held tokens,
+joins, suspensions, timeouts, calls, signals, patches, failures, a refusal.
+"""

@@ -10,20 +10,36 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.asking import RequestRefused, ask_of
 from noetl_stream.client.submit import Client, Refused, Submission
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopIterationFailed, StepDone, StepFailed
+from noetl_stream.model.events import (
+    AskedFact,
+    CtxPatched,
+    LoopDone,
+    LoopIterationDone,
+    LoopIterationFailed,
+    PauseRequested,
+    ResumeRequested,
+    SignalReceived,
+    StepDone,
+    StepFailed,
+    StepSuspended,
+)
+from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report
+from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
 from noetl_stream.testing.simulated_faults import Misfortune
 from noetl_stream.testing.simulated_host import Host
 from noetl_stream.testing.simulated_time import simulated_clock
-from noetl_stream.testing.simulated_work import Effect, Job, WorkTool
+from noetl_stream.testing.simulated_work import CALLED, SIGNAL, Effect, Job, WorkTool
 from noetl_stream.worker.asked_plans import AskedPlans
 from noetl_stream.worker.worker import Worker
 
-ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone)
+ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone, StepSuspended)
 ENDS_OF_ITERATIONS = (LoopIterationDone, LoopIterationFailed)
 KINDS = {"work": WorkTool.spec}
 SLOTS = 3
@@ -58,6 +74,13 @@ class SimulatedWorld:
         self._hosts: list[Host] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._names = 0
+
+    async def register(self) -> None:
+        """Puts the playbook into the catalog that others call."""
+        plan = compile_playbook(CALLED, KINDS)
+        now_ms = self.clock.now_ms()
+        entry = CatalogEntry(plan.path, None, 0, plan.digest, plan.name, None, {}, [], now_ms, "simulation")
+        await self.catalog.register(entry, CALLED)
 
     def hosts(self, role: str) -> list[Host]:
         return [host for host in self._hosts if host.alive and host.name.startswith(role)]
@@ -106,9 +129,13 @@ class SimulatedWorld:
         while True:
             try:
                 await self._submit(submission, job)
-                return
+                break
             except NoetlError:
                 await self.clock.sleep(0.5)
+        if job.asks:
+            for number, fact in enumerate(_asked(submission.execution_id)):
+                await self.clock.sleep(delay_s * number)
+                await self._ask(submission.execution_id, fact)
 
     async def clear_up(self) -> None:
         """Fair weather: all that was frozen goes on, and there is at least one of each role."""
@@ -138,6 +165,19 @@ class SimulatedWorld:
             self.refused[submission.execution_id] = (submission, job)
         finally:
             await follower.close()
+
+    async def _ask(self, execution_id: str, fact: AskedFact) -> None:
+        broker = self.broker
+        while True:
+            try:
+                await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                return
+            except RequestRefused as refused:
+                if "has ended" not in refused.message:  # not all it asks is needed
+                    self.ended.append(f"a client was refused: {refused}")
+                return
+            except NoetlError:
+                await self.clock.sleep(0.5)
 
     async def _serve(self, host: Host) -> None:
         ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
@@ -206,6 +246,16 @@ class SimulatedWorld:
         self.broker.stop()
         log.lose_tail(log.end - folded)
         self.broker.start()
+
+
+def _asked(execution_id: str) -> list[AskedFact]:
+    """What a client asks of an execution: both are needed, each exactly once; a pause and its end disturb nothing."""
+    return [
+        PauseRequested(derive(execution_id, "pause")),
+        SignalReceived(derive(execution_id, "signal"), signal=SIGNAL, payload=SIGNAL),
+        ResumeRequested(derive(execution_id, "resume")),
+        CtxPatched(derive(execution_id, "patch"), patch={"approved": True}),
+    ]
 
 
 async def _no_credential(name: str) -> str | dict[str, Any]:

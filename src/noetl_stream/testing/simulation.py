@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 
+from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.testing.simulated_checks import final_problems, memory_problems
 from noetl_stream.testing.simulated_faults import TROUBLE_S, Misfortune
 from noetl_stream.testing.simulated_host import Host
@@ -82,6 +83,7 @@ async def _tell(seed: int, kinds: tuple[str, ...] | None) -> Story:
     dice = Random(f"story {seed}")
     misfortune = _Watching(seed, kinds)
     world = misfortune.world = SimulatedWorld(misfortune)
+    await world.register()
     strikes = misfortune.enter(world)
     for role, count in (("server", dice.randint(1, 3)), ("worker", dice.randint(1, 3))):
         for _ in range(count):
@@ -109,8 +111,7 @@ async def _come_to_rest(world: SimulatedWorld, clients: list[asyncio.Task[None]]
         await world.clock.sleep(LOOK_EVERY_S)
         if not all(client.done() for client in clients) or world.broker.command_queue.standing:
             continue
-        rows = await world.store.executions([*world.accepted, *world.refused])
-        if all(row.finished_ms is not None for row in rows.values()):
+        if not await world.store.live_executions(range(PARTITIONS)):
             return
 
 

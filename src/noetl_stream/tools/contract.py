@@ -33,6 +33,11 @@ class ToolResult:
     output: str = ""
 
 
+async def undescribed(name: str) -> dict[str, Any]:
+    """All that can be said of a credential where nobody keeps any."""
+    return {"name": name, "version": None, "expires_at": None}
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One attempt of a task, fully rendered.
@@ -45,6 +50,7 @@ class ToolCall:
         scope: Read-only ``workload``, ``ctx``, ``iter``, ``execution_id`` for kinds with ``reads_scope``.
         credential: Resolves an ``auth`` name to a DSN string or a JSON mapping, or raises :class:`ToolFailure`
             with kind ``credential``.
+        describe_credential: What may be shown of it, once its value can be had: ``{name, version, expires_at}``.
     """
 
     inputs: Mapping[str, Any]
@@ -57,6 +63,7 @@ class ToolCall:
     attempt: int
     scope: Mapping[str, Any]
     credential: Callable[[str], Awaitable[str | dict[str, Any]]]
+    describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = undescribed
 
 
 class Tool(Protocol):

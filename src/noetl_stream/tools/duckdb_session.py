@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb_attach import CopiedDatabase, load_statements
 from noetl_stream.tools.duckdb_tables import Table, quoted, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
 from noetl_stream.tools.sql_inputs import Params, check_params, value_of
@@ -20,17 +23,32 @@ if TYPE_CHECKING:
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
 _MESSAGE_CHARACTERS: Final = 1_000
+_OPENING: Final = threading.Lock()
+"""Tasks on one file share DuckDB's instance of it; the first one closes it to the outside before another comes in."""
 
 
 class DuckdbSession:
-    """One task's connection. All methods but :meth:`interrupt` belong to one thread."""
+    """One task's connection. All methods but :meth:`interrupt` belong to one thread.
+
+    Args:
+        database: A file, or ``None`` for memory.
+        folders: Whose files the SQL may use.
+        attached: Databases to read from.
+    """
 
     def __init__(
-        self, database: str | None, config: Mapping[str, str | bool | int | float | list[str]], max_rows: int
+        self,
+        database: str | None,
+        config: Mapping[str, str | bool | int | float | list[str]],
+        max_rows: int,
+        folders: Sequence[Path] = (),
+        attached: Sequence[CopiedDatabase] = (),
     ) -> None:
         self._database = database
         self._config = dict(config)
         self._max_rows = max_rows
+        self._folders = folders
+        self._attached = attached
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = threading.Event()
         self._closing = threading.Lock()  # a closed connection must not be interrupted
@@ -48,8 +66,8 @@ class DuckdbSession:
         """Makes the tables, runs the statements of ``texts`` as one transaction, and gives the result.
 
         Raises:
-            ToolFailure: ``sql``, ``syntax``, ``connection`` (the file), ``result_too_large``, ``result_not_json``,
-                ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
+            ToolFailure: ``sql``, ``syntax``, ``not_allowed``, ``connection`` (the file), ``result_too_large``,
+                ``result_not_json``, ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
         """
         import duckdb
 
@@ -57,6 +75,8 @@ class DuckdbSession:
             raise _cancelled()
         connection = self._connected()
         try:
+            with nullcontext() if self._database is None else _OPENING:
+                self._close_to_the_outside()
             statements = _statements(connection, texts)
             check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
             connection.execute("begin")
@@ -79,7 +99,7 @@ class DuckdbSession:
 
         try:
             connection = duckdb.connect(self._database or ":memory:", config=self._config)
-        except (duckdb.IOException, duckdb.ConnectionException) as error:
+        except (duckdb.OperationalError, duckdb.ConnectionException) as error:
             # Another process, or another task with other knobs, holds the file.
             message = f"database {self._database!r} cannot be opened: {_said(error)}"
             raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
@@ -87,6 +107,19 @@ class DuckdbSession:
             raise invalid_input(f"the knobs or the database are none DuckDB takes: {_said(error)}") from None
         self._connection = connection
         return connection
+
+    def _close_to_the_outside(self) -> None:
+        """No file, extension, network or setting from here on. What is attached was read before."""
+        connection = self._connection
+        assert connection is not None
+        if connection.execute("select current_setting('lock_configuration')").fetchall() == [(True,)]:
+            return  # by another task on the same file
+        for database in self._attached:
+            for statement in load_statements(database):
+                self._execute(statement, {}, f"attach.{database.alias}")
+        connection.execute("set allowed_directories = $1", [[str(folder) for folder in self._folders]])
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
 
     def _results(self, statements: Sequence[Any], params: Params) -> dict[str, Any]:
         runs: list[StatementRun] = []
@@ -100,7 +133,7 @@ class DuckdbSession:
 
     def _statement(self, number: int, statement: Any, values: dict[str, Any]) -> tuple[StatementRun, Returned | None]:
         place = f"statement {number}"
-        command = str(statement.type.name).replace("_", " ")
+        command = _command(statement)
         connection = self._execute(statement, values, place)
         columns = [str(column[0]) for column in connection.description or ()]
         types = [str(column[1]) for column in connection.description or ()]
@@ -154,6 +187,14 @@ def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> 
     return statements
 
 
+def _command(statement: Any) -> str:
+    """What kind of statement it is: ``SELECT``, ``CREATE``."""
+    try:
+        return str(statement.type.name).replace("_", " ")
+    except ValueError:  # DuckDB knows more kinds than its Python library has names for
+        return str(statement.query).split(maxsplit=1)[0].upper()
+
+
 def _returns_rows(command: str, columns: list[str], text: str) -> bool:
     """Whether the rows are the statement's answer, and not DuckDB's own note of a count or of success."""
     if command in ("INSERT", "UPDATE", "DELETE", "MERGE INTO", "COPY", "CREATE"):
@@ -184,6 +225,9 @@ def _failure(error: Exception, place: str) -> ToolFailure:
     if isinstance(error, duckdb.InterruptException):
         return _cancelled()
     code = type(error).__name__.removesuffix("Exception")
+    if isinstance(error, duckdb.PermissionException):
+        message = f"{place}: {_said(error)}; the operator can open folders with NOETL_DUCKDB_PATHS"
+        return ToolFailure(ErrorInfo(kind="not_allowed", message=message, code=code))
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
     return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_said(error)}", code=code))
 
@@ -195,6 +239,8 @@ def _cancelled() -> ToolFailure:
 def _said(error: Exception) -> str:
     """DuckDB's message on one line, without its drawing of the place."""
     message, _, drawing = str(error).partition("\n\nLINE ")
+    # Of a row that cannot be read, what is wrong with it; not the row, nor a page of advice.
+    message = message.partition("\nError when ")[2].partition("\n")[0] or message
     line = drawing.partition(":")[0]
     text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
     return f"{text} (line {line})" if line.isdecimal() else text

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from noetl_stream.tools.auth import Auth, auth_field, bad_credential, text_entry
 from noetl_stream.tools.inputs import Inputs, invalid_input
@@ -21,10 +21,17 @@ _AUTH_SHAPES: Final = "give {token}, {username, password} or {header: {name: val
 Scalar = str | int | float | bool | None
 
 
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+MethodInAnyCase = Annotated[Method, BeforeValidator(_upper, json_schema_input_type=str)]
+
+
 class HttpInputs(Inputs):
     """Inputs of ``http``."""
 
-    method: Method = Field(default="GET", description="The method, in any case.")
+    method: MethodInAnyCase = Field(default="GET", description="The method, in any case.")
     url: str = Field(
         validation_alias=AliasChoices("url", "endpoint"), description="The whole address, `http://` or `https://`."
     )
@@ -46,12 +53,6 @@ class HttpInputs(Inputs):
         None,
         "Name of a credential (text: a bearer token), or in place `{token}`, `{username, password}`, `{header: {…}}`.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _method_in_any_case(cls, values: Any) -> Any:
-        method = values.get("method") if isinstance(values, Mapping) else None
-        return {**values, "method": method.upper()} if isinstance(method, str) else values
 
     @model_validator(mode="after")
     def _one_body(self) -> HttpInputs:

@@ -1,13 +1,15 @@
-"""``kind: postgres``: SQL statements in one transaction (LANGUAGE §12)."""
+"""``kind: postgres``: SQL statements, in one transaction unless the task says otherwise (LANGUAGE §12)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from pydantic import Field
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds import KindSpec
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 ROWS_CONVERTED_INLINE: Final = 1_000
 """More rows than this are made into JSON in a thread, so that the worker's heartbeats go on."""
 _MAX_APPLICATION_NAME: Final = 63
-_SETTINGS: Final = "select set_config('noetl.idempotency_key', $1, true), set_config('application_name', $2, true)"
+_MAX_TIMEOUT_MS: Final = 2**31 - 1
+DEAD_WORKER_GRACE_S: Final = 1.0
+"""How much later than the worker itself Postgres ends a statement: only if the worker is gone and cannot."""
+_SETTINGS: Final = "select set_config(name, value, $3) from unnest($1::text[], $2::text[]) as given (name, value)"
 _TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
 
@@ -44,6 +49,11 @@ class PostgresInputs(SqlInputs):
 class PostgresKnobs(SqlKnobs):
     """Knobs of ``postgres``."""
 
+    transaction: bool = Field(
+        default=True,
+        description="Whether all statements are one transaction; if not, each takes effect by itself when it ends.",
+    )
+
 
 class PostgresTool:
     """Runs statements over small pools of connections, one for each database."""
@@ -56,7 +66,8 @@ class PostgresTool:
     async def run(self, call: ToolCall) -> ToolResult:
         """``{rows, row_count, columns, statements}`` of the last statement that returned rows.
 
-        All statements are one transaction; inside it ``current_setting('noetl.idempotency_key')`` is the call's key.
+        All statements are one transaction, unless the knob says otherwise. ``current_setting('noetl.idempotency_key')``
+        is the call's key.
 
         Raises:
             ToolFailure: ``sql`` and ``syntax`` (helper ``pg {code, sqlstate, message}``), ``connection``, ``timeout``,
@@ -67,9 +78,9 @@ class PostgresTool:
         statements = _bound_statements(inputs.texts, inputs.params)
         options = options_of(inputs.auth, await credential_of(call, inputs.auth))
         async with self._pools.connection(inputs.auth, options, call.timeouts.connect) as connection:
-            run = _Run(connection, knobs.max_rows, call.timeouts.read)
+            run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
-                async with connection.transaction():
+                async with connection.transaction() if knobs.transaction else nullcontext():
                     await run.settings(call)
                     for number, statement in enumerate(statements, start=1):
                         place.at_statement(number, statement.line, statement.sql, statement.names)
@@ -119,7 +130,8 @@ def _check_allowed(number: int, statement: SqlStatement) -> None:
     ends = bool(words) and words[0] in _TRANSACTION_WORDS and "TO" not in words[1:3]
     if ends or words[:2] == ("PREPARE", "TRANSACTION"):
         raise invalid_input(
-            f"statement {number}: {words[0]} cannot stand here; all statements of a task are one transaction already"
+            f"statement {number}: {words[0]} cannot stand here; the statements of a task are one transaction, "
+            "or one each with the knob transaction: false"
         )
     if words[:1] == ("COPY",) and {"STDIN", "STDOUT"} & set(words):
         raise invalid_input(f"statement {number}: COPY needs a client's own stream; use INSERT … SELECT with params")
@@ -128,9 +140,10 @@ def _check_allowed(number: int, statement: SqlStatement) -> None:
 class _Run:
     """The statements of one task, over one connection."""
 
-    def __init__(self, connection: Connection, max_rows: int, read_timeout_s: float | None) -> None:
+    def __init__(self, connection: Connection, knobs: PostgresKnobs, read_timeout_s: float | None) -> None:
         self._connection = connection
-        self._max_rows = max_rows
+        self._max_rows = knobs.max_rows
+        self._one_transaction = knobs.transaction
         self._read_timeout_s = read_timeout_s
         self._runs: list[StatementRun] = []
         self._returned: Returned | None = None
@@ -138,8 +151,13 @@ class _Run:
 
     async def settings(self, call: ToolCall) -> None:
         name = f"noetl-stream {call.step}.{call.task} {call.execution_id}"[:_MAX_APPLICATION_NAME]
+        settings = {"noetl.idempotency_key": call.idempotency_key, "application_name": name}
+        longest_s = self._read_timeout_s or call.timeouts.total
+        if longest_s is not None:
+            longest_ms = round((longest_s + DEAD_WORKER_GRACE_S) * 1000)
+            settings["statement_timeout"] = str(min(longest_ms, _MAX_TIMEOUT_MS))
         prepared = await self._connection.prepare(_SETTINGS)
-        await prepared.fetch(call.idempotency_key, name)
+        await prepared.fetch(list(settings), list(settings.values()), self._one_transaction)
 
     async def statement(self, number: int, statement: _BoundStatement) -> None:
         prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
@@ -157,10 +175,11 @@ class _Run:
 
     async def _rows(self, prepared: PreparedStatement[Any], values: Sequence[Any], number: int) -> list[Any]:
         # A cursor, so that a statement without a limit cannot fill the worker's memory before we can count.
-        cursor = await prepared.cursor(*values, timeout=self._read_timeout_s)
-        rows: list[Any] = await cursor.fetch(self._max_rows + 1, timeout=self._read_timeout_s)
-        if len(rows) > self._max_rows:
-            raise too_many_rows(number, self._max_rows)
+        async with nullcontext() if self._one_transaction else self._connection.transaction():
+            cursor = await prepared.cursor(*values, timeout=self._read_timeout_s)
+            rows: list[Any] = await cursor.fetch(self._max_rows + 1, timeout=self._read_timeout_s)
+            if len(rows) > self._max_rows:
+                raise too_many_rows(number, self._max_rows)
         return rows
 
     async def result(self) -> dict[str, Any]:

@@ -17,6 +17,8 @@ RETRYABLE_SQLSTATES: Final = frozenset({"40001", "40P01", "55P03"})
 RETRYABLE_CLASSES: Final = ("08", "57P0")
 """Connection failures; the server shuts down or starts up."""
 SYNTAX_ERROR: Final = "42601"
+QUERY_CANCELED: Final = "57014"
+"""By ``statement_timeout``, or by somebody with the right to."""
 
 _BAD_ARGUMENT: Final = re.compile(r"invalid input for query argument \$(\d+):.*\((.*)\)", re.DOTALL)
 
@@ -76,6 +78,9 @@ def _sql_failure(error: Any, place: Place) -> ToolFailure:
     if code.startswith("08"):
         message = f"{place.text}: the database hung up: {said}"
         return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True, code=code), helper=helper)
+    if code == QUERY_CANCELED:
+        message = f"{place.text}: {said}"
+        return ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True, code=code), helper=helper)
     hint = f" ({error.hint})" if error.hint else ""
     info = ErrorInfo(
         kind="syntax" if code == SYNTAX_ERROR else "sql",

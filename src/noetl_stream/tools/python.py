@@ -6,10 +6,10 @@ import os
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds import KindSpec
@@ -34,10 +34,13 @@ class Library(Inputs):
         default=None, alias="import", description="A name in it; the module itself if absent."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named_by_text(cls, value: Any) -> Any:
-        return {"from": value} if isinstance(value, str) else value
+
+def _named_by_text(value: Any) -> Any:
+    return {"from": value} if isinstance(value, str) else value
+
+
+LibraryOrName = Annotated[Library, BeforeValidator(_named_by_text, json_schema_input_type=str | Library)]
+"""A library; text is the name of a module."""
 
 
 class PythonInputs(Inputs):
@@ -48,7 +51,7 @@ class PythonInputs(Inputs):
         default=None,
         description="Named inputs: each is a variable of the code, all of them together are `args` and `input_data`.",
     )
-    libs: dict[str, Library] | None = Field(
+    libs: dict[str, LibraryOrName] | None = Field(
         default=None,
         description="Imports made before the code runs: `{np: numpy}` or `{sqrt: {from: math, import: sqrt}}`.",
     )

@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.limits import UNBOUNDED
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds import Kinds
@@ -62,7 +63,7 @@ class AskedPlans:
     async def _ask(self, digest: str) -> Plan:
         source, path = _read(await ask(self._bus, self._clock, subjects.ask_playbook(digest)), digest)
         try:
-            plan = compile_playbook(source, self._kinds, file=path)
+            plan = compile_playbook(source, self._kinds, file=path, limits=UNBOUNDED)
         except InvalidPlaybook as error:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.worker.equipment import Equipment
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.results import ReferenceLost, RunResults
+from noetl_stream.worker.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 from noetl_stream.worker.scope import NOTHING_SEEN, Iteration, RunScope
 from noetl_stream.worker.wait_tasks import SUSPENDING_KINDS, begin_wait
 
@@ -32,17 +34,21 @@ Value = TypeVar("Value")
 
 
 async def resolved(results: RunResults, evaluate: Callable[[], Value]) -> Value:
-    """What ``evaluate`` gives, with the results it reads by reference loaded first.
+    """What ``evaluate`` gives, with the results it reads by reference, and the secrets it reads, loaded first.
 
     Raises:
         ReferenceLost: one of them cannot be read.
+        ToolFailure: kind ``credential``: a secret cannot be had.
     """
     while True:
+        load: Callable[[], Awaitable[None]]
         try:
             return evaluate()
         except ReferenceNeeded as needed:
-            reference = needed.reference
-        await results.load(reference)
+            load = partial(results.load, needed.reference)
+        except SecretNeeded as needed:
+            load = needed.load
+        await load()
 
 
 class Attempts:
@@ -53,20 +59,31 @@ class Attempts:
         self._command = command
         self._scope = scope
         self._results = results
+        self._secrets = RunSecrets(equipment.keychain, scope.keychain, command.execution_id)
 
     async def run(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which ends its work."""
         clock = self._equipment.clock
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
+        secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
         try:
             if task.inputs.is_constant:
                 inputs = render(task.inputs, NOTHING_SEEN)
             else:
-                inputs = await self._inputs(task, progress, iteration)
+                inputs = await self._inputs(task, progress, iteration, secrets)
             if task.kind in SUSPENDING_KINDS:
+                secrets.check_unread(task.kind)
                 return await begin_wait(task, inputs, iteration.path, self._equipment)
             tool = self._equipment.tools[task.kind]
-            result = await _call_tool(tool, self._call(tool, task, inputs, progress, iteration))
+
+            async def renewed(failure: ToolFailure) -> ToolCall | None:
+                if not secrets.renew_after(failure):
+                    return None
+                again = await self._inputs(task, progress, iteration, secrets)
+                return self._call(tool, task, again, progress, iteration, secrets)
+
+            call = self._call(tool, task, inputs, progress, iteration, secrets)
+            result = await _call_tool(tool, call, renewed)
         except (ExpressionError, ReferenceLost) as error:
             failure = ToolFailure(ErrorInfo("expression_error", f"the inputs of task {task.label}: {error}"))
             outcome = await self._failed(failure)
@@ -93,13 +110,21 @@ class Attempts:
         )
         return msgspec.structs.replace(outcome, meta=meta)
 
-    async def _inputs(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> dict[str, Any]:
-        scope = self._scope.for_inputs(task, progress, iteration)
+    async def _inputs(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, secrets: TaskSecrets
+    ) -> dict[str, Any]:
+        scope = self._scope.for_inputs(task, progress, iteration, secrets)
         rendered: dict[str, Any] = await resolved(self._results, lambda: render(task.inputs, scope))
         return rendered
 
     def _call(
-        self, tool: Tool, task: TaskPlan, inputs: dict[str, Any], progress: Progress, iteration: Iteration
+        self,
+        tool: Tool,
+        task: TaskPlan,
+        inputs: dict[str, Any],
+        progress: Progress,
+        iteration: Iteration,
+        secrets: TaskSecrets,
     ) -> ToolCall:
         command = self._command
         seen: dict[str, Any] = {}
@@ -120,10 +145,12 @@ class Attempts:
             task=task.name,
             attempt=progress.attempt,
             scope=seen,
-            credential=self._equipment.credential,
+            credential=secrets.credential,
+            describe_credential=secrets.describe,
         )
 
     async def _done(self, result: ToolResult) -> Outcome:
+        result = self._secrets.used.result(result)
         try:
             payload = await self._results.keep(result.result)
         except PayloadRefused as error:
@@ -131,6 +158,7 @@ class Attempts:
         return self._bounded(Outcome("ok", payload, None, Meta(), dict(result.helper), result.output))
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
+        failure = self._secrets.used.failure(failure)
         error = failure.error
         if len(error.message) > MAX_MESSAGE_CHARACTERS:
             error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
@@ -160,7 +188,11 @@ class Attempts:
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
 
 
-async def _call_tool(tool: Tool, call: ToolCall) -> ToolResult:
+Renew = Callable[[ToolFailure], Awaitable[ToolCall | None]]
+"""The call to try instead of one that failed, with fresh tokens; ``None`` if they were not the reason."""
+
+
+async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
     """Calls the tool within ``timeouts.total``.
 
     Raises:
@@ -168,14 +200,24 @@ async def _call_tool(tool: Tool, call: ToolCall) -> ToolResult:
     """
     total_s = call.timeouts.total
     if total_s is None:
-        return await _guarded(tool.run(call), call)
+        return await _run(tool, call, renew)
     try:
         async with asyncio.timeout(total_s):
-            return await _guarded(tool.run(call), call)
+            return await _run(tool, call, renew)
     except TimeoutError:
         # One of the tool itself has become a ToolFailure further in.
         message = f"task {call.task} took longer than its timeout of {total_s:g} s"
         raise ToolFailure(ErrorInfo("timeout", message, retryable=True)) from None
+
+
+async def _run(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
+    try:
+        return await _guarded(tool.run(call), call)
+    except ToolFailure as failure:
+        fresh = await renew(failure)
+        if fresh is None:
+            raise
+    return await _guarded(tool.run(fresh), fresh)
 
 
 async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult:

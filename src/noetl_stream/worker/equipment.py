@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.asked_catalog import AskedCatalog
+from noetl_stream.worker.keychain import Keychain
 from noetl_stream.worker.plans import Plans
 from noetl_stream.worker.report import Channel
-
-Credentials = Callable[[str], Awaitable[str | dict[str, Any]]]
-"""Resolves an ``auth`` name; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind ``credential``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +27,4 @@ class Equipment:
     tools: Mapping[str, Tool]
     plans: Plans
     catalog: AskedCatalog
-    credential: Credentials
+    keychain: Keychain

@@ -64,8 +64,7 @@ class Keychain:
         try:
             secret, key = await self._resolved(execution_id, entry)
         except ToolFailure as failure:
-            error = failure.error
-            raise ToolFailure(msgspec.structs.replace(error, message=f"keychain.{entry.name}: {error.message}")) from None
+            raise _with_message(failure, f"keychain.{entry.name}: {failure.error.message}") from None
         self.known.learn(secret.value)
         return secret, key
 
@@ -75,22 +74,12 @@ class Keychain:
         Raises:
             ToolFailure: kind ``credential``.
         """
-        near = ""
-        if self._asked is not None:
-            try:
-                secret = await self._cache.get(_whose(execution_id, is_global, "stored", name), self._asking(execution_id, name))
-            except _Absent as absent:
-                near = absent.near
-            else:
-                self.known.learn(secret.value)
-                return secret
         try:
-            secret = Secret(await self._own(name))
-        except ToolFailure as failure:
-            if near:
-                error = msgspec.structs.replace(failure.error, message=f"{failure.error.message}; did you mean `{near}`?")
-                raise ToolFailure(error) from None
-            raise
+            secret = await self._cache.get(
+                _stored_key(execution_id, name, is_global), lambda: self._ask(execution_id, name)
+            )
+        except _Absent as absent:
+            secret = await self._given(name, absent.near)
         self.known.learn(secret.value)
         return secret
 
@@ -98,21 +87,30 @@ class Keychain:
         """The other side does not take ``token`` any more."""
         self._cache.drop(key, token)
 
-    def _asking(self, execution_id: str, name: str) -> Callable[[], Awaitable[Kept]]:
-        async def ask() -> Kept:
-            assert self._asked is not None
-            until_s, near = self._absent.get(name, (0.0, ""))
-            if self._clock.monotonic_s() < until_s:
-                raise _Absent(near)
-            found = await self._asked.find(execution_id, name)
-            if isinstance(found, NotStored):
-                if len(self._absent) >= MAX_SECRETS_KEPT:
-                    self._absent.clear()
-                self._absent[name] = (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near)
-                raise _Absent(found.near)
-            return Kept(found, SECRET_KEPT_S)
+    async def close(self) -> None:
+        """Ends what is still being asked for."""
+        await self._cache.close()
 
-        return ask
+    async def _ask(self, execution_id: str, name: str) -> Kept:
+        """The stored credential. That there is none is remembered for a moment, whoever asks."""
+        until_s, near = self._absent.get(name, (0.0, ""))
+        if self._asked is None or self._clock.monotonic_s() < until_s:
+            raise _Absent(near)
+        found = await self._asked.find(execution_id, name)
+        if isinstance(found, NotStored):
+            if len(self._absent) >= MAX_SECRETS_KEPT:
+                self._absent.clear()
+            self._absent[name] = (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near)
+            raise _Absent(found.near)
+        return Kept(found, SECRET_KEPT_S)
+
+    async def _given(self, name: str, near: str) -> Secret:
+        try:
+            return Secret(await self._own(name))
+        except ToolFailure as failure:
+            if not near:
+                raise
+            raise _with_message(failure, f"{failure.error.message}; did you mean `{near}`?") from None
 
     async def _resolved(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         settings = entry.settings
@@ -131,24 +129,27 @@ class Keychain:
         return await self._cache.get((execution_id, entry.kind, written), lambda: _plugged(entry)), None
 
     async def _fetch(self, execution_id: str, settings: OauthSettings) -> Kept:
-        client_id, client_secret = settings.client_id, settings.client_secret
-        if settings.credential is not None:
-            stored = (await self.named(execution_id, settings.credential)).value
-            if isinstance(stored, Mapping):
-                client_id = client_id or stored.get("client_id")
-                client_secret = stored.get("client_secret")
-            else:
-                client_secret = stored
+        name = settings.credential
+        stored = None if name is None else await self.named(execution_id, name)
+        found: Any = {} if stored is None else stored.value
+        if not isinstance(found, Mapping):
+            found = {"client_secret": found}
+        client_id = settings.client_id or found.get("client_id")
+        client_secret = settings.client_secret or found.get("client_secret")
         if not isinstance(client_id, str) or not isinstance(client_secret, str):
-            raise _failed(f"credential {settings.credential!r} must hold client_id and client_secret as text")
+            raise _failed(f"credential {name!r} must hold client_id and client_secret as text")
         self.known.learn(client_secret)
-        token = await fetch_token(settings, client_id, client_secret)
+        try:
+            token = await fetch_token(settings, client_id, client_secret)
+        except ToolFailure:
+            if name is not None and stored is not None:  # it may have been set anew since
+                self._cache.drop(_stored_key(execution_id, name, False), stored)
+            raise
         lives_s = UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
-        value: dict[str, Any] = {"access_token": token.value, "token_type": token.type}
-        return Kept(
-            Secret(value, expires_ms=expires_ms, token=token.value), lives_s - min(TOKEN_MARGIN_S, lives_s / 10)
-        )
+        value = {"access_token": token.value, "token_type": token.type}
+        secret = Secret(value, expires_ms=expires_ms, token=token.value)
+        return Kept(secret, lives_s - min(TOKEN_MARGIN_S, lives_s / 10))
 
 
 class _Absent(Exception):
@@ -159,8 +160,8 @@ class _Absent(Exception):
         self.near = near
 
 
-def _whose(execution_id: str, is_global: bool, *what: str) -> Key:
-    return ("" if is_global else execution_id, *what)
+def _stored_key(execution_id: str, name: str, is_global: bool) -> Key:
+    return ("" if is_global else execution_id, "stored", name)
 
 
 def _environment(variable: str) -> CredentialValue:
@@ -202,6 +203,10 @@ async def _plugged(entry: KeychainPlan) -> Kept:
     if not isinstance(value, str | dict):
         raise _failed(f"kind {entry.kind!r} gave neither text nor a mapping")
     return Kept(Secret(value), SECRET_KEPT_S)
+
+
+def _with_message(failure: ToolFailure, message: str) -> ToolFailure:
+    return ToolFailure(msgspec.structs.replace(failure.error, message=message))
 
 
 def _failed(reason: str) -> ToolFailure:

@@ -52,7 +52,7 @@ class Redactor:
         return text
 
     def cut_text(self, text: str) -> str:
-        """``text`` without secrets, and without the piece of one at its beginning or end, where it may have been cut."""
+        """``text`` without secrets, and without a piece of one at its beginning or end, where it may have been cut."""
         text = self.text(text)
         for secret in self._forms:
             text = _without_end(_without_start(text, secret), secret)

@@ -7,6 +7,7 @@ from typing import Any
 
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.asked_secrets import Secret
@@ -101,7 +102,19 @@ class TaskSecrets(Mapping[str, Any]):
             return False
         for key, token in self._tokens.items():
             self._run.drop(key, token)
+        self._tokens.clear()
+        self._loaded.clear()
         return True
+
+    def check_unread(self, kind: str) -> None:
+        """Raises :class:`~noetl_stream.tools.contract.ToolFailure` if a template has read a secret.
+
+        The inputs of a task that suspends its pipeline are written into events, where no secret may be.
+        """
+        if self._loaded:
+            names = ", ".join(f"keychain.{name}" for name in self._loaded)
+            message = f"the inputs of kind {kind} are recorded and cannot hold a secret: leave out {names}"
+            raise ToolFailure(ErrorInfo("invalid_input", message))
 
     async def _load(self, name: str) -> None:
         self._loaded[name] = (await self._resolve(name)).value

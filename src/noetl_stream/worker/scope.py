@@ -10,6 +10,7 @@ from noetl_stream.engine.progress import results_after
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.playbook.keychain_kinds import OPENING_KIND, opened_name
 from noetl_stream.playbook.labels import result_name
 from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
 from noetl_stream.template import ABSENT, ResultView, Scope
@@ -18,6 +19,8 @@ from noetl_stream.tools.contract import Tool
 
 NOTHING_SEEN: Final = Scope({})
 """The scope of what reads nothing: constant inputs, the default policy."""
+
+NO_SECRETS: Final[Mapping[str, Any]] = {}
 
 
 class Iteration:
@@ -71,12 +74,18 @@ class RunScope:
         self, plan: Plan, step: StepPlan, command: StepCommand, tools: Mapping[str, Tool], loaded: Mapping[str, Any]
     ) -> None:
         self.ctx: dict[str, Any] = command.ctx
+        self.keychain = plan.keychain
         self._plan = plan
         self._step = step
         self._command = command
         self._tools = tools
         self._loaded = loaded
         self._fixed: dict[str, Any] | None = None
+        self._openers = [
+            (result_name(task.name), opened_name(task.name, task.verbatim))
+            for task in step.tasks
+            if task.kind == OPENING_KIND
+        ]
 
     def patch_ctx(self, patches: Mapping[str, Any]) -> None:
         """The step run has set these keys of ``ctx``; it sees them from here on."""
@@ -90,20 +99,31 @@ class RunScope:
         """``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
         return {**progress.iter, **iteration.names} if iteration.names else progress.iter
 
-    def for_inputs(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Scope:
+    def opened(self, progress: Progress) -> list[str]:
+        """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
+        return [name for result, name in self._openers if result in progress.results]
+
+    def for_inputs(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, keychain: Mapping[str, Any] = NO_SECRETS
+    ) -> Scope:
         """What the inputs of ``task`` see before this run of it."""
-        return Scope(self._namespaces(task, progress, iteration, progress.results), self._loaded)
+        namespaces = self._namespaces(task, progress, iteration, progress.results)
+        namespaces["keychain"] = keychain
+        return self._scope(namespaces)
 
     def for_policy(self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome) -> Scope:
         """What the policy of ``task`` sees: the state before any rule, the task's own result and ``outcome``."""
         results = results_after(progress, task.name, outcome)
         namespaces = self._namespaces(task, progress, iteration, results)
         namespaces["outcome"] = outcome_view(outcome, self._helper(task))
-        return Scope(namespaces, self._loaded)
+        return self._scope(namespaces)
 
     def for_level(self, around: Iteration) -> Scope:
         """What ``in`` and ``max_in_flight`` of a level inside the iteration ``around`` see."""
-        return Scope({**self._always(), "ctx": self.ctx, "iter": around.names}, self._loaded)
+        return self._scope({**self._always(), "ctx": self.ctx, "iter": around.names})
+
+    def _scope(self, namespaces: Mapping[str, Any]) -> Scope:
+        return Scope(namespaces, self._loaded, self._command.limits)
 
     def _namespaces(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, results: Mapping[str, Outcome]

@@ -47,6 +47,13 @@ class SecretCache:
         if self._kept.get(key, (0.0, None))[1] is secret:
             del self._kept[key]
 
+    async def close(self) -> None:
+        """Ends what is being loaded."""
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
+
     async def _load(self, key: Key, load: Callable[[], Awaitable[Kept]]) -> Secret:
         secret, kept_s = await load()
         now_s = self._clock.monotonic_s()

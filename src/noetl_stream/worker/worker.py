@@ -18,8 +18,10 @@ from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delive
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.asked_catalog import AskedCatalog
+from noetl_stream.worker.asked_secrets import AskedSecrets
 from noetl_stream.worker.contact import Contact
-from noetl_stream.worker.equipment import Credentials, Equipment
+from noetl_stream.worker.equipment import Equipment
+from noetl_stream.worker.keychain import Credentials, Keychain
 from noetl_stream.worker.lease import LeaseKeeper
 from noetl_stream.worker.limits import ACK_WAIT_S, FAREWELL_S, GRACE_S, RETURN_DELAY_S, SIGNS_A_LEASE
 from noetl_stream.worker.plans import Plans
@@ -39,7 +41,8 @@ class Worker:
     Args:
         name: Shown in events.
         slots: How many commands run at once.
-        credential: Resolves an ``auth`` name for tools.
+        credential: Resolves the names of credentials that this worker itself was given.
+        secrets: The credential store, asked first; without it only ``credential`` is.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is given back.
         ack_wait_s: The queue's: how long a lease lasts. It is renewed three times within it.
     """
@@ -58,6 +61,7 @@ class Worker:
         tools: Mapping[str, Tool],
         plans: Plans,
         credential: Credentials,
+        secrets: AskedSecrets | None = None,
         grace_s: float = GRACE_S,
         ack_wait_s: float = ACK_WAIT_S,
     ) -> None:
@@ -70,8 +74,9 @@ class Worker:
         self._contact = Contact(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._contact, self._flusher)
+        self.keychain = Keychain(clock, credential, secrets)
         catalog = AskedCatalog(bus, clock)
-        self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, catalog, credential)
+        self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, catalog, self.keychain)
         self._stops = Stops()
         self._leases = LeaseKeeper(ack_wait_s / SIGNS_A_LEASE)
         self._draining = asyncio.Event()
@@ -124,6 +129,7 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._runs, return_exceptions=True)
+        await self.keychain.close()
         await asyncio.to_thread(self._leases.close)
         if self._source is not None:
             await self._source.close()

@@ -19,8 +19,8 @@ class MemoryCredentials:
             return False
         now_ms = self._clock.now_ms()
         created_ms = present.info.created_ms if present else now_ms
-        *shown, sealed = new
-        self._stored[new.name] = StoredCredential(CredentialInfo(*shown, created_ms, now_ms), sealed)
+        info = CredentialInfo(*new[:6], created_ms, now_ms)
+        self._stored[new.name] = StoredCredential(info, new.sealed)
         return True
 
     async def get(self, name: str) -> StoredCredential | None:

@@ -1,0 +1,43 @@
+"""``kind: secrets``: makes a credential readable as ``keychain.<name>`` in the rest of its pipeline (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+from pydantic import AliasChoices, Field
+
+from noetl_stream.playbook.keychain_kinds import OPENING_INPUTS, OPENING_KIND, opened_name
+from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.tools.contract import ToolCall, ToolResult
+from noetl_stream.tools.inputs import Inputs, Knobs, validated
+
+
+class SecretsInputs(Inputs):
+    """Inputs of ``secrets``."""
+
+    credential: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices(*OPENING_INPUTS),
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
+        description="Name of a keychain entry or a stored credential, a constant; by default the task's own name.",
+    )
+
+
+class SecretsKnobs(Knobs):
+    """``secrets`` has no knobs."""
+
+
+class SecretsTool:
+    """Looks the credential up, so that one that cannot be had fails here and not in the task that reads it."""
+
+    spec = KindSpec(kind=OPENING_KIND, inputs=SecretsInputs, knobs=SecretsKnobs, verbatim=frozenset({"credential"}))
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """``{name, version, expires_at}``; the value is never in a result.
+
+        Raises:
+            ToolFailure: ``credential``, ``invalid_input``.
+        """
+        validated(SecretsInputs, call.inputs)
+        return ToolResult(await call.describe_credential(opened_name(call.task, call.inputs)))
+
+    async def close(self) -> None:
+        """Holds nothing."""

@@ -1,0 +1,143 @@
+"""What the playbooks of the folder need around them: a stack that is up, their two APIs, a client, and a hand on the CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from aiohttp import web
+from journey_stack import NOETL, ROOT
+from playbook_team import Team
+
+from noetl_stream.client.follow import Follower
+from noetl_stream.client.submit import Client, Submission
+from noetl_stream.client.summary import describe
+from noetl_stream.local.stack import EmbeddedStack, StackAddress
+from noetl_stream.wiring import Connected, Endpoint, connect, make_client
+
+FOLDER = ROOT / "playbooks"
+sys.path.insert(0, str(FOLDER))
+from airports_api import AirportsApi
+from travel_api import Agency
+
+PATIENCE_S = 60.0
+
+Ended = dict[str, Any]
+"""An execution that has ended, as ``execution get`` describes it."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run of a playbook.
+
+    Attributes:
+        playbook: Name of its file, without the ending.
+        result: What it ends with, exactly.
+        meanwhile: What somebody does once its status is ``waiting``.
+        check: What else is true afterwards.
+    """
+
+    playbook: str
+    result: Any
+    workload: dict[str, Any] = field(default_factory=dict)
+    status: str = "completed"
+    meanwhile: Callable[[Stage, str], Awaitable[None]] | None = None
+    check: Callable[[Stage, Ended], Awaitable[None]] | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where scenarios play, any number at once."""
+
+    home: Path
+    address: StackAddress
+    connected: Connected
+    client: Client
+    agency: Agency
+    team: Team
+    urls: dict[str, str]
+    """Of the travel API (``travel``) and of the airports' (``airports``)."""
+
+    async def noetl(self, *arguments: str) -> None:
+        """Runs a command to its end, which must be a good one."""
+        process = await asyncio.create_subprocess_exec(
+            *NOETL, *arguments, "--home", str(self.home), stdin=-3, stdout=-1, stderr=-2
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+
+    async def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """What is in the playbooks' own database."""
+        connection = await asyncpg.connect(self.address.playbooks_dsn)
+        try:
+            return [dict(row) for row in await connection.fetch(query, *values)]
+        finally:
+            await connection.close()
+
+    async def play(self, scenario: Scenario) -> Ended:
+        """Runs the playbook to its end, with everything the scenario says."""
+        source = (FOLDER / f"{scenario.playbook}.yaml").read_text()
+        api_url = self.urls["airports" if scenario.playbook == "paginate_to_postgres" else "travel"]
+        workload = ({"api_url": api_url} if "api_url" in source else {}) | scenario.workload
+        submission = Submission.new(source, f"examples/{scenario.playbook}", workload, self.connected.clock)
+        execution_id = submission.execution_id
+        follower = await self.client.follow(execution_id).open()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self.client.submit(submission, follower)
+                if scenario.meanwhile is not None:
+                    await self._until_waiting(execution_id, follower)
+                    await scenario.meanwhile(self, execution_id)
+                await follower.finished.wait()
+        finally:
+            await follower.close()
+        row = await self.connected.store.execution(execution_id)
+        assert row is not None
+        ended = describe(row, await self.connected.store.journal(execution_id))
+        if scenario.check is not None:
+            await scenario.check(self, ended)
+        return ended
+
+    async def _until_waiting(self, execution_id: str, follower: Follower) -> None:
+        async for _ in follower.news():
+            row = await self.connected.store.execution(execution_id)
+            if row is not None and row.status == "waiting":
+                return
+        raise AssertionError(f"{execution_id} has ended and never waited")
+
+
+@asynccontextmanager
+async def open_stage(home: Path) -> AsyncIterator[Stage]:
+    """The stage on the stack that is up at ``home``."""
+    async with AsyncExitStack() as ending:
+        embedded = await asyncio.to_thread(EmbeddedStack.join, home)
+        ending.callback(embedded.leave)
+        address = embedded.address
+        connected = await connect(Endpoint(address.nats_url, address.postgres_dsn, {}), name="journey")
+        ending.push_async_callback(connected.close)
+        agency = Agency()
+        urls = {
+            "travel": await _serve(agency.application(), ending),
+            "airports": await _serve(AirportsApi().application(), ending),
+        }
+        team = await Team.meet(address.nats_url)
+        ending.push_async_callback(team.part)
+        stage = Stage(home, address, connected, make_client(connected), agency, team, urls)
+        await asyncio.gather(
+            stage.noetl("playbook", "register", str(FOLDER / "invoice_customer.yaml")),
+        )
+        yield stage
+
+
+async def _serve(application: web.Application, ending: AsyncExitStack) -> str:
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    ending.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return "http://{}:{}".format(*runner.addresses[0])

@@ -1,0 +1,46 @@
+"""A team's own use of NATS, which the playbooks join: a bucket of settings, and ears for what is said about them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.kv import KeyValue
+
+BUCKET = "settings"
+SUBJECT = "settings.changed"
+
+
+class Team:
+    """``told`` is every message on ``settings.changed`` about the setting ``shop``."""
+
+    def __init__(self, client: Client, bucket: KeyValue) -> None:
+        self._client = client
+        self._bucket = bucket
+        self.told: list[dict[str, Any]] = []
+
+    @classmethod
+    async def meet(cls, nats_url: str) -> Team:
+        client = await nats.connect(nats_url)
+        bucket = await client.jetstream().create_key_value(bucket=BUCKET)
+        await bucket.put("shop", b'{"currency": "EUR", "discount_percent": 5}')
+        team = cls(client, bucket)
+        await client.subscribe(SUBJECT, cb=team._hear)
+        await client.flush()
+        return team
+
+    async def part(self) -> None:
+        """Leaves nothing behind."""
+        await self._client.jetstream().delete_key_value(BUCKET)
+        await self._client.close()
+
+    async def setting(self, key: str) -> Any:
+        return json.loads((await self._bucket.get(key)).value or b"null")
+
+    async def _hear(self, message: Msg) -> None:
+        told = json.loads(message.data)
+        if told["key"] == "shop":
+            self.told.append(told)

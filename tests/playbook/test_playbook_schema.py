@@ -1,0 +1,217 @@
+"""``noetl-stream playbook schema``: it says of a file what the parser says, but for what only the parser can see."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from playbook_json_schema import JsonSchema
+from playbook_kinds import KINDS
+from pydantic import BaseModel, ConfigDict
+
+from noetl_stream.model.limits import Limits
+from noetl_stream.playbook import schema as schema_module
+from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.keychain import Entry as KeychainEntry
+from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.schema import PARTS, SECTIONS, playbook_schema
+from noetl_stream.playbook.sections import PartMark, Placeholders, Section
+from noetl_stream.playbook.source import read_source
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+GOOD = sorted([*(HERE / "accepted").glob("*.yaml"), *(HERE / "compiled").glob("*.yaml")])
+BROKEN = sorted((HERE / "broken").glob("*.yaml"))
+SCHEMA = JsonSchema(playbook_schema(KINDS))
+INSTALLED = kinds_of(load_tools())
+INSTALLED_SCHEMA = JsonSchema(playbook_schema(INSTALLED))
+
+ONLY_THE_CHECKER_SEES = {
+    # what templates read, and how they are written
+    *(
+        "unbound_name",
+        "unknown_name",
+        "namespace_not_here",
+        "foreign_helper",
+        "impossible_comparison",
+        "keychain_whole",
+    ),
+    *("template_syntax", "template_too_long", "statement_not_allowed", "unknown_filter", "unknown_test"),
+    *("guard_not_expression", "template_not_rendered"),
+    # what one place says of another
+    *("unknown_step", "unknown_task", "unknown_entry", "duplicate_name", "conflicting_keys", "read_only"),
+    *("set_ctx_in_parallel_loop", "set_vars_in_parallel_loop", "workbook_entry", "reserved_name", "limit_exceeded"),
+    # the place of `else` among its like
+    *("else_not_last", "else_twice"),
+}
+ALSO_NOT_SEEN = {
+    "shared_values_of_wrong_types": "what an operation of set_shared takes",
+    "workbook_problems": "what a call gives its entry",
+}
+"""Files with other problems that a schema cannot tell, and which."""
+
+
+def document_of(text: bytes) -> Any:
+    """The YAML as plain JSON; ``None`` if it is none, or not whole."""
+    problems = Problems("file")
+    source = read_source(text, problems)
+    return None if source is None or problems.has_errors else source.root.plain()
+
+
+def errors_of(text: bytes | str) -> set[str]:
+    return {item.code for item in check(text, KINDS).diagnostics if item.severity == "error"}
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_the_schema_accepts_what_the_parser_accepts(path: Path) -> None:
+    assert SCHEMA.fits(document_of(path.read_bytes()))
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "playbooks").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_the_schema_of_the_installed_kinds_accepts_the_playbooks_that_run_here(path: Path) -> None:
+    text = path.read_bytes()
+    assert INSTALLED_SCHEMA.fits(document_of(text)) is check(text, INSTALLED).ok
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+def test_the_schema_refuses_what_is_broken_in_its_structure_and_nothing_else(path: Path) -> None:
+    text = path.read_bytes()
+    document = document_of(text)
+    if document is None:
+        return
+    codes = errors_of(text)
+    if codes - ONLY_THE_CHECKER_SEES and path.stem not in ALSO_NOT_SEEN:
+        assert not SCHEMA.fits(document)
+    if SCHEMA.fits(document):
+        assert codes <= ONLY_THE_CHECKER_SEES or path.stem in ALSO_NOT_SEEN
+    else:
+        assert codes
+
+
+REPLACEMENTS: list[Any] = [None, 7, -1, 1.5, True, "text", "", [], {}, "{{ workload.x }}", ["a"], {"zz": 1}]
+MUTANTS = 60
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all parts of a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield (*path, key)
+        yield from places(part, (*path, key))
+
+
+def mutant(document: Any, random: Random) -> Any:
+    """The document with one part replaced, removed, or given a key too many."""
+    changed = copy.deepcopy(document)
+    path = random.choice(list(places(changed)))
+    parent = changed
+    for key in path[:-1]:
+        parent = parent[key]
+    deed = random.random()
+    if deed < 0.15 and isinstance(parent, dict):
+        del parent[path[-1]]
+    elif deed < 0.3 and isinstance(parent[path[-1]], dict):
+        parent[path[-1]]["unheard_of"] = 1
+    else:
+        parent[path[-1]] = random.choice(REPLACEMENTS)
+    return changed
+
+
+@pytest.mark.parametrize("path", [path for path in GOOD if path.stem != "workbook"], ids=lambda path: path.stem)
+def test_the_schema_and_the_parser_agree_on_whatever_is_done_to_a_good_file(path: Path) -> None:
+    document = document_of(path.read_bytes())
+    random = Random(path.stem)
+    for _ in range(MUTANTS):
+        changed = mutant(document, random)
+        text = json.dumps(changed)
+        codes = errors_of(text)
+        if SCHEMA.fits(changed):
+            assert codes <= ONLY_THE_CHECKER_SEES, text
+        else:
+            assert codes, text
+
+
+def test_every_section_and_part_of_the_language_is_in_the_schema() -> None:
+    def below(model: type[Section]) -> Iterator[type[Section]]:
+        for one in model.__subclasses__():
+            if one.__module__.startswith("noetl_stream."):
+                yield one
+                yield from below(one)
+
+    models = set(below(Section)) - {Placeholders, KeychainEntry}
+    assert models == set(SECTIONS)
+    parts = {
+        (model, name)
+        for model in models
+        for name, field in model.model_fields.items()
+        if any(isinstance(mark, PartMark) for mark in field.metadata)
+    }
+    assert parts == set(PARTS)
+
+
+def test_the_words_of_older_dialects_carry_the_form_to_write() -> None:
+    step = playbook_schema(KINDS)["$defs"]["Step"]["properties"]["when"]
+    assert step["not"] == {} and "spec: { policy: { admit:" in step["errorMessage"]
+
+
+def test_a_template_may_stand_where_it_is_rendered_and_nowhere_else() -> None:
+    def document(url: Any, headers: Any, follow: Any) -> Any:
+        tool = {"kind": "http", "url": url, "headers": headers, "spec": {"follow_redirects": follow}}
+        return {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": "a", "path": "a"},
+            "workflow": [{"step": "start", "tool": tool}],
+        }
+
+    assert SCHEMA.fits(document("{{ workload.url }}", {"x": "{{ workload.x }}"}, True))
+    assert SCHEMA.fits(document("/a", "{{ workload.headers }}", True))
+    assert not SCHEMA.fits(document("/a", {"x": 1}, True))
+    assert not SCHEMA.fits(document("/a", {}, "{{ workload.follow }}"))
+
+
+def test_the_limits_are_the_operators() -> None:
+    limits = playbook_schema(KINDS, Limits(max_step_runs=7))["$defs"]["limits"]["properties"]
+    assert limits["max_step_runs"] == {"type": "integer", "minimum": 1, "maximum": 7}
+    assert limits["inline_delay_s"]["type"] == "number"
+
+
+def test_a_kind_whose_model_has_no_schema_takes_any_values() -> None:
+    class Odd(BaseModel):
+        model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        thing: Random
+
+    reader = JsonSchema(playbook_schema({"odd": KindSpec("odd", Odd, Odd)}))
+    document = document_of((HERE / "accepted" / "streaming_pagination.yaml").read_bytes())
+    document["workflow"] = [{"step": "start", "tool": {"kind": "odd", "thing": [1], "spec": {"thing": {}}}}]
+    assert reader.fits(document)
+    document["workflow"][0]["tool"]["other"] = 1
+    assert not reader.fits(document)
+
+
+def test_the_schema_is_one_of_the_draft_it_names() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    for kinds in (KINDS, INSTALLED):
+        whole = playbook_schema(kinds)
+        assert whole["$schema"] == schema_module.DIALECT
+        jsonschema.Draft202012Validator.check_schema(whole)
+    validator = jsonschema.Draft202012Validator(playbook_schema(KINDS))
+    for path in (*GOOD, *BROKEN):
+        document = document_of(path.read_bytes())
+        assert document is None or validator.is_valid(document) == SCHEMA.fits(document), path.name
+
+
+def test_the_schema_is_the_same_each_time() -> None:
+    assert json.dumps(playbook_schema(INSTALLED)) == json.dumps(playbook_schema(INSTALLED))
+
+
+def test_a_modeline_is_a_comment_to_the_parser() -> None:
+    text = (HERE / "accepted" / "everything.yaml").read_text(encoding="utf-8")
+    assert check(f"# yaml-language-server: $schema=playbook.schema.json\n{text}", KINDS).ok

@@ -1,0 +1,170 @@
+"""SQL of ``kind: duckdb`` reaches no file, extension, network or setting that the operator did not open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl_stream.settings import ToolSettings
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb import DuckdbTool
+
+Run = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """The folder that the operator has opened."""
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """One that nobody has opened, with a secret in it."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.csv").write_text("a\ns3cret\n")
+    return folder
+
+
+@pytest.fixture
+async def run(make_call: Any, inside: Path) -> AsyncIterator[Run]:
+    tool = DuckdbTool.configured(ToolSettings(duckdb_folders=(inside,)))
+
+    async def run(command: str, **inputs: Any) -> dict[str, Any]:
+        async with asyncio.timeout(30):
+            result: dict[str, Any] = (await tool.run(make_call({"command": command, **inputs}))).result
+            return result
+
+    yield run
+    await tool.close()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+ESCAPES = [
+    "from read_csv('{out}/secret.csv')",
+    "from read_text('{out}/secret.csv')",
+    "from read_blob('{out}/secret.csv')",
+    "from read_json('{out}/secret.csv')",
+    "from read_ndjson_objects('{out}/secret.csv')",
+    "from read_parquet('{out}/secret.csv')",
+    "from parquet_metadata('{out}/secret.csv')",
+    "from read_csv('file://{out}/secret.csv')",
+    "from read_text('{into}/../outside/secret.csv')",
+    "from sniff_csv('{out}/secret.csv')",
+    "from glob('{out}/*')",
+    "from glob('{into}/../outside/*')",
+    "from '{out}/secret.csv'",
+    "from query('from read_text(''{out}/secret.csv'')')",
+    "create table t as from read_csv('{out}/secret.csv')",
+    "create table t (a text); copy t from '{out}/secret.csv'",
+    "copy (select 1) to '{out}/new.csv'",
+    "copy (select 1) to '{into}/../outside/new.csv'",
+    "copy (select 1) to '{out}/new.parquet' (format parquet)",
+    "copy (select 1) to '/dev/stdout'",
+    "export database '{out}/new'",
+    "import database '{out}'",
+    "attach '{out}/new.duckdb'",
+    "attach '{into}/../outside/new.duckdb'",
+    "attach 'http://127.0.0.1:9/x.duckdb'",
+    "attach 'postgresql://127.0.0.1:9/x' as pg (type postgres)",
+    "attach '{out}/new.sqlite' (type sqlite)",
+    "from read_csv('http://127.0.0.1:9/x.csv')",
+    "from read_parquet('s3://bucket/x.parquet')",
+    "install httpfs",
+    "force install httpfs",
+    "load httpfs",
+    "load '{into}/own.duckdb_extension'",
+    "update extensions",
+    "create persistent secret s (type http, bearer_token 'x')",
+    "set enable_external_access = true",
+    "set lock_configuration = false",
+    "reset lock_configuration",
+    "set allowed_directories = ['/']",
+    "set allowed_paths = ['{out}/secret.csv']",
+    "set global memory_limit = '100GB'",
+    "set session threads = 100",
+    "reset memory_limit",
+    "pragma memory_limit = '100GB'",
+    "pragma threads = 100",
+    "set temp_directory = '{out}'",
+    "set file_search_path = '{out}'",
+    "set home_directory = '{out}'",
+    "set extension_directory = '{out}'",
+    "set log_query_path = '{out}/new.log'",
+    "set profiling_output = '{out}/new.json'",
+    "pragma profiling_output = '{out}/new.json'",
+    "pragma enable_profiling",
+    "call enable_logging(storage := 'file', storage_path := '{out}')",
+    "set python_enable_replacements = true",
+    "select getenv('HOME')",
+    "from duckdb_extensions()",
+]
+
+
+@pytest.mark.parametrize("sql", ESCAPES)
+async def test_sql_cannot_leave_what_was_opened(run: Run, inside: Path, outside: Path, sql: str) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run(sql.format(out=outside, into=inside))
+    assert failed.value.error.kind in ("not_allowed", "sql")
+    assert "s3cret" not in failed.value.error.message
+    assert contents(outside) == {"secret.csv": "a\ns3cret\n"}
+
+
+async def test_a_refused_file_is_not_allowed_and_the_message_says_who_can_open_it(run: Run, outside: Path) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run(f"from read_text('{outside}/secret.csv')")
+    assert failed.value.error.kind == "not_allowed"
+    assert "NOETL_DUCKDB_PATHS" in failed.value.error.message
+
+
+async def test_files_of_an_opened_folder_can_be_read_and_written(run: Run, inside: Path) -> None:
+    await run(f"copy (select 1 as a union all select 2) to '{inside}/data.csv'")
+    assert (await run(f"select sum(a) as s from read_csv('{inside}/data.csv')"))["rows"] == [{"s": 3}]
+    await run(f"attach '{inside}/other.duckdb' as other; create table other.t as select 1 as a")
+    assert (await run("from t", database=f"{inside}/other.duckdb"))["rows"] == [{"a": 1}]
+
+
+async def test_without_an_opened_folder_no_file_is_there(make_call: Any, inside: Path) -> None:
+    (inside / "data.csv").write_text("a\n1\n")
+    tool = DuckdbTool()
+    for inputs in ({"command": f"from '{inside}/data.csv'"}, {"command": "select 1", "database": f"{inside}/x.duckdb"}):
+        with pytest.raises(ToolFailure) as failed:
+            await tool.run(make_call(inputs))
+        assert failed.value.error.kind in ("not_allowed", "sql")
+    await tool.close()
+    assert contents(inside) == {"data.csv": "a\n1\n"}
+
+
+@pytest.mark.parametrize("path", ["{out}/x.duckdb", "{into}/../outside/x.duckdb", "{into}/link/x.duckdb", "x.duckdb"])
+async def test_a_database_stands_in_an_opened_folder(run: Run, inside: Path, outside: Path, path: str) -> None:
+    (inside / "link").symlink_to(outside)
+    with pytest.raises(ToolFailure) as failed:
+        await run("select 1", database=path.format(out=outside, into=inside))
+    assert failed.value.error.kind == "not_allowed"
+    assert "NOETL_DUCKDB_PATHS" in failed.value.error.message
+    assert contents(outside) == {"secret.csv": "a\ns3cret\n"}
+
+
+async def test_tasks_on_one_file_at_the_same_time_are_all_locked(run: Run, inside: Path, outside: Path) -> None:
+    database = f"{inside}/shared.duckdb"
+    await run("create table t as select 1 as a", database=database)
+    reads = [run("from t", database=database) for _ in range(8)]
+    escapes = [run(f"from read_text('{outside}/secret.csv')", database=database) for _ in range(8)]
+    ended = await asyncio.gather(*reads, *escapes, return_exceptions=True)
+    assert [end["rows"] for end in ended[:8] if isinstance(end, dict)] == [[{"a": 1}]] * 8
+    assert {end.error.kind for end in ended[8:] if isinstance(end, ToolFailure)} == {"not_allowed"}
+
+
+async def test_a_table_name_does_not_find_the_worker_s_variables(run: Run) -> None:
+    with pytest.raises(ToolFailure, match="rows does not exist"):
+        await run("from rows")
