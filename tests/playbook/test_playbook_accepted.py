@@ -8,8 +8,8 @@ import pytest
 from playbook_building import checked, codes, found, pipeline, plan_of, playbook, start_of, task_of, workflow
 from playbook_kinds import KINDS
 
-from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.playbook.compile import check, compile_playbook, digest_of
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.compile import Checked, check, compile_playbook, digest_of
 from noetl_stream.playbook.plan import Plan, Timeouts
 
 FOLDER = Path(__file__).with_name("accepted")
@@ -67,17 +67,32 @@ def test_every_key_of_the_document_reaches_the_plan() -> None:
     assert plan.steps["report"].tasks == ()
     assert plan.steps["gather"].desc == "Reads pages"
     assert plan.steps["gather"].routing == "inclusive"
+    assert (plan.timeout_s, plan.reference_first) == (7200.0, True)
+    assert (plan.steps["gather"].timeout_s, plan.steps["gather"].deadline_s) == (600.0, 900.5)
+    assert [step.join for step in plan.steps.values()] == [None, 2, None]
+    assert plan.reaches == {"gather": {"store"}, "store": frozenset(), "report": {"store"}}
+    assert {name: entry.kind for name, entry in plan.keychain.items()} == {"pg": "credential", "token": "env"}
+
+
+def test_the_plan_of_a_step_holds_its_admission_and_the_levels_of_its_loop() -> None:
+    step = load("everything").steps["gather"]
+    assert step.admit is not None
+    assert (step.admit.wait_s, step.admit.on_timeout) == (60.0, "discard")
+    assert [rule.allow for rule in step.admit.rules] == [True, False]
+    assert step.loop is not None and step.loop.inner is not None
+    assert (step.loop.iterator, step.loop.inner.iterator) == ("page", "part")
 
 
 def test_the_plan_of_a_task_holds_inputs_knobs_and_policy() -> None:
     step = load("everything").steps["gather"]
     fetch, filtered = step.tasks
-    assert set(fetch.inputs.source) == {"endpoint", "params"}  # type: ignore[arg-type]
+    assert set(fetch.inputs.source) == {"endpoint", "params", "headers"}  # type: ignore[arg-type]
     assert fetch.knobs == {"follow_redirects": False}
     assert fetch.policy is not None and fetch.policy.on_unmatched == "fail"
     retry, go_on = fetch.policy.rules
     assert (retry.backoff, retry.attempts, retry.max_delay_s) == ("linear", 4, 20.0)
     assert set(go_on.set_ctx) == {"total"} and set(go_on.set_iter) == {"rows"} and set(go_on.set_vars) == {"seen"}
+    assert {name: shared.op for name, shared in go_on.set_shared.items()} == {"rows_seen": "add", "runs": "count"}
     assert filtered.verbatim["code"].startswith("return [row")
     assert set(filtered.inputs.source) == {"args"}  # type: ignore[arg-type]
 
@@ -293,6 +308,44 @@ def test_a_workload_over_its_limit_is_refused_by_the_name_of_the_limit() -> None
     )
     [problem] = found(text, "limit_exceeded")
     assert "limits.max_workload_bytes" in problem.message
+
+
+def test_a_playbook_lowers_the_limits_of_the_operator_and_raises_none() -> None:
+    operator = Limits(max_step_runs=500, max_in_flight=5_000)
+
+    def checked_with(limits: str) -> Checked:
+        policy = f"executor: {{ spec: {{ policy: {{ limits: {limits} }} }} }}\n"
+        return check(workflow("- step: start\n  tool: { kind: noop }", policy), KINDS, limits=operator)
+
+    lowered = checked_with("{ max_in_flight: 2000, inline_delay_s: 1 }").plan
+    assert lowered is not None
+    assert (lowered.limits.max_step_runs, lowered.limits.max_in_flight) == (500, 2000)
+    assert lowered.limits.inline_delay_s == 1.0
+    [problem] = checked_with("{ max_step_runs: 501 }").diagnostics
+    assert problem.message == "a playbook may only lower a limit: `max_step_runs` is 500"
+
+
+def test_templates_are_bound_by_the_limits_of_their_playbook() -> None:
+    policy = "executor: { spec: { policy: { limits: { max_template_chars: 20 } } } }\n"
+    text = pipeline('- { kind: noop, args: { a: "{{ workload.a }} and more" } }', policy)
+    [problem] = checked(text).diagnostics
+    assert problem.code == "template_too_long" and "limits.max_template_chars is 20" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("wait", "wait_s", "on_timeout"),
+    [
+        ("", None, "fail"),
+        ("wait: { timeout_s: 0.5 }", 0.5, "fail"),
+        ("wait: { timeout_s: 3600, on_timeout: discard }", 3600.0, "discard"),
+    ],
+)
+def test_a_held_token_waits_as_long_as_admission_says(wait: str, wait_s: float | None, on_timeout: str) -> None:
+    rules = 'rules: [ { when: "{{ ctx.go }}", then: { allow: true } } ]'
+    admit = f"{{ {rules}, {wait} }}".replace(", }", " }")
+    text = f"- step: start\n  spec: {{ policy: {{ admit: {admit} }} }}\n  tool: {{ kind: noop }}"
+    plan = start_of(workflow(text)).admit
+    assert plan is not None and (plan.wait_s, plan.on_timeout) == (wait_s, on_timeout)
 
 
 def test_more_in_flight_than_the_limit_is_refused_by_the_name_of_the_limit() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from playbook_building import checked, codes, found, pipeline, playbook, workflow
 
+from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS
+
 
 def with_rules(rules: str, extra: str = "") -> str:
     return pipeline(f"- {{ kind: noop, spec: {{ policy: {{ {extra} rules: [ {rules} ] }} }} }}")
@@ -102,3 +104,29 @@ def test_a_retry_of_one_attempt_has_no_effect() -> None:
     then = "{ do: retry, attempts: 1 }"
     text = with_rules(f"{{ when: \"{{{{ outcome.status == 'error' }}}}\", then: {then} }}")
     assert codes(text) == ["no_effect"]
+
+
+def test_a_step_that_only_routes_takes_no_time() -> None:
+    step = "- step: start\n  spec: { policy: { lifecycle: { %s: 5 } } }\n  next: { arcs: [ { step: start } ] }"
+    assert codes(workflow(step % "timeout_s")) == ["no_effect"]
+    assert codes(workflow(step % "deadline_s")) == []
+
+
+def test_more_problems_than_are_listed_are_still_errors() -> None:
+    warnings = "".join(f'{{ kind: noop, args: {{ a: "{{{{ iter.x{n} }}}}" }} }},' for n in range(MAX_DIAGNOSTICS + 50))
+    some = checked(workflow(f"- step: start\n  tool: [ {warnings} ]"))
+    assert some.ok and some.diagnostics[-1].code == "too_many_problems"
+    assert [item.severity for item in some.diagnostics] == ["warning"] * (MAX_DIAGNOSTICS + 1)
+    assert some.plan is not None and not some.plan.steps["start"].tasks[-1].inputs.is_constant
+    more = checked(workflow(f"- step: start\n  tool: [ {warnings} ]\n  next: {{ arcs: [ {{ step: nowhere }} ] }}"))
+    assert not more.ok
+
+
+def test_a_wait_for_admission_that_never_denies_has_no_effect() -> None:
+    def text(rules: str) -> str:
+        admit = f"{{ rules: [ {rules} ], wait: {{ timeout_s: 5 }} }}"
+        return workflow(f"- step: start\n  spec: {{ policy: {{ admit: {admit} }} }}\n  tool: {{ kind: noop }}")
+
+    allow, deny = "{ then: { allow: true } }", '{ when: "{{ ctx.closed }}", then: { allow: false } }'
+    assert codes(text(f"{{ else: {allow} }}")) == ["no_effect"]
+    assert codes(text(f"{deny}, {{ else: {allow} }}")) == []

@@ -181,7 +181,7 @@ async def test_sql_with_an_attached_database_is_locked_as_any_other(run: Runner)
 
 
 SLOW = "select 1 as a from pg_sleep(600)"
-ENDLESS = "select repeat('x', 1000) as a from generate_series(1, 1000000000) n"
+ENDLESS = "select repeat('x', 1000) as a, generate_series(1, 1000000000) as n"
 
 
 @pytest.mark.parametrize(("view", "has_data"), [(SLOW, False), (ENDLESS, True)])

@@ -25,7 +25,7 @@ class Rotated(NamedTuple):
 
 
 class CredentialKeeper:
-    """The credential store as people use it. ``keys`` is ``None`` where no key was given: nothing can be stored then."""
+    """The credential store as people use it. Without ``keys`` nothing can be stored."""
 
     def __init__(self, credentials: Credentials, keys: KeyRing | None) -> None:
         self._credentials = credentials

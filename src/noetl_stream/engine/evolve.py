@@ -239,7 +239,8 @@ def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
 
 def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
     run = state.runs.get(fact.step_run_id)
-    if run is None or run.ended or loop_at(run.loop, fact.path) is None:
+    around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
+    if run is None or run.ended or around is None or around.has_ended(fact.path[-1]):
         return state
     return _end_around(state, run, fact.path, "failed", Payload(), replace(fact.error, index=fact.path[-1]))
 
@@ -249,6 +250,7 @@ def _end_around(
 ) -> Execution:
     around = loop_at(run.loop, path[:-1])
     assert around is not None
+    around = replace(around, next_index=max(around.next_index, path[-1] + 1))
     around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
     return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], around)))
 

@@ -30,7 +30,8 @@ PAGE_BYTES: Final = 256 * 1024
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
-    """``in`` and ``max_in_flight`` of a level, evaluated once: its start, or why the step fails.
+    """``in`` and ``max_in_flight`` of a level, evaluated once: its start, or why the step fails; for an inner level, why
+    the iteration around it does.
 
     Raises:
         ReferenceNeeded: ``in`` reads a result that must be loaded first.
@@ -41,16 +42,17 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
         try:
             raise_unless_loadable(str(level.items.source), needed, state.limits.max_resolve_bytes)
         except ExpressionError as error:
-            return _refuse(run, expression_failure("loop.in", error))
+            return _refuse(run, expression_failure("loop.in", error), path)
         raise
     except ExpressionError as error:
-        return _refuse(run, expression_failure("loop", error))
+        return _refuse(run, expression_failure("loop", error), path)
     local = level.placement == "local"
     size = len(codec.encode(items))
     limit = "max_loop_items_bytes" if local else "max_resolve_bytes"
     at_most = getattr(state.limits, limit)
     if size > at_most:
-        return _refuse(run, ErrorInfo("limit_exceeded", f"loop.in gave {size} bytes; limits.{limit} is {at_most}"))
+        text = f"loop.in gave {size} bytes; limits.{limit} is {at_most}"
+        return _refuse(run, ErrorInfo("limit_exceeded", text), path)
     if local and items:  # an empty one completes at once: no worker is asked
         command_id = command_of(run.step_run_id, path)
         return (StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
@@ -159,5 +161,5 @@ def _whole_number(value: Any) -> int:
     raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1")
 
 
-def _refuse(run: StepRun, error: ErrorInfo) -> Sequence[Fact]:
-    return (StepFailed(run.step_run_id, error),)
+def _refuse(run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
+    return (LoopIterationFailed(path, error, run.step_run_id) if path else StepFailed(run.step_run_id, error),)

@@ -15,7 +15,7 @@ from noetl_stream.engine.backoff import DEFAULT_DELAY_S, retry_delay_s
 from noetl_stream.engine.shared import check_shared, reduce_all
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import Path, SharedValue, TaskProcessed
+from noetl_stream.model.events import EvaluatedGuard, Path, SharedValue, TaskProcessed
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -67,8 +67,9 @@ def decide_task(
         ReferenceNeeded: a template read a result that is kept by reference.
     """
     task = current_task(step, progress)
+    guards: list[EvaluatedGuard] = []
     try:
-        verdict = _judge(task, progress.attempt, outcome, scope, seed)
+        verdict = _judge(task, progress.attempt, outcome, scope, seed, guards)
         if verdict.set_shared and not path:
             share(scope.namespaces.get("ctx", {}), verdict.set_shared)
     except ExpressionError as error:
@@ -97,6 +98,7 @@ def decide_task(
         dict(verdict.set_vars),
         dict(verdict.set_shared),
         task.origin,
+        guards,
     )
 
 
@@ -115,7 +117,10 @@ def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> d
     return reduce_all({key: ctx[key] for key in contributions if key in ctx}, contributions.items())
 
 
-def _judge(task: TaskPlan, attempt: int, outcome: Outcome, scope: Scope, seed: str) -> _Verdict:
+def _judge(
+    task: TaskPlan, attempt: int, outcome: Outcome, scope: Scope, seed: str, guards: list[EvaluatedGuard]
+) -> _Verdict:
+    """The verdict of the task's policy; ``guards`` collects what was evaluated on the way, for people."""
     if task.policy is None:
         return _Verdict("continue") if outcome.status == "ok" else _Verdict("fail", error=_failure(task, outcome))
     exhausted: int | None = None
@@ -124,8 +129,11 @@ def _judge(task: TaskPlan, attempt: int, outcome: Outcome, scope: Scope, seed: s
             # A page that was lost for good must not look like success: `else` does not follow an exhausted retry.
             if exhausted is not None:
                 continue
-        elif not holds(rule.guard, scope):
-            continue
+        else:
+            value = holds(rule.guard, scope)
+            guards.append(EvaluatedGuard(rule.guard.source, value, index))
+            if not value:
+                continue
         if rule.do == "retry" and attempt >= (rule.attempts or 1):
             exhausted = index if exhausted is None else exhausted
             continue

@@ -35,7 +35,7 @@ STEP: Final = {
     "pipe": Advice("a step has no `pipe`", "a list under `tool:` is an ordered pipeline"),
     "next_mode": Advice("a step has no `next_mode`", "write next: { spec: { mode: exclusive }, arcs: [ … ] }"),
     "set_prev": Advice("`set_prev` is not a keyword", "`_prev` is always the result of the task run before"),
-    "retry": Advice("a step has no `retry`", f"retry is a directive of a task's policy: {_RULES}"),
+    "retry": Advice("`retry` is a task's alone", f"retry is a directive of its policy: {_RULES}"),
     "name": Advice("a step's name stands under `step`", "write - step: <name>"),
     "kind": Advice("`kind` stands in the tool", "write tool: { kind: …, … }"),
 }

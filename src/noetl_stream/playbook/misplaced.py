@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from noetl_stream.playbook import legacy
 from noetl_stream.playbook.sections import Advice
 
 _ADMIT: Final = "admit: { rules: [ { when: …, then: { allow: true } } ] }"
@@ -45,6 +46,7 @@ LOOP: Final = {
     for word in ("mode", "max_in_flight", "exec", "policy")
 }
 LOOP_SPEC: Final = {
+    "retry": legacy.STEP["retry"],
     "in": _belongs("in", "beside `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
     "iterator": _belongs("iterator", "beside `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
     "loop": _belongs("loop", "beside `spec`", "loop: { in: …, iterator: …, loop: { in: …, iterator: … } }"),
@@ -55,7 +57,7 @@ EXECUTOR: Final = {
     word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: … }} }}")
     for word in ("pool", "entry_step", "result", "timeout", "timeout_s", "policy")
 }
-EXECUTOR_SPEC: Final = {
+EXECUTOR_SPEC: Final = {"retry": legacy.STEP["retry"]} | {
     word: _belongs(word, "under `policy`", f"executor: {{ spec: {{ policy: {{ {word}: … }} }} }}")
     for word in ("failure", "results", "limits", "defaults")
 }

@@ -153,8 +153,13 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     admit = read_section(node, Admit, problems)
     rules = read_rules(admit.rules, problems)
     wait = read_section(admit.wait, AdmitWait, problems)
+    drafts = [AdmitRuleDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
+    lets_all_in = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
+    if lets_all_in and admit.wait is not None:
+        hint = "a token waits only where a rule, or no rule, denies it"
+        problems.warn("no_effect", "`wait` has no effect: these rules let every token in", admit.wait, hint)
     return AdmitDraft(
-        rules=[AdmitRuleDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules],
+        rules=drafts,
         wait_s=read_seconds(wait.timeout_s, "`timeout_s`", problems),
         on_timeout=wait.on_timeout,
     )

@@ -64,7 +64,7 @@ def task_schemas(kind: KindSpec, policy: Schema, timeout: Schema) -> dict[str, S
 def settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
     """The definitions for a keychain entry of this kind."""
     properties, definitions = _properties(model, f"keychain_{kind}_", None)
-    entry = _mapping(model, {**properties, "name": ref("name"), "kind": {"const": kind}})
+    entry = _mapping(model, {**properties, "name": ref("identifier"), "kind": {"const": kind}})
     return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_needed(model)]}}
 
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from noetl_stream.engine.advance import Refusal
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean
 from noetl_stream.playbook.keychain_kinds import stored_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.server.secrets_answers import SecretsAnswers
 
 
-async def check_keychain(plan: Plan, secrets: SecretsAnswers) -> list[Diagnostic]:
-    """What is missing for ``plan`` to run; asks the database only if its keychain names a stored credential.
+async def with_credentials(plan: Plan | Refusal, secrets: SecretsAnswers | None) -> Plan | Refusal:
+    """``plan``, or why it cannot run: a credential that its keychain names does not exist.
+
+    The database is asked only if it names any.
 
     Raises:
         Unreachable: the database does not answer.
     """
+    if isinstance(plan, Refusal) or secrets is None:
+        return plan
     if not any(needed_credential(entry) for entry in plan.keychain.values()):
-        return []
-    return missing_credentials(plan.keychain, await secrets.names(), plan.path)
+        return plan
+    missing = missing_credentials(plan.keychain, await secrets.names(), plan.path)
+    if not missing:
+        return plan
+    reason = f"line {missing[0].line}: {missing[0].message} ({missing[0].hint})"
+    return Refusal(reason, [diagnostic.to_json() for diagnostic in missing])
 
 
 def missing_credentials(

@@ -208,7 +208,7 @@ def _waiting() -> Job:
 def _overdue() -> Job:
     lifecycle = {"policy": {"lifecycle": {"timeout_s": 6}}}
     tasks = [{"name": "rest", "kind": "wait", "for_s": 4000}]
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"step": "slow", "spec": lifecycle, "tool": tasks, "next": then("mend", when="{{ event.status == 'error' }}")},
         {"step": "mend", "tool": work("in time")},
     ]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote_plus
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.keychain_kinds import OauthSettings
-from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.http_response import RETRYABLE_STATUSES
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
 
 FETCH_TIMEOUT_S: Final = 30.0
-CONNECT_TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 256 * 1024
-_SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +29,64 @@ class Token:
     lives_s: float | None
 
 
-async def fetch_token(settings: OauthSettings, client_id: str, client_secret: str) -> Token:
+async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, client_secret: str) -> Token:
     """Asks ``settings.token_url`` for a token, once.
+
+    Args:
+        http: The worker's tool of kind ``http``: what it may reach, this may.
 
     Raises:
         ToolFailure: kind ``credential``; ``retryable`` if another try may help.
     """
-    import aiohttp
+    place = settings.token_url.partition("?")[0]
+    try:
+        async with asyncio.timeout(FETCH_TIMEOUT_S):
+            result = (await http.run(_call(settings, client_id, client_secret))).result
+    except TimeoutError:
+        raise _failed(place, f"no answer within {FETCH_TIMEOUT_S:g} s", retryable=True) from None
+    except ToolFailure as failure:
+        error = failure.error
+        raise ToolFailure(
+            msgspec.structs.replace(error, kind="credential", message=f"no token: {error.message}")
+        ) from None
+    said = result["data"]
+    value = said.get("access_token") if isinstance(said, Mapping) else None
+    if not isinstance(said, Mapping) or not isinstance(value, str) or not value:
+        raise _failed(place, f"its answer ({result['status']}) has no access_token")
+    lives_s = str(said.get("expires_in"))  # some write the number as text
+    is_number = lives_s.replace(".", "", 1).isdecimal()
+    return Token(value, str(said.get("token_type", "Bearer")), float(lives_s) if is_number else None)
 
+
+def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCall:
     form = {"grant_type": "client_credentials"}
     if settings.scopes:
         form["scope"] = " ".join(settings.scopes)
     if settings.audience is not None:
         form["audience"] = settings.audience
-    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    inputs: dict[str, Any] = {"method": "POST", "url": settings.token_url, "headers": {"Accept": "application/json"}}
     if settings.auth_method == "client_secret_post":
         form |= {"client_id": client_id, "client_secret": client_secret}
     else:
-        pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
-        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            # Not to where it may redirect: the client's secret is for this address.
-            session.post(settings.token_url, data=urlencode(form), headers=headers, allow_redirects=False) as response,
-        ):
-            body = await response.content.read(MAX_ANSWER_BYTES)
-            return _token_of(settings.token_url, response.status, body)
-    except TimeoutError:
-        raise _failed(settings.token_url, "took too long", retryable=True) from None
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise _failed(settings.token_url, str(error) or type(error).__name__, retryable=True) from None
+        inputs["auth"] = {"username": quote_plus(client_id), "password": quote_plus(client_secret)}
+    return ToolCall(
+        inputs={**inputs, "form": form},
+        # Not to where it may redirect: the client's secret is for this address.
+        knobs={"follow_redirects": False, "max_response_bytes": MAX_ANSWER_BYTES},
+        timeouts=Timeouts(),
+        idempotency_key=secrets.token_hex(),
+        execution_id="",
+        step="",
+        task="",
+        attempt=1,
+        scope={},
+        credential=_no_credential,
+    )
 
 
-def _token_of(url: str, status: int, body: bytes) -> Token:
-    try:
-        answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        answer = None
-    said: dict[str, Any] = answer if isinstance(answer, dict) else {}
-    if status != 200:
-        reason = " ".join(str(said[key]) for key in ("error", "error_description") if said.get(key))
-        shown = f"answered {status}{': ' if reason else ''}{reason[:_SHOWN_CHARACTERS]}"
-        raise _failed(url, shown, retryable=status in RETRYABLE_STATUSES)
-    value, kind, lives_s = said.get("access_token"), said.get("token_type", "Bearer"), said.get("expires_in")
-    if not isinstance(value, str) or not value:
-        raise _failed(url, "gave no access_token", retryable=False)
-    # Some servers write the number as text.
-    text = str(lives_s)
-    return Token(value, str(kind), float(text) if text.replace(".", "", 1).isdecimal() else None)
+async def _no_credential(name: str) -> str:
+    raise _failed(name, "a token's own credential is given in place")
 
 
-def _failed(url: str, reason: str, *, retryable: bool) -> ToolFailure:
-    place = url.partition("?")[0]
+def _failed(place: str, reason: str, *, retryable: bool = False) -> ToolFailure:
     return ToolFailure(ErrorInfo("credential", f"no token from {place}: {reason}", retryable=retryable))

@@ -17,7 +17,7 @@ from noetl_stream.playbook.keychain_kinds import CREDENTIAL_KINDS, OauthSettings
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.settings import environment_variable
-from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker.asked_secrets import AskedSecrets, NotStored, Secret
 from noetl_stream.worker.limits import (
@@ -45,13 +45,17 @@ class Keychain:
     Args:
         own: What the worker itself was given (``NOETL_CREDENTIAL_<NAME>``).
         asked: The credential store; ``None`` for a worker that has no server to ask.
+        http: The tool that tokens are fetched with.
     """
 
-    def __init__(self, clock: Clock, own: Credentials, asked: AskedSecrets | None = None) -> None:
+    def __init__(
+        self, clock: Clock, own: Credentials, asked: AskedSecrets | None = None, http: Tool | None = None
+    ) -> None:
         self.known = Redactor()
         self._clock = clock
         self._own = own
         self._asked = asked
+        self._http = http
         self._cache = SecretCache(clock)
         self._absent: dict[str, tuple[float, str]] = {}
 
@@ -138,9 +142,11 @@ class Keychain:
         client_secret = settings.client_secret or found.get("client_secret")
         if not isinstance(client_id, str) or not isinstance(client_secret, str):
             raise _failed(f"credential {name!r} must hold client_id and client_secret as text")
+        if self._http is None:
+            raise _failed("this worker has no tool of kind http to fetch a token with")
         self.known.learn(client_secret)
         try:
-            token = await fetch_token(settings, client_id, client_secret)
+            token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
             if name is not None and stored is not None:  # it may have been set anew since
                 self._cache.drop(_stored_key(execution_id, name, False), stored)

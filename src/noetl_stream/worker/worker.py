@@ -74,7 +74,7 @@ class Worker:
         self._contact = Contact(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._contact, self._flusher)
-        self.keychain = Keychain(clock, credential, secrets)
+        self.keychain = Keychain(clock, credential, secrets, tools.get("http"))
         catalog = AskedCatalog(bus, clock)
         self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, catalog, self.keychain)
         self._stops = Stops()

@@ -1,0 +1,62 @@
+"""Facts by clients: what is asked of an execution (LANGUAGE §13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl_stream.model.event_parts import Fact, Parent
+
+
+class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
+    """Someone asks for a run of the playbook with this digest; ``parent`` is set where another execution does."""
+
+    request_id: str
+    digest: str
+    path: str = ""
+    workload: dict[str, Any] = {}
+    ctx: dict[str, Any] = {}
+    principal: str = ""
+    trace_id: str = ""
+    parent: Parent | None = None
+
+
+class Asked(Fact, frozen=True):
+    """Base of what someone asks of an execution that exists already."""
+
+    request_id: str
+    principal: str = ""
+    reason: str = ""
+    correlation_id: str = ""
+
+
+class CtxPatched(Asked, frozen=True, tag="ctx.patched"):
+    """Keys of ``ctx`` set from outside (LANGUAGE §9): whole ones, or deep with ``null`` deleting if ``merge``.
+
+    ``expected_version`` refuses the patch unless ``ctx`` last changed at that position.
+    """
+
+    patch: dict[str, Any] = {}
+    merge: bool = False
+    expected_version: int | None = None
+
+
+class TokenInjected(Asked, frozen=True, tag="token.injected"):
+    step: str = ""
+    args: dict[str, Any] = {}
+
+
+class SignalReceived(Asked, frozen=True, tag="signal.received"):
+    signal: str = ""
+    payload: Any = None
+
+
+class CancelRequested(Asked, frozen=True, tag="execution.cancel_requested"):
+    """The execution is to end; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
+
+
+class PauseRequested(Asked, frozen=True, tag="execution.pause_requested"):
+    """No command is to be issued until ``execution.resume_requested``."""
+
+
+class ResumeRequested(Asked, frozen=True, tag="execution.resume_requested"):
+    """Goes on after a pause."""
