@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from airports_api import read_airports
 from playbook_stage import Ended, Scenario, Stage
+
+from airports_api import read_airports
 from travel_api import PARTNER_TOKEN, SIGNING_KEY
 
 AIRPORTS = 3376
@@ -117,8 +118,9 @@ async def the_archive_is_whole(stage: Stage, ended: Ended) -> None:
     archive = Path(ended["result"]["archive"])
     with tarfile.open(archive) as packed:
         assert sum(member.isfile() for member in packed) == ended["result"]["files"]
-    archive.unlink()
+    await asyncio.to_thread(archive.unlink)
 
 
 async def there_is_no_archive(stage: Stage, ended: Ended) -> None:
     assert ended["error"]["kind"] == "exit_status"
+    assert [step["step"] for step in ended["steps"]] == ["pack", "remove"]

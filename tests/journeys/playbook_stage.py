@@ -1,4 +1,4 @@
-"""What the playbooks of the folder need around them: a stack that is up, their two APIs, a client, and a hand on the CLI."""
+"""What the playbooks of the folder need around them: a stack that is up, two APIs, a team that uses NATS, a client."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from noetl_stream.client.summary import describe
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
 from noetl_stream.wiring import Connected, Endpoint, connect, make_client
 
-FOLDER = ROOT / "playbooks"
-sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(ROOT / "playbooks"))
 from airports_api import AirportsApi
-from travel_api import Agency
+from travel_api import PARTNER_TOKEN, SIGNING_KEY, Agency
 
+FOLDER = ROOT / "playbooks"
 PATIENCE_S = 60.0
 
 Ended = dict[str, Any]
@@ -131,6 +131,9 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
         stage = Stage(home, address, connected, make_client(connected), agency, team, urls)
         await asyncio.gather(
             stage.noetl("playbook", "register", str(FOLDER / "invoice_customer.yaml")),
+            stage.noetl("credential", "set", "partner_token", "--set", f"token={PARTNER_TOKEN}"),
+            stage.noetl("credential", "set", "signing", "--set", f"key={SIGNING_KEY}"),
+            stage.noetl("credential", "set", "team_nats", "--set", f"url={address.nats_url}"),
         )
         yield stage
 

@@ -1,6 +1,112 @@
-"""Limits at work: the operator's and the playbook's bound templates on the server and on the worker (LANGUAGE §14)."""
+"""Limits at work: the operator's and the playbook's, on the server and on the worker (LANGUAGE §14)."""
 
 from __future__ import annotations
 
-from noetl_stream.adapters.memory.blobs import MemoryBlobs
+from textwrap import dedent
+
+import pytest
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.engine.advance import Refusal
+from noetl_stream.model import codec
+from noetl_stream.model.limits import Limits
+from noetl_stream.playbook.compile import check, digest_of
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports import subjects
+from noetl_stream.server.plans import Plans
+from noetl_stream.testing.scenario import Scenario
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.worker.asked_plans import AskedPlans
+
+KINDS = {"noop": NoopTool.spec}
+
+
+def playbook(limits: str, steps: str) -> str:
+    head = f"""
+        apiVersion: noetl.io/v2
+        kind: Playbook
+        metadata: {{name: limited, path: tests/limited}}
+        executor: {{spec: {{policy: {{limits: {{{limits}}}}}}}}}
+        workflow:
+        """
+    return dedent(head) + dedent(steps)
+
+
+PLAIN = "- step: start\n  tool: {kind: noop}\n"
+PLACES = {
+    "guard": """
+        - step: start
+          tool: {kind: noop}
+          next: {arcs: [{step: start, when: "{{ range(50) | sum < 0 }}"}]}
+        """,
+    "in": '- step: start\n  loop: {in: "{{ range(50) }}", iterator: n}\n  tool: {kind: noop}\n',
+    "input": '- step: start\n  tool: {kind: noop, args: {a: "{{ range(50) | sum }}"}}\n',
+    "policy": """
+        - step: start
+          tool:
+            kind: noop
+            spec: {policy: {rules: [{when: "{{ range(50) | sum > 0 }}", then: {do: continue}}]}}
+        """,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_playbooks_own_limits_bound_its_templates_everywhere(place: str) -> None:
+    for limits, status in [("max_template_operations: 1000", "completed"), ("max_template_operations: 20", "failed")]:
+        scenario = Scenario(playbook(limits, PLACES[place]))
+        scenario.start()
+        if scenario.status == "running":
+            scenario.done("start")
+        assert scenario.status == status
+        if status == "failed":
+            assert "limits.max_template_operations (20)" in scenario.error.message
+
+
+@pytest.mark.parametrize(
+    ("limits", "input", "said"),
+    [
+        ("max_template_chars: 10", "{{ 1 + 1 }} and so on", "limits.max_template_chars is 10"),
+        ("max_template_depth: 3", "{{ 1 + (2 + (3 + (4 + 5))) }}", "limits.max_template_depth (3)"),
+        ("max_template_number_bits: 8", "{{ 1000 }}", "limits.max_template_number_bits (8)"),
+    ],
+)
+def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, said: str) -> None:
+    steps = f"- step: start\n  tool: {{kind: noop, args: {{a: '{input}'}}}}\n"
+    assert check(playbook("", steps), KINDS).ok
+    (found,) = check(playbook(limits, steps), KINDS).diagnostics
+    assert said in found.message
+
+
+async def loaded(operator: Limits, source: str) -> Plan | Refusal:
+    """What a server with the operator's limits makes of a playbook."""
+    broker = MemoryBroker()
+    await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
+    return (await Plans(MemoryStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan
+
+
+async def test_an_execution_has_the_operators_limits_unless_the_playbook_lowers_them() -> None:
+    operator = Limits(max_step_runs=10, max_template_operations=5_000_000)
+    plan = await loaded(operator, playbook("max_template_operations: 4000000", PLAIN))
+    assert isinstance(plan, Plan)
+    assert plan.limits == Limits(max_step_runs=10, max_template_operations=4_000_000)
+
+
+async def test_a_server_refuses_a_playbook_that_wants_more_than_its_operator_allows() -> None:
+    refusal = await loaded(Limits(max_step_runs=10), playbook("max_step_runs: 11", PLAIN))
+    assert isinstance(refusal, Refusal)
+    assert "`max_step_runs` is 10" in refusal.reason
+
+
+async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
+    source = playbook("max_step_runs: 1000000000", PLAIN)
+    assert not check(source, KINDS).ok
+    broker = MemoryBroker()
+
+    async def answer(_subject: str, _body: bytes, reply: str) -> None:
+        broker.bus.send(reply, codec.encode({"source": source, "path": "tests/limited"}))
+
+    await broker.bus.listen(subjects.ask_playbook(digest_of(source)), answer)
+    plans = AskedPlans(broker.bus, broker.clock, KINDS)
+    assert (await plans.load(digest_of(source))).digest == digest_of(source)
+    await plans.close()

@@ -52,7 +52,6 @@ ONLY_THE_CHECKER_SEES = {
     *("else_not_last", "else_twice"),
 }
 ALSO_NOT_SEEN = {
-    "shared_values_of_wrong_types": "what an operation of set_shared takes",
     "workbook_problems": "what a call gives its entry",
 }
 """Files with other problems that a schema cannot tell, and which."""

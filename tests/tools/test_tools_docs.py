@@ -15,7 +15,7 @@ from noetl_stream.tools.registry import kinds_of, load_tools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
 KINDS = kinds_of(load_tools())
-OURS = ["noop", "python", "http", "postgres", "duckdb"]
+OURS = ["noop", "python", "http", "postgres", "duckdb", "shell", "nats"]
 OF_THE_LANGUAGE = {"timeout", "policy"}
 
 
@@ -45,8 +45,8 @@ def test_every_input_and_knob_is_described(kind: str) -> None:
 @pytest.mark.parametrize("kind", OURS)
 def test_every_default_of_a_knob_is_the_real_one(kind: str) -> None:
     for name, field in KINDS[kind].knobs.model_fields.items():
-        if field.default is not None:
-            assert f"| `{name}` | {str(field.default).lower()} |" in section(kind)
+        shown = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+        assert f"| `{name}` | {shown} |" in section(kind)
 
 
 def test_every_sample_names_inputs_and_knobs_that_exist() -> None:
@@ -57,10 +57,18 @@ def test_every_sample_names_inputs_and_knobs_that_exist() -> None:
         assert set(task.get("spec", {})) - OF_THE_LANGUAGE <= names(spec.knobs)
 
 
-def test_every_error_kind_is_one_of_the_model() -> None:
-    for kind, says in re.findall(r"^\| `(\w+)` \| (.*?) \|$", PAGE.partition("\n## noop\n")[0], re.MULTILINE):
-        assert kind in ERROR_KINDS
-        assert says == ERROR_KINDS[kind].replace(", SQL or input text", " or the SQL")
+def test_the_error_kinds_are_those_of_the_model() -> None:
+    listed = re.findall(r"^\| `(\w+)` \| (.*?) \|$", section("Error kinds"), re.MULTILINE)
+    assert dict(listed) == ERROR_KINDS
+    assert len(listed) == len(ERROR_KINDS)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_error_kind_a_section_names_exists(kind: str) -> None:
+    errors = section(kind).partition("**Errors.**")[2].partition("\n\n")[0]
+    code_words = {"code", "retryable", "result", "value", "attach", "message", "sqlstate", "syntax"}
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+|[a-z]+)`", errors)) - code_words
+    assert named <= {*ERROR_KINDS, "retry_after_s", "status", "headers", "statement_timeout", "total", "sslmode"}
 
 
 def test_the_sample_plugin_is_a_tool() -> None:

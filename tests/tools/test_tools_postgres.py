@@ -328,8 +328,12 @@ async def test_sql_can_read_the_idempotency_key_and_the_connection_says_whose_it
 
 
 async def test_what_a_task_sets_does_not_reach_the_next(run: Runner) -> None:
-    await run("set search_path = nowhere; create temp table left_behind (a int)")
-    assert await run.value("current_setting('search_path')") != "nowhere"
+    for knobs in ({"transaction": True}, {"transaction": False}):
+        left = "set search_path = nowhere; create temp table left_behind (a int); select pg_advisory_lock(7)"
+        await run(left, knobs=knobs)
+        assert await run.value("current_setting('search_path')") != "nowhere"
+        assert await run.value("to_regclass('pg_temp.left_behind')::text") is None
+        assert await run.value("(select count(*) from pg_locks where locktype = 'advisory' and objid = 7)") == 0
 
 
 async def test_cancelling_ends_the_statement(run: Runner, postgres_dsn: str) -> None:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook import document, loop, policy, shared, step, sugar, timeouts, workbook
+from noetl_stream.playbook.inputs import spellings
 from noetl_stream.playbook.keychain_kinds import keychain_kinds
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.language_kinds import LANGUAGE_KINDS
@@ -21,7 +22,6 @@ from noetl_stream.playbook.schema_kinds import (
     HOLDS_TEMPLATE,
     Schema,
     by_kind,
-    knob_properties,
     ref,
     refused,
     settings_schema,
@@ -166,6 +166,13 @@ def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Sc
     return [{"if": is_it, "then": {"required": needed}, "else": others}]
 
 
+def _shared_takes(kind: str, operations: list[str]) -> Schema:
+    """What the value of these operations is, unless a template gives it."""
+    is_one: Schema = {"properties": {"op": {"enum": operations}}, "required": ["op"]}
+    value = {"anyOf": [{"type": kind}, {"allOf": [{"type": "string"}, ref("holds_template")]}]}
+    return {"if": is_one, "then": {"properties": {"value": value}}}
+
+
 RULES: Final[Mapping[type[Section], Schema]] = {
     step.Step: {"anyOf": [{"required": ["tool"]}, {"required": ["next"]}], "dependentRequired": {"loop": ["tool"]}},
     loop.Loop: {"required": ["in", "iterator"]},
@@ -180,12 +187,17 @@ RULES: Final[Mapping[type[Section], Schema]] = {
         "if": {"properties": {"op": {"const": "count"}}, "required": ["op"]},
         "then": {"not": {"required": ["value"]}},
         "else": {"required": ["value"]},
+        "allOf": [
+            _shared_takes("number", ["add", "min", "max"]),
+            _shared_takes("array", ["extend", "union"]),
+            _shared_takes("object", ["merge"]),
+        ],
     },
 }
 """Rules over several keys of a section."""
 
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
-"""Sections in which the knobs of tasks may stand (LANGUAGE §1 *Layering*)."""
+"""Sections in which the knobs of tasks may stand, and are judged in the tasks (LANGUAGE §1 *Layering*)."""
 
 _PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec)
 """Sections whose model says everything."""
@@ -199,7 +211,7 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     definitions = {**_common(limits), **{model.__name__: _section_schema(model) for model in SECTIONS}}
     for model in LAYERED:
         own = definitions[model.__name__]["properties"]
-        own |= knob_properties(kinds.values(), own)
+        own |= {name: {} for kind in kinds.values() for name in spellings(kind.knobs) if name not in own}
     for kind in kinds.values():
         definitions |= task_schemas(kind, ref("TaskPolicy"), ref("timeout"))
     for name, settings in keychain_kinds().items():

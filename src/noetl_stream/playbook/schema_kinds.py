@@ -5,7 +5,7 @@ What a model's validators say in code is not in its schema: the checker says it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any, Final, TypeAlias
 
@@ -79,16 +79,6 @@ def by_kind(prefix: str, kinds: Collection[str]) -> Schema:
             for kind in sorted(kinds)
         ],
     }
-
-
-def knob_properties(kinds: Iterable[KindSpec], taken: Collection[str]) -> dict[str, Schema]:
-    """Knobs that may stand in a ``spec`` around tasks, unless the scope has a key of that name itself."""
-    found: dict[str, list[Schema]] = {}
-    for kind in kinds:
-        for name, schema in _properties(kind.knobs, f"{kind.kind}_knob_", None)[0].items():
-            if name not in taken and schema not in found.setdefault(name, []):
-                found[name].append(schema)
-    return {name: schemas[0] if len(schemas) == 1 else {"anyOf": schemas} for name, schemas in found.items()}
 
 
 def _without(words: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class ExpressionBinder:
         self.max_depth: Final = limits.max_template_depth
         self._read_paths: Final[list[tuple[Any, ...]]] = []
         self._depth = 0
+        self._is_too_deep = False
         self.names_in_text: set[str] = set()
         self.paths: Final[set[tuple[str, ...]]] = set()
         self.functions: Final[list[Read]] = []
@@ -80,7 +81,10 @@ class ExpressionBinder:
             self._depth -= 1
 
     def too_deep(self, node: nodes.Node) -> None:
-        """Notes that the template nests too deeply."""
+        """Notes, once, that the template nests too deeply."""
+        if self._is_too_deep:
+            return
+        self._is_too_deep = True
         message = f"the template nests deeper than limits.max_template_depth ({self.max_depth})"
         self._findings.add("template_syntax", message, node.lineno)
 

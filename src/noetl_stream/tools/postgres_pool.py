@@ -103,7 +103,13 @@ async def _new_pool(options: Options) -> Pool:
         max_inactive_connection_lifetime=IDLE_CONNECTION_S,
         statement_cache_size=0,
         server_settings={"application_name": "noetl-stream"},
+        reset=_forget,
     )
+
+
+async def _forget(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Everything a task may have left in its session: settings, roles, temporary tables, locks."""
+    await connection.execute("discard all")
 
 
 async def _released(pool: Pool, connection: Connection) -> None:

@@ -26,6 +26,9 @@ SERVER_ANSWER_S: Final = 2.0
 PLAN_TRIES: Final = 3
 """How often a playbook that no server knows is asked for before the command is given back."""
 
+REFERENCE_FIRST_BYTES: Final = 1024
+"""The largest result that stays inline where a playbook says ``results.reference_first``."""
+
 PLANS_KEPT: Final = 256
 
 RETURN_DELAY_S: Final = 5.0

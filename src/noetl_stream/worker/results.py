@@ -17,7 +17,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.worker.limits import MAX_LOADED_BYTES, PREVIEW_CHARACTERS
+from noetl_stream.worker.limits import MAX_LOADED_BYTES, PREVIEW_CHARACTERS, REFERENCE_FIRST_BYTES
 from noetl_stream.worker.waiting import ask, persist
 
 _SHOWN_KEYS = 10
@@ -45,6 +45,10 @@ class RunResults:
         self._prefix = f"{command.execution_id}/{command.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         self._objects = 0
         self._loaded_bytes = 0
+
+    def keep_references_first(self) -> None:
+        """The playbook wants its results in the object store: only small ones stay inline (LANGUAGE §10)."""
+        self._limit_bytes = min(self._limit_bytes, REFERENCE_FIRST_BYTES)
 
     async def keep(self, value: Any) -> Payload:
         """``value`` inline, or by a reference to an object that is stored when this returns.

@@ -181,6 +181,8 @@ class CommandRun:
     async def _work(self, plan: Plan, step: StepPlan, go: Go) -> None:
         """Runs the pipeline, or the local loop around it, until it ends or has to wait."""
         command, equipment, reporter = self._command, self._equipment, self._reporter
+        if plan.reference_first:
+            self._results.keep_references_first()
         scope = RunScope(plan, step, command, equipment.tools, self._results.loaded)
         if go.ctx:
             scope.patch_ctx(go.ctx)

@@ -1,0 +1,140 @@
+"""Secrets planted in every place a task can show them, and found in none of the places where things are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import asyncpg
+import nats
+import pytest
+from canary_api import TellTale
+from journey_stack import NOETL
+
+from noetl_stream.local.stack import EmbeddedStack
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+PLAYBOOK = Path(__file__).with_name("canary_playbook.yaml")
+TEXTS = ("url", "header", "sql", "exception", "stdout", "traceback", "duckdb", "result")
+PATIENCE_S = 90
+
+
+def canary(place: str) -> str:
+    """A secret that is nowhere else, with signs that are written differently in URLs, JSON and Python."""
+    return f"Kanari/{place}+\"'\\{secrets.token_hex(12)} ü&="
+
+
+def forms(secret: str) -> dict[str, bytes]:
+    """What must not be found, by what it is called."""
+    core = secret.split("\\")[1].split(" ")[0]  # the part that every way of writing leaves as it is
+    return {
+        f"{secret} as it is": secret.encode(),
+        f"{secret} in part": core.encode(),
+        f"{secret} in a URL": quote(secret, safe="").encode(),
+        f"{secret} in base64": base64.b64encode(secret.encode()),
+        f"{secret} for a user": base64.b64encode(f"ann:{secret}".encode()),
+    }
+
+
+def noetl(home: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*NOETL, *arguments, "--home", str(home)], input=given, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+@pytest.fixture
+def stack(shared_home: Path) -> Iterator[EmbeddedStack]:
+    with EmbeddedStack.join(shared_home) as joined:
+        yield joined
+
+
+async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStack, tmp_path: Path) -> None:
+    planted = {place: canary(place) for place in (*TEXTS, "body", "refusal", "file", "client", "stale", "token")}
+    credentials: dict[str, str | dict[str, str]] = {f"canary_in_{place}": planted[place] for place in TEXTS}
+    credentials["canary_in_body"] = {"key": planted["body"]}
+    credentials["canary_in_refusal"] = {"username": "ann", "password": planted["refusal"]}
+    credentials["canary_client"] = {"client_id": "me", "client_secret": planted["client"]}
+    # A header cannot hold every sign.
+    for place in ("header", "file", "stale", "token"):
+        planted[place] = planted[place].encode("ascii", "ignore").decode().split(" ")[0].replace('"', "")
+    credentials["canary_in_header"] = planted["header"]
+    file = tmp_path / "token.json"
+    file.write_text(json.dumps({"token": planted["file"]}))
+    for name, value in credentials.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        stored = await asyncio.to_thread(noetl, shared_home, "credential", "set", name, "--value-stdin", given=text)
+        assert stored.returncode == 0, stored.stderr
+    api = TellTale([planted["stale"], planted["token"]])
+    async with api.serving() as url:
+        source = PLAYBOOK.read_text().replace("CANARY_API", url).replace("CANARY_FILE", str(file))
+        (tmp_path / "canary.yaml").write_text(source)
+        run = await asyncio.to_thread(noetl, shared_home, "run", str(tmp_path / "canary.yaml"), "-o", "json")
+    found = json.loads(run.stdout)
+    assert found["status"] == "failed", run.stdout
+    assert "cannot hold a secret: leave out keychain.in_url" in run.stdout
+    check_that_they_were_used(planted, api, await journal(stack, found["execution_id"]))
+    kept = await everything_kept(stack)
+    kept["the program's own output"] = (run.stdout + run.stderr).encode()
+    leaks = [
+        f"{form} in {place}" for secret in planted.values() for form, text in forms(secret).items()
+        for place, data in kept.items() if text in data
+    ]
+    assert leaks == []
+
+
+def check_that_they_were_used(planted: dict[str, str], api: TellTale, journal: str) -> None:
+    """A test that plants nothing finds nothing."""
+    heard = "".join(api.heard)
+    for place in ("header", "file"):
+        assert planted[place] in heard
+    assert quote(planted["url"], safe="") in heard
+    assert journal.count("***") > 20
+
+
+async def journal(stack: EmbeddedStack, execution_id: str) -> str:
+    connection = await asyncpg.connect(stack.address.postgres_dsn)
+    try:
+        rows = await connection.fetch("select data::text from noetl.event where execution_id = $1", execution_id)
+    finally:
+        await connection.close()
+    tasks = {json.loads(row[0]).get("task") for row in rows}
+    assert {"url", "refusal", "with_token", "failing_text", "duckdb_error", "large_result", "read"} <= tasks
+    return "\n".join(row[0] for row in rows)
+
+
+async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
+    """All messages and objects in NATS, all rows in Postgres, and the bytes of all files of the home's folder."""
+    kept: dict[str, bytes] = {}
+    connection = await nats.connect(stack.address.nats_url)
+    try:
+        stream = connection.jetstream()
+        for info in await stream.streams_info():
+            name, state = str(info.config.name), info.state
+            for sequence in range(state.first_seq, state.last_seq + 1):
+                try:
+                    message = await stream.get_msg(name, sequence)
+                except nats.js.errors.NotFoundError:
+                    continue
+                kept[f"{name} {sequence} {message.subject}"] = str(message.headers).encode() + (message.data or b"")
+    finally:
+        await connection.close()
+    for dsn in (stack.address.postgres_dsn, stack.address.playbooks_dsn):
+        database = await asyncpg.connect(dsn)
+        try:
+            tables = await database.fetch("select schemaname, tablename from pg_tables where schemaname !~ '^(pg_|info)'")
+            for schema, table in tables:
+                rows = await database.fetch(f'select t::text from "{schema}"."{table}" t')
+                kept[f"table {schema}.{table}"] = "\n".join(row[0] for row in rows).encode()
+        finally:
+            await database.close()
+    for path in stack.address.home.rglob("*"):
+        if path.is_file():
+            kept[str(path)] = path.read_bytes()
+    return kept

@@ -1,0 +1,24 @@
+"""A playbook may send every result to the object store (LANGUAGE §1, §10 `results.reference_first`)."""
+
+from __future__ import annotations
+
+import pytest
+from worker_stage import Stage
+
+from noetl_stream.model.events import TaskProcessed
+from noetl_stream.tools.contract import ToolCall
+
+STEPS = "- step: start\n  tool: [{name: fetch, kind: puppet}]\n"
+
+
+@pytest.mark.parametrize(("characters", "is_kept"), [(1_022, False), (1_023, True)])
+async def test_results_over_one_kib_are_references(stage: Stage, characters: int, is_kept: bool) -> None:
+    async def text(_call: ToolCall) -> str:
+        return "x" * characters
+
+    stage.puppet.acts["fetch"] = text
+    plan = stage.plan(STEPS, root="executor: { spec: { policy: { results: { reference_first: true } } } }\n")
+    await stage.start()
+    await stage.issue(stage.command(plan))
+    [processed] = [fact for fact in stage.facts if isinstance(fact, TaskProcessed)]
+    assert (processed.outcome.result.reference is not None) is is_kept
