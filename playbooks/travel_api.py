@@ -1,7 +1,7 @@
 """A travel agency's HTTP API, small and moody: what most of the playbooks here talk to.
 
-It sells cities, hotels, trips and bookings, exports in jobs, limits its callers, is down in places, and keeps what it
-is told in memory. Everything it answers follows from what it was asked.
+It knows cities and hotels, sells trips, exports in jobs, limits its callers, is down in places, and forgets everything
+when it ends. What it answers follows from what it was asked before, never from the clock.
 
     python playbooks/travel_api.py --port 8098
 """
@@ -15,8 +15,6 @@ import hashlib
 import hmac
 import itertools
 import json
-import time
-from collections import deque
 from typing import Any
 
 from aiohttp import web
@@ -29,8 +27,6 @@ PARTNER_TOKEN = "letters-to-a-partner"
 SIGNING_KEY = "a-key-to-sign-with"
 """What the partner's part of this API knows of its callers."""
 
-CALLS_A_WINDOW = 3
-WINDOW_S = 0.9
 ASKED_BEFORE_DONE = 2
 NEVER_S = 3600.0
 
@@ -49,7 +45,7 @@ class Agency:
         self.bookings: dict[str, dict[str, Any]] = {}
         self.messages: list[dict[str, Any]] = []
         self.jobs: dict[str, int] = {}
-        self.calls: deque[float] = deque()
+        self.priced: set[str] = set()
         self.numbers = itertools.count(1)
 
     def application(self) -> web.Application:
@@ -155,14 +151,13 @@ async def export_state(request: web.Request) -> web.Response:
 
 @routes.get("/prices/{city}")
 async def price(request: web.Request) -> web.Response:
-    """A price, for so many calls in a window of time and no more."""
-    calls, now_s = request.app[AGENCY].calls, time.monotonic()
-    while calls and calls[0] <= now_s - WINDOW_S:
-        calls.popleft()
-    if len(calls) >= CALLS_A_WINDOW:
-        return refuse(429, "slow down", {"retry-after": "1"})
-    calls.append(now_s)
-    return web.json_response({"city": request.match_info["city"], "price": 100 + 10 * len(request.match_info["city"])})
+    """A price. Every second city is answered 429 when it is asked for the first time."""
+    priced, city = request.app[AGENCY].priced, request.match_info["city"]
+    if city not in priced:
+        priced.add(city)
+        if len(priced) % 2 == 0:
+            return refuse(429, "slow down", {"retry-after": "1"})
+    return web.json_response({"city": city, "price": 100 + 10 * len(city)})
 
 
 @routes.get("/orders/{order}")

@@ -10,6 +10,7 @@ from engine_scenarios import given, limits
 
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import StepFailed, TaskProcessed
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.labels import is_generated
 from noetl_stream.testing.scenario import Scenario
 
@@ -107,6 +108,26 @@ def test_the_outcome_of_a_choose_is_that_of_its_last_task() -> None:
     - { name: after, kind: noop, args: { status: "{{ pick.outcome.status }}" } }
     """
     assert told(tool).inputs["after"] == {"status": "ok"}
+
+
+def test_a_choose_whose_last_task_failed_and_went_on_has_that_outcome() -> None:
+    tool = """
+    - name: pick
+      choose:
+        - when: true
+          then:
+            - name: tried
+              kind: noop
+              spec: { policy: { rules: [ { else: { then: { do: continue } } } ] } }
+    - { name: after, kind: noop, args: { kind: "{{ pick.outcome.error.kind }}", is_none: "{{ pick is none }}" } }
+    """
+    scenario = given("- step: start\n  tool:\n" + tool)
+    scenario.start()
+    run = scenario.take("start")
+    run.answer()
+    run.answer(error=ErrorInfo("connection", "it hung up"))
+    run.answer()
+    assert (run.task, run.inputs["args"]) == ("after", {"kind": "connection", "is_none": True})
 
 
 def counting(word: str, when: str, extra: str = "") -> str:

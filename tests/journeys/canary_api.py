@@ -21,8 +21,8 @@ class TellTale:
         self.heard: list[str] = []
 
     async def echo(self, request: web.Request) -> web.Response:
-        told = {"url": str(request.url), "headers": dict(request.headers), "body": await request.text()}
-        self.heard.append(str(told))
+        told = {"url": request.raw_path, "headers": dict(request.headers), "body": await request.text()}
+        self.heard += [told["url"], told["body"], *request.headers.values()]
         return web.json_response(told, status=403 if request.path == "/refuse" else 200)
 
     async def token(self, request: web.Request) -> web.Response:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -39,6 +41,7 @@ class Scenario:
     Attributes:
         playbook: Name of its file, without the ending.
         result: What it ends with, exactly.
+        hurry: A text of the file and what stands for it here: a constant that is too long for a test.
         meanwhile: What somebody does once its status is ``waiting``.
         check: What else is true afterwards.
     """
@@ -47,6 +50,7 @@ class Scenario:
     result: Any
     workload: dict[str, Any] = field(default_factory=dict)
     status: str = "completed"
+    hurry: tuple[str, str] = ("", "")
     meanwhile: Callable[[Stage, str], Awaitable[None]] | None = None
     check: Callable[[Stage, Ended], Awaitable[None]] | None = None
 
@@ -62,13 +66,12 @@ class Stage:
     agency: Agency
     team: Team
     urls: dict[str, str]
-    """Of the travel API (``travel``) and of the airports' (``airports``)."""
+    """Of the two APIs, by the port that the files name."""
 
     async def noetl(self, *arguments: str) -> None:
         """Runs a command to its end, which must be a good one."""
-        process = await asyncio.create_subprocess_exec(
-            *NOETL, *arguments, "--home", str(self.home), stdin=-3, stdout=-1, stderr=-2
-        )
+        command = [*NOETL, *arguments, "--home", str(self.home)]
+        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         output, _ = await process.communicate()
         assert process.returncode == 0, output.decode()
 
@@ -83,9 +86,11 @@ class Stage:
     async def play(self, scenario: Scenario) -> Ended:
         """Runs the playbook to its end, with everything the scenario says."""
         source = (FOLDER / f"{scenario.playbook}.yaml").read_text()
-        api_url = self.urls["airports" if scenario.playbook == "paginate_to_postgres" else "travel"]
-        workload = ({"api_url": api_url} if "api_url" in source else {}) | scenario.workload
-        submission = Submission.new(source, f"examples/{scenario.playbook}", workload, self.connected.clock)
+        assert scenario.hurry[0] in source
+        source = source.replace(*scenario.hurry) if scenario.hurry[0] else source
+        port = re.search(r"api_url: http://127.0.0.1:(\d+)", source)
+        workload = ({"api_url": self.urls[port[1]]} if port else {}) | scenario.workload
+        submission = Submission.new(source, f"tests/{scenario.playbook}", workload, self.connected.clock)
         execution_id = submission.execution_id
         follower = await self.client.follow(execution_id).open()
         try:
@@ -123,8 +128,8 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
         ending.push_async_callback(connected.close)
         agency = Agency()
         urls = {
-            "travel": await _serve(agency.application(), ending),
-            "airports": await _serve(AirportsApi().application(), ending),
+            "8098": await _serve(agency.application(), ending),
+            "8099": await _serve(AirportsApi().application(), ending),
         }
         team = await Team.meet(address.nats_url)
         ending.push_async_callback(team.part)

@@ -9,7 +9,8 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, unquote
 
 import asyncpg
 import nats
@@ -83,19 +84,31 @@ async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStac
     kept = await everything_kept(stack)
     kept["the program's own output"] = (run.stdout + run.stderr).encode()
     leaks = [
-        f"{form} in {place}" for secret in planted.values() for form, text in forms(secret).items()
-        for place, data in kept.items() if text in data
+        f"{form} in {place}"
+        for secret in planted.values()
+        for form, text in forms(secret).items()
+        for place, data in kept.items()
+        if text in data
     ]
     assert leaks == []
 
 
 def check_that_they_were_used(planted: dict[str, str], api: TellTale, journal: str) -> None:
     """A test that plants nothing finds nothing."""
-    heard = "".join(api.heard)
+    heard = "\n".join(api.heard)
     for place in ("header", "file"):
         assert planted[place] in heard
-    assert quote(planted["url"], safe="") in heard
+    assert planted["url"] in unquote(heard)
+    assert {"key": planted["body"], "list": [{"key": planted["body"]}]} in [read_json(text) for text in api.heard]
+    assert base64.b64encode(f"ann:{planted['refusal']}".encode()).decode() in heard
     assert journal.count("***") > 20
+
+
+def read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 async def journal(stack: EmbeddedStack, execution_id: str) -> str:
@@ -128,7 +141,9 @@ async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
     for dsn in (stack.address.postgres_dsn, stack.address.playbooks_dsn):
         database = await asyncpg.connect(dsn)
         try:
-            tables = await database.fetch("select schemaname, tablename from pg_tables where schemaname !~ '^(pg_|info)'")
+            tables = await database.fetch(
+                "select schemaname, tablename from pg_tables where schemaname !~ '^(pg_|info)'"
+            )
             for schema, table in tables:
                 rows = await database.fetch(f'select t::text from "{schema}"."{table}" t')
                 kept[f"table {schema}.{table}"] = "\n".join(row[0] for row in rows).encode()

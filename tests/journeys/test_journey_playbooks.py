@@ -47,6 +47,12 @@ SCENARIOS = {
     "approval_of_little": Scenario("approval", {"order": "1001", "paid": 40}),
     "approval_given": Scenario("approval", {"order": "1001", "paid": 250}, {"amount": 250}, meanwhile=approve),
     "approval_refused": Scenario("approval", {"order": "1001", "paid": 0}, {"amount": 250}, meanwhile=refuse),
+    "approval_never": Scenario(
+        "approval",
+        {"order": "1001", "escalated": True},
+        {"amount": 250},
+        hurry=("timeout_s: 259200", "timeout_s: 0.3"),
+    ),
     "signal_go": Scenario("approval_by_signal", {"live": "1.4.0", "by": "ada"}, {"version": "1.4.0"}, meanwhile=say_go),
     "signal_no": Scenario("approval_by_signal", {"rolled_back": "1.0.0", "why": "ada said no"}, meanwhile=say_no),
     "signal_never": Scenario(
@@ -105,7 +111,7 @@ SCENARIOS = {
                 ("Turin", 150),
             )
         ],
-        check=checks.it_was_asked_again,
+        check=checks.three_calls_came_too_early,
     ),
     "schedule": Scenario(
         "run_on_schedule",
@@ -120,7 +126,7 @@ SCENARIOS = {
         "route_by_status",
         {"down": "1004", "status": 503},
         {"order": "1004"},
-        check=checks.it_was_asked_again,
+        check=checks.it_was_asked_three_times,
     ),
     "batch": Scenario(
         "batch_with_report",

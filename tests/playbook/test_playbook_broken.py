@@ -55,7 +55,7 @@ POINTED = {
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_error_about_a_word_or_a_form_shows_what_to_write(path: Path) -> None:
+def test_every_error_about_an_older_form_shows_the_form_to_write(path: Path) -> None:
     for item in check(path.read_text(encoding="utf-8"), KINDS).diagnostics:
         assert item.hint or item.code not in POINTED, item.render()
 

@@ -16,7 +16,11 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    """A broker, a store and a clock in memory; servers, workers and clients are started by the test."""
+    """A broker, a store and a clock in memory; servers, workers and clients are started by the test.
+
+    After no commit of any test may an execution wait for nothing (PROTOCOL §1: every waiting state names a row).
+    """
     made = Stage()
     yield made
     await made.close()
+    assert not made.store.stuck

@@ -12,24 +12,35 @@ import msgspec
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.asking import RequestRefused, ask_of
 from noetl_stream.client.submit import Client, Submission
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested, Fact, StepDone, StepScheduled, StepStarted, TaskProcessed
+from noetl_stream.model.events import (
+    AskedFact,
+    ExecutionRequested,
+    Fact,
+    StepDone,
+    StepScheduled,
+    StepStarted,
+    TaskProcessed,
+)
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.compile import digest_of
+from noetl_stream.playbook.compile import compile_playbook, digest_of
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.ports import subjects
+from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.living import replay
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
 from noetl_stream.testing.simulated_host import Fate, GoodFate, Host
 from noetl_stream.testing.simulated_time import simulated_clock
-from noetl_stream.testing.simulated_work import Effect, WorkTool, playbook, work
+from noetl_stream.testing.simulated_work import CALLED, Effect, Job, WorkTool, playbook, work
+from noetl_stream.testing.simulated_world import asked_of
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.worker.asked_plans import AskedPlans
 from noetl_stream.worker.worker import Worker
@@ -129,6 +140,35 @@ class Stage:
         body = codec.encode(Request(execution_id, request_id, ExecutionRequested(request_id, digest, "tests/server")))
         await self.broker.event_log.publish_reported(execution_id, request_id, body)
         return body
+
+    async def register(self, source: str) -> str:
+        """Puts a playbook into the catalog; its path."""
+        plan = compile_playbook(source, self.kinds)
+        entry = CatalogEntry(plan.path, None, 0, plan.digest, plan.name, None, {}, [], self.clock.now_ms(), "test")
+        await self.catalog.register(entry, source)
+        return plan.path
+
+    async def ask(self, execution_id: str, fact: AskedFact) -> dict[str, Any] | str:
+        """Asks something of an execution as a client does, as long as it takes: the answer, or why it is refused."""
+        broker = self.broker
+        while True:
+            try:
+                return await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+            except RequestRefused as refused:
+                return refused.message
+            except Unreachable:
+                await self.clock.sleep(0.5)
+
+    async def begin(self, execution_id: str, job: Job) -> None:
+        """Requests a job, and asks of it what it needs."""
+        await self.register(CALLED)
+        await self.request(execution_id, "request-1", job.source)
+        if job.asks:
+            self.running.append(asyncio.create_task(self._ask_all(execution_id)))
+
+    async def _ask_all(self, execution_id: str) -> None:
+        for fact in asked_of(execution_id):
+            await self.ask(execution_id, fact)
 
     async def until(self, condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
         """Lets time pass until ``condition`` holds."""
@@ -233,11 +273,12 @@ class Hand:
 
 
 class Interrupted:
-    """A store that can be away, and whose commits can go wrong."""
+    """A store that can be away, and whose commits can go wrong. ``stuck`` is what ever waited for nothing."""
 
     def __init__(self, real: MemoryStore) -> None:
         self.real = real
         self.away = False
+        self.stuck: set[str] = set()
         self.before_commit: Callable[[Any], NoetlError | None] = lambda tick: None
         self.after_commit: Callable[[Any], NoetlError | None] = lambda tick: None
 
@@ -253,6 +294,7 @@ class Interrupted:
             if (error := self.before_commit(arguments[0])) is not None:
                 raise error
             await method(*arguments)
+            self.stuck.update(await self.real.stuck(10))
             if (error := self.after_commit(arguments[0])) is not None:
                 raise error
             return None

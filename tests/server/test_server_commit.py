@@ -46,7 +46,7 @@ async def test_half_of_all_commits_may_be_of_unknown_outcome(stage: Stage, job: 
         stage.store.after_commit = half
     else:
         stage.store.before_commit = half
-    await stage.request(EXECUTION, "request-1", job.source)
+    await stage.begin(EXECUTION, job)
     row = await stage.ended(EXECUTION, 300)
     assert row.status == job.status
     assert set(stage.effects.values()) <= {1}

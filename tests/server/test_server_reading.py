@@ -44,7 +44,7 @@ async def test_a_reader_may_break_at_any_point(stage: Stage, at: int) -> None:
 async def test_nats_may_be_away_for_a_while_now_and_then(stage: Stage, job: Job) -> None:
     await stage.server()
     stage.start_worker()
-    await stage.request(EXECUTION, "request-1", job.source)
+    await stage.begin(EXECUTION, job)
     for away_s in (0.3, 1.0, 3.0, 12.0):
         await stage.pass_time(0.7)
         stage.broker.stop()

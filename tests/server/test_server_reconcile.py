@@ -75,7 +75,7 @@ async def test_a_command_acknowledged_late_is_not_issued_again(stage: Stage) -> 
 async def test_what_has_just_finished_is_not_issued_again(stage: Stage, job: Job, slow: str) -> None:
     stage.start_server(stage.host("server", Slow(stage, slow, 0.15)), reconcile_s=0.0)
     stage.start_worker()
-    await stage.request(EXECUTION, "request-1", job.source)
+    await stage.begin(EXECUTION, job)
     row = await stage.ended(EXECUTION)
     assert row.status == job.status
     assert set(await stage.issues(EXECUTION)) <= {1}

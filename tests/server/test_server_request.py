@@ -123,7 +123,7 @@ async def test_a_client_hears_why_its_playbook_is_refused(stage: Stage) -> None:
 async def test_a_playbook_of_each_shape_runs_to_its_right_end(stage: Stage, job: Job) -> None:
     await stage.server()
     stage.start_worker()
-    await stage.request(EXECUTION, "request-1", job.source)
+    await stage.begin(EXECUTION, job)
     row = await stage.ended(EXECUTION)
     result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
     assert (row.status, result) == (job.status, job.result)

@@ -63,14 +63,6 @@ def test_the_error_kinds_are_those_of_the_model() -> None:
     assert len(listed) == len(ERROR_KINDS)
 
 
-@pytest.mark.parametrize("kind", OURS)
-def test_every_error_kind_a_section_names_exists(kind: str) -> None:
-    errors = section(kind).partition("**Errors.**")[2].partition("\n\n")[0]
-    code_words = {"code", "retryable", "result", "value", "attach", "message", "sqlstate", "syntax"}
-    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+|[a-z]+)`", errors)) - code_words
-    assert named <= {*ERROR_KINDS, "retry_after_s", "status", "headers", "statement_timeout", "total", "sslmode"}
-
-
 def test_the_sample_plugin_is_a_tool() -> None:
     source = PAGE.partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}

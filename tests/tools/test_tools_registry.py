@@ -13,7 +13,7 @@ from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.noop import NoopInputs, NoopKnobs, NoopTool
 from noetl_stream.tools.registry import installed_tools, kinds_of, load_tools
 
-OURS = {"noop", "python", "http", "postgres", "duckdb"}
+OURS = {"noop", "python", "http", "postgres", "duckdb", "shell", "nats"}
 
 
 class LampTool:

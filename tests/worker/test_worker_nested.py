@@ -153,15 +153,23 @@ async def test_an_inner_loop_reads_references_args_steps_and_its_own_ctx(stage: 
     ("hotels", "said"),
     [("{{ city.rooms }}", "rooms"), ("{{ city.name }}", "not a list or a mapping"), ("{{ city.hotels / 0 }}", "")],
 )
-async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_step(
+async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_iteration_around_it(
     stage: Stage, hotels: str, said: str
 ) -> None:
-    best_effort = "{policy: {failure: {mode: best_effort}}}"
-    await run(stage, nested(hotels=hotels, spec=best_effort))
+    await run(stage, nested(hotels=hotels))
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
     assert said in failed.error.message
     assert stage.puppet.calls == []
+
+
+async def test_best_effort_goes_on_after_an_iteration_whose_inner_loop_cannot_open(stage: Stage) -> None:
+    best_effort = "{policy: {failure: {mode: best_effort}}}"
+    cities = [{"name": "x"}, *CITIES[1:]]
+    await run(stage, nested(outer=best_effort), cities)
+    assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationFailed)] == [(0,)]
+    assert stage.facts[-1] == LoopDone("steprun-1", 2, 1, 1, 0)
+    assert inputs_of(stage.puppet.calls, "hotel") == ["y0"]
 
 
 async def test_an_inner_loop_over_a_lost_result_fails_the_step_and_names_it(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from worker_stage import Endless, Stage, inputs_of
 
 from noetl_stream.model import codec
 from noetl_stream.model.codec import payload_of
-from noetl_stream.model.events import LoopDone, LoopIterationDone, StepFailed, Wait
+from noetl_stream.model.events import LoopDone, LoopIterationDone, StepFailed, StepSuspended, Wait
 from noetl_stream.model.messages import Go, LoopProgress, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.tools.contract import ToolCall
@@ -93,6 +93,7 @@ async def test_a_paused_loop_tells_what_is_parked(stage: Stage) -> None:
     await stage.settle()
     assert stage.waits == [Wait((0,), "after", for_s=60), Wait((1,), "after", for_s=60)]
     assert inputs_of(stage.puppet.calls, "item") == [1, 2]
+    assert isinstance(stage.facts[-1], StepSuspended) and stage.facts[-1].paused
 
 
 async def test_what_waits_still_or_was_answered_is_not_forgotten_by_a_pause(stage: Stage) -> None:

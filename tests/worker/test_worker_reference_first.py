@@ -8,7 +8,11 @@ from worker_stage import Stage
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.tools.contract import ToolCall
 
-STEPS = "- step: start\n  tool: [{name: fetch, kind: puppet}]\n"
+PLAYBOOK = """
+- step: start
+  tool: [{name: fetch, kind: puppet}]
+executor: {spec: {policy: {results: {reference_first: true}}}}
+"""
 
 
 @pytest.mark.parametrize(("characters", "is_kept"), [(1_022, False), (1_023, True)])
@@ -17,8 +21,7 @@ async def test_results_over_one_kib_are_references(stage: Stage, characters: int
         return "x" * characters
 
     stage.puppet.acts["fetch"] = text
-    plan = stage.plan(STEPS, root="executor: { spec: { policy: { results: { reference_first: true } } } }\n")
     await stage.start()
-    await stage.issue(stage.command(plan))
+    await stage.issue(stage.command(stage.plan(PLAYBOOK)))
     [processed] = [fact for fact in stage.facts if isinstance(fact, TaskProcessed)]
     assert (processed.outcome.result.reference is not None) is is_kept

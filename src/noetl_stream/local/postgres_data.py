@@ -97,6 +97,8 @@ class FreshData:
             f"CREATE ROLE {ENGINE} LOGIN CREATEDB PASSWORD '{scram_verifier(passwords.noetl)}'",
             f"CREATE ROLE {PLAYBOOKS} LOGIN PASSWORD '{scram_verifier(passwords.playbooks)}'",
             *(f"CREATE DATABASE {name} OWNER {name}" for name in (ENGINE, PLAYBOOKS)),
+            # What is wrong with a playbook's statement stands in its outcome; the log would keep its values, secrets too.
+            f"ALTER ROLE {PLAYBOOKS} SET log_min_messages = fatal",
             *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in (ENGINE, PLAYBOOKS)),
         ]
         options = ["-F", "-c", "exit_on_error=on", "-c", "log_checkpoints=off", "-D", str(self.folder)]

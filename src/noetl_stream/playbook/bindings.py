@@ -62,13 +62,15 @@ class IterNames:
 @dataclass(frozen=True, slots=True)
 class Visible:
     """The names of one place: namespaces, what bare names are bound to, every reading of those that are declared more
-    than once, and what names of this step mean that cannot be read here. ``keychain``: the names it has here."""
+    than once, and what names of this step mean that cannot be read here. Then what some namespaces hold here."""
 
     namespaces: frozenset[str]
     bindings: Names
     shadowed: Mapping[str, tuple[Path, ...]]
     elsewhere: Names
     iter: IterNames
+    vars: Collection[str]
+    results: Collection[str]
     keychain: Collection[str]
 
     @property
@@ -127,14 +129,17 @@ class Declared:
         """
         names = _iter_names(step, level) if step else IterNames((), ())
         own = self._own(step, names) if step else {}
+        in_pipeline = self._own(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
         bindings, shadowed = _bound(self._common | here, here.values())
         return Visible(
             namespaces=namespaces,
             bindings=ChainMap(bindings, self._bindings),
             shadowed=ChainMap(shadowed, self._shadowed),
-            elsewhere={name: path for space in own if space not in here for name, path in own[space].items()},
+            elsewhere={name: path for bound in in_pipeline.values() for name, path in bound.items()},
             iter=names,
+            vars=written(step, "vars") if step else (),
+            results=own.get("results", ()),
             keychain=self._keychain,
         )
 

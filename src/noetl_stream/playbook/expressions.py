@@ -8,7 +8,6 @@ from noetl_stream.playbook.bindings import Visible
 from noetl_stream.playbook.kinds import KindSpec
 from noetl_stream.playbook.nodes import Node
 from noetl_stream.playbook.readings import ReadingChecks
-from noetl_stream.playbook.step import StepDraft
 from noetl_stream.playbook.templates import Templates
 from noetl_stream.template import Guard, Template
 
@@ -20,22 +19,22 @@ class Expressions:
     templates: Templates
     checks: ReadingChecks
 
-    def value(self, node: Node, visible: Visible, step: StepDraft, kind: KindSpec | None = None) -> Template:
+    def value(self, node: Node, visible: Visible, kind: KindSpec | None = None) -> Template:
         """A value that the worker renders. ``kind`` is that of the task it belongs to."""
         template = self.templates.template(node, visible)
-        self.checks.check(self.templates.readings(template.paths, node), visible, step, kind)
+        self.checks.check(self.templates.readings(template.paths, node), visible, kind)
         return template
 
-    def server_value(self, node: Node, visible: Visible, step: StepDraft | None = None) -> Template:
+    def server_value(self, node: Node, visible: Visible) -> Template:
         """A value that the server renders: expressions only."""
         template = self.templates.template(node, visible, on_server=True)
-        self.checks.check(self.templates.readings(template.paths, node), visible, step)
+        self.checks.check(self.templates.readings(template.paths, node), visible)
         return template
 
-    def guard(self, node: Node, visible: Visible, step: StepDraft, kind: KindSpec | None = None) -> Guard | None:
+    def guard(self, node: Node, visible: Visible, kind: KindSpec | None = None) -> Guard | None:
         """A condition; ``None`` when it has problems."""
         guard = self.templates.guard(node, visible)
         if guard:
-            self.checks.check(self.templates.readings(guard.paths, node), visible, step, kind)
-            self.checks.compare(guard, lambda path: self.templates.find(path, node), step)
+            self.checks.check(self.templates.readings(guard.paths, node), visible, kind)
+            self.checks.compare(guard, lambda path: self.templates.find(path, node), visible)
         return guard

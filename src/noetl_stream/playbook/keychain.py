@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingOf
 from typing import Annotated, Final
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.inputs import check_against
@@ -25,8 +25,8 @@ class Entry(Section):
     title = "an entry of `keychain`"
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    name: Annotated[str, Required(_SHOWN)] = ""
-    kind: Annotated[str, Required(_SHOWN)] = ""
+    name: Annotated[str, Required(_SHOWN), Field(min_length=1)] = ""
+    kind: Annotated[str, Required(_SHOWN), Field(min_length=1)] = ""
 
 
 def read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, KeychainPlan]:

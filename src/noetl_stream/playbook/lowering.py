@@ -84,7 +84,7 @@ class Lowering:
             return None
         visible = self.declared.visible(bindings.ADMISSION, step)
         rules = tuple(
-            AdmitRule(None if rule.when is None else self.expressions.guard(rule.when, visible, step), rule.allow)
+            AdmitRule(None if rule.when is None else self.expressions.guard(rule.when, visible), rule.allow)
             for rule in admit.rules
         )
         return AdmitPlan(rules, admit.wait_s, admit.on_timeout)
@@ -94,10 +94,10 @@ class Lowering:
         visible = self.declared.visible(namespaces, step, loop)
         limit = constant(1 if loop.mode == "sequential" else DEFAULT_MAX_IN_FLIGHT)
         if loop.max_in_flight is not None:
-            written = self.expressions.server_value(loop.max_in_flight, visible, step)
+            written = self.expressions.server_value(loop.max_in_flight, visible)
             limit = written if loop.mode == "parallel" else limit
         return LoopPlan(
-            items=self.expressions.server_value(loop.items, visible, step) if loop.items is not None else EMPTY,
+            items=self.expressions.server_value(loop.items, visible) if loop.items is not None else EMPTY,
             iterator=loop.iterator or "",
             mode=loop.mode,
             placement=loop.placement,
@@ -108,15 +108,15 @@ class Lowering:
 
     def _arcs(self, step: StepDraft) -> tuple[ArcPlan, ...]:
         visible = self.declared.visible(bindings.ARC, step)
-        return tuple(self._arc(arc, visible, step) for arc in step.arcs)
+        return tuple(self._arc(arc, visible) for arc in step.arcs)
 
-    def _arc(self, arc: ArcDraft, visible: Visible, step: StepDraft) -> ArcPlan:
-        guard = self.expressions.guard(arc.when, visible, step) if arc.when is not None else None
+    def _arc(self, arc: ArcDraft, visible: Visible) -> ArcPlan:
+        guard = self.expressions.guard(arc.when, visible) if arc.when is not None else None
         reads = guard.reads if guard else frozenset()
         return ArcPlan(
             step=arc.step,
             guard=guard,
-            args=NO_ARGS if arc.args is None else self.expressions.server_value(arc.args, visible, step),
+            args=NO_ARGS if arc.args is None else self.expressions.server_value(arc.args, visible),
             handles_failure=any(name == "event" and (key is None or key in FAILURE_KEYS) for name, key in reads),
             line=arc.at.mark.line,
         )

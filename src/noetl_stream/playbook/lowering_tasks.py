@@ -54,7 +54,7 @@ class PipelineLowering:
 
     def task(self, task: TaskDraft) -> TaskPlan:
         """The task with its templates compiled."""
-        inputs = self._expressions.value(task.inputs, self._inputs, self._step, task.kind)
+        inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
         verbatim = {name: node.plain() for name, node in task.verbatim.items()}
         if task.kind and task.kind.kind == OPENING_KIND:
@@ -99,7 +99,7 @@ class PipelineLowering:
         return SharedPlan(shared.op, self._value(shared.value, kind) if shared.value else None)
 
     def _value(self, node: Node, kind: KindSpec | None) -> Template:
-        template = self._expressions.value(node, self._policy, self._step, kind)
+        template = self._expressions.value(node, self._policy, kind)
         self._read.update(template.reads)
         return template
 

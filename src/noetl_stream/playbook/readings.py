@@ -8,11 +8,10 @@ from typing import Final
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
-from noetl_stream.playbook.bindings import Declared, IterNames, Path, Visible, written
+from noetl_stream.playbook.bindings import Declared, IterNames, Path, Visible
 from noetl_stream.playbook.diagnostics import Place, Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds import Kinds, KindSpec
 from noetl_stream.playbook.plan import Reads
-from noetl_stream.playbook.step import StepDraft
 from noetl_stream.playbook.templates import Reading
 from noetl_stream.template import Guard
 from noetl_stream.template.scope import HELPER_FIELDS
@@ -37,16 +36,14 @@ _CARRIED: Final = ("workload", "ctx", "steps")
 
 
 class ReadingChecks:
-    """Judges what templates read. Outside of steps, ``step`` is ``None``."""
+    """Judges what templates read."""
 
     def __init__(self, declared: Declared, kinds: Kinds, problems: Problems) -> None:
         self._declared = declared
         self._problems = problems
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
-    def check(
-        self, readings: Iterable[Reading], visible: Visible, step: StepDraft | None, kind: KindSpec | None = None
-    ) -> None:
+    def check(self, readings: Iterable[Reading], visible: Visible, kind: KindSpec | None = None) -> None:
         """Reports names that nothing in the playbook can give a value.
 
         Args:
@@ -57,8 +54,7 @@ class ReadingChecks:
                 case ("steps", _, *_):
                     self._known(reading, self._declared.steps, "unknown_step", "there is no step `{}`")
                 case ("results", _, *_):
-                    tasks = step.results if step else []
-                    self._known(reading, tasks, "unknown_task", "there is no task `{}` in this step")
+                    self._known(reading, visible.results, "unknown_task", "there is no task `{}` in this step")
                 case ("event", _, *_):
                     self._block(reading, EVENT_KEYS, ("error", "loop"))
                 case ("token", _, *_):
@@ -73,18 +69,18 @@ class ReadingChecks:
                 case ("keychain", _, *_):
                     message = "the keychain has no entry `{}`"
                     self._known(reading, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
-                case ("vars", key, *_) if step and key not in (known := written(step, "vars")):
-                    self._never_set(reading, "vars", key, known)
+                case ("vars", key, *_) if key not in visible.vars:
+                    self._never_set(reading, "vars", key, visible.vars)
                 case _:
                     pass
 
-    def compare(self, guard: Guard, find: Callable[[Path], Place], step: StepDraft) -> None:
+    def compare(self, guard: Guard, find: Callable[[Path], Place], visible: Visible) -> None:
         """Reports comparisons with a literal that can never be there (LANGUAGE §2).
 
         Args:
             find: Where the guard reads a path.
         """
-        end = "loop.done" if step.loop else "step.done"
+        end = "loop.done" if visible.iter.iterators else "step.done"
         possible: dict[Path, tuple[str, ...]] = {
             ("event", "name"): (end, "step.failed"),
             ("event", "status"): ("success", "error"),

@@ -17,24 +17,33 @@ from textwrap import dedent
 from typing import Any, NamedTuple, TypeVar
 
 from noetl_stream.engine.advance import Advanced, advance
+from noetl_stream.engine.asked import is_so_already, refusal
 from noetl_stream.engine.binding import answer_claim
 from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.orders import command_for
 from noetl_stream.engine.rest import at_rest
 from noetl_stream.engine.state import Assignment, Execution, Occurrence, Status
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Asked,
+    CancelRequested,
     ChildFinished,
     CtxPatched,
     ExecutionRequested,
     Fact,
+    Parent,
     Path,
+    PauseRequested,
+    ReferenceLost,
     ReferenceResolved,
+    ResumeRequested,
     SignalReceived,
     StepScheduled,
     TimerFired,
     TokenEnqueued,
+    TokenInjected,
+    Wait,
 )
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
@@ -42,6 +51,7 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.scenario_objects import Objects
 from noetl_stream.testing.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -51,6 +61,10 @@ PARTITION = 0
 
 class LawBroken(AssertionError):
     """The engine broke one of its own laws; the message says which, and at which fact."""
+
+
+class AskRefused(Exception):
+    """What was asked of the execution cannot be done now; the message says why."""
 
 
 class Entry(NamedTuple):
@@ -74,6 +88,7 @@ class Scenario:
         state: ``None`` before :meth:`start`.
         journal: Everything that was folded, in order; its index plus one is the position.
         inputs: Everything that was fed, with effect or without.
+        objects: Results that workers keep by reference: those that ``objects.takes``.
     """
 
     def __init__(self, playbook: str, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
@@ -83,15 +98,19 @@ class Scenario:
         self.state: Execution | None = None
         self.journal: list[Entry] = []
         self.inputs: list[Occurrence] = []
+        self.objects = Objects(lambda: (entry.occurrence for entry in self.journal))
         self.now_ms = 1_000_000
         self._deliveries: dict[str, int] = {}
         self._requests = 0
 
     # --- when ---------------------------------------------------------------------------------------------------------
 
-    def start(self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None) -> Sequence[Fact]:
-        """Someone asks for a run; the decisions that follow."""
-        request = ExecutionRequested("request-1", self.plan.digest, self.plan.path, workload or {}, ctx or {})
+    def start(
+        self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None, parent: Parent | None = None
+    ) -> Sequence[Fact]:
+        """Someone asks for a run, another execution if there is a ``parent``; the decisions that follow."""
+        plan = self.plan
+        request = ExecutionRequested("request-1", plan.digest, plan.path, workload or {}, ctx or {}, parent=parent)
         return self.feed(Occurrence(request)).journal
 
     def done(self, step: str, result: Any = ARGS, *, index: int | Path | None = None) -> Sequence[Fact]:
@@ -122,6 +141,8 @@ class Scenario:
             tell or self.feed,
             num_delivered=number,
             nonce=f"n{number}",
+            keep=self.objects.keep,
+            loaded=self.objects,
         )
 
     def claim(self, run: ScriptedRun) -> ClaimAnswer:
@@ -151,9 +172,18 @@ class Scenario:
         self.now_ms = until_ms
 
     def ask(self, kind: type[Asked], **fields: Any) -> Advanced:
-        """A client asks something of the execution: a patch, a signal, a cancel …"""
+        """A client asks something of the execution: a patch, a signal, a cancel … What is so already has no effect.
+
+        Raises:
+            AskRefused: it cannot be done now.
+        """
         self._requests += 1
-        return self.feed(Occurrence(kind(f"asked-{self._requests}", **fields)))
+        fact = kind(f"asked-{self._requests}", **fields)
+        if reason := refusal(self.plan, self.execution, fact):
+            raise AskRefused(reason)
+        if is_so_already(self.execution, fact):
+            return Advanced(self.state, False, ())
+        return self.feed(Occurrence(fact))
 
     def patch(self, **keys: Any) -> Advanced:
         """``ctx`` keys set from outside."""
@@ -162,16 +192,36 @@ class Scenario:
     def signal(self, name: str, payload: Any = None) -> Advanced:
         return self.ask(SignalReceived, signal=name, payload=payload)
 
-    def child_ended(self, outcome: Outcome) -> Advanced:
-        """The oldest child that lives has ended like this."""
-        child_id = next(iter(self.execution.children))
+    def inject(self, step: str, **args: Any) -> Advanced:
+        return self.ask(TokenInjected, step=step, args=args)
+
+    def cancel(self, reason: str = "") -> Advanced:
+        return self.ask(CancelRequested, reason=reason)
+
+    def pause(self) -> Advanced:
+        return self.ask(PauseRequested)
+
+    def resume(self) -> Advanced:
+        return self.ask(ResumeRequested)
+
+    def child_ended(self, result: Any = None, *, error: ErrorInfo | None = None, child: str = "") -> Advanced:
+        """A child has ended with this result, or like this: the oldest that lives, unless ``child`` names one."""
+        child_id = child or next(iter(self.execution.children))
+        outcome = Outcome("ok", codec.payload_of(result)) if error is None else Outcome("error", error=error)
         return self.feed(Occurrence(ChildFinished(child_id, "", outcome)))
 
-    def look_into(self, value: Any) -> Advanced:
+    def look_into(self) -> Advanced:
         """The shell hands in the value of the reference that the execution must look into."""
         reference = self.execution.deciding
         assert reference is not None, "the execution is looking into nothing"
+        value = self.objects[reference.key]
         return self.feed(Occurrence(ReferenceResolved(reference.key, reference.checksum), value=value))
+
+    def lose(self, reason: str = "it is gone") -> Advanced:
+        """The shell finds that this reference leads nowhere."""
+        reference = self.execution.deciding
+        assert reference is not None, "the execution is looking into nothing"
+        return self.feed(Occurrence(ReferenceLost(reference.key, reason)))
 
     def feed(self, occurrence: Occurrence) -> Advanced:
         """One input is folded.
@@ -212,7 +262,7 @@ class Scenario:
         """The result of an execution that has completed, in plain values."""
         outcome = self.execution.outcome
         assert outcome is not None and outcome.status == "ok", f"the execution is {self.status}"
-        return codec.decode_json(outcome.result.value)
+        return self.objects.value_of(outcome.result)
 
     @property
     def error(self) -> ErrorInfo:
@@ -238,6 +288,12 @@ class Scenario:
         runs = self.execution.runs
         assignments = self.execution.assignments.values()
         return [(runs[one.step_run_id].step, _shown(one.path)) for one in assignments]
+
+    @property
+    def suspended(self) -> list[tuple[str, int | Path | None]]:
+        """What waits without a worker: step and iteration, in order of suspension."""
+        runs = self.execution.runs
+        return [(runs[one.step_run_id].step, _shown(one.path)) for one in self.execution.suspensions.values()]
 
     @property
     def held(self) -> list[str]:
@@ -292,6 +348,20 @@ class Scenario:
     def _decided_since(self, position: int) -> list[Fact]:
         return [entry.occurrence.fact for entry in self.journal[position:] if entry.decided]
 
+    def _stuck(self, state: Execution) -> str:
+        """What lives and will never be moved by anything."""
+        if state.ended or state.halted or state.status != "running":
+            return ""
+        for suspended in state.suspensions.values():
+            for wait in suspended.waits.values():
+                if not _names_its_end(state, suspended, wait):
+                    return f"{wait}"
+        held = [waiting for waiting in state.tokens.values() if waiting.keeps_alive]
+        lacking = [one for one in held if timer_of(one.token.token_id, "admission") not in state.timers]
+        if lacking:
+            return f"{lacking[0]}"
+        return "" if state.assignments or state.suspensions or held else "the execution"
+
     def _hold_against_the_laws(self, before: Execution | None, occurrence: Occurrence, advanced: Advanced) -> None:
         fact, after = occurrence.fact, advanced.state
         if not advanced.taken:
@@ -305,10 +375,18 @@ class Scenario:
             raise LawBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
         if at_rest(self.plan, after):
             raise LawBroken(f"at rest nothing follows: {at_rest(self.plan, after)} after {fact}")
+        if stuck := self._stuck(after):
+            raise LawBroken(f"every waiting state names what will end it: {stuck} does not, after {fact}")
         for repeated in (occurrence, *map(Occurrence, advanced.journal)):
             # A token leaves no trace once it is consumed: its journal position alone keeps it from coming back.
             if type(repeated.fact) is not TokenEnqueued and evolve(after, repeated, self.execution_id) is not after:
                 raise LawBroken(f"a repeated fact changes nothing: {repeated.fact} did")
+
+
+def _names_its_end(state: Execution, suspended: Assignment, wait: Wait) -> bool:
+    return timer_of(suspended.command_id, "wait", wait.path) in state.timers or (
+        wait.child is not None and wait.child.execution_id in state.children
+    )
 
 
 def _shown(path: Path) -> int | Path | None:

@@ -120,8 +120,6 @@ class ScriptedLoop:
         while chain and not self.ended:
             level = chain.pop()
             self._fill(level)
-            if self.ended:
-                return
             if level.is_broken:
                 level.in_flight.clear()
             elif level.in_flight or level.halted:
@@ -134,7 +132,7 @@ class ScriptedLoop:
             self._count(chain[-1], level.around.path[-1], error)
 
     def _count(self, level: _Level, index: int, error: ErrorInfo | None) -> None:
-        del level.in_flight[index]
+        level.in_flight.pop(index, None)
         if error is None:
             level.ok += 1
             return
@@ -143,7 +141,7 @@ class ScriptedLoop:
 
     def _fill(self, level: _Level) -> None:
         """Starts iterations until the window is full, none is left, or none may begin."""
-        while not (level.is_broken or self.ended) and len(level.in_flight) < level.opened.at_once:
+        while not level.is_broken and len(level.in_flight) < level.opened.at_once:
             index = next(level.left, None)
             if index is None:
                 return
@@ -165,15 +163,15 @@ class ScriptedLoop:
             self._host.say(LoopIterationStarted(iteration.path, WORKER))
         opened = self._host.open_level(plan, iteration, stands.items if stands is not None else None)
         if isinstance(opened, ErrorInfo):
-            self._host.say(StepFailed(self._step_run_id, opened))
-            self.ended = True
+            self._host.say(LoopIterationFailed(iteration.path, opened))
+            self._count(level, index, opened)
             return
         inner = _level(plan, iteration, opened, stands or LoopProgress())
         if stands is None:
             self._say_started(inner, opened.items)
         level.in_flight[index] = inner
         self._fill(inner)
-        if not (self.ended or inner.in_flight or inner.halted):
+        if not (inner.in_flight or inner.halted):
             self._say_end(inner, inner.first_error if inner.is_broken else None)
             self._count(level, index, inner.first_error if inner.is_broken else None)
 

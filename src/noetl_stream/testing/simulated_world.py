@@ -133,7 +133,7 @@ class SimulatedWorld:
             except NoetlError:
                 await self.clock.sleep(0.5)
         if job.asks:
-            for number, fact in enumerate(_asked(submission.execution_id)):
+            for number, fact in enumerate(asked_of(submission.execution_id)):
                 await self.clock.sleep(delay_s * number)
                 await self._ask(submission.execution_id, fact)
 
@@ -248,7 +248,7 @@ class SimulatedWorld:
         self.broker.start()
 
 
-def _asked(execution_id: str) -> list[AskedFact]:
+def asked_of(execution_id: str) -> list[AskedFact]:
     """What a client asks of an execution: both are needed, each exactly once; a pause and its end disturb nothing."""
     return [
         PauseRequested(derive(execution_id, "pause")),

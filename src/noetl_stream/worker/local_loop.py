@@ -41,14 +41,6 @@ class _LevelBroken(Exception):
     """An iteration failed and its level is ``fail_fast``."""
 
 
-class _LevelUnopened(Exception):
-    """What an inner level runs over cannot be known: the whole loop fails, whatever its failure mode (LANGUAGE §2)."""
-
-    def __init__(self, error: ErrorInfo) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
 class _Level:
     """One running level: its items in the iteration ``around`` it, and how many of them have ended how."""
 
@@ -132,11 +124,7 @@ class LocalLoop:
             if self._pausing():
                 return []
             self._reporter.add(self._started(opened, self._around))
-        try:
-            result = await self._run_level(_Level(self._loop, self._around, opened, go.loop or LoopProgress()))
-        except _LevelUnopened as unopened:
-            self._reporter.add(self._failed(self._around, unopened.error))
-            return None
+        result = await self._run_level(_Level(self._loop, self._around, opened, go.loop or LoopProgress()))
         return result.waits if isinstance(result, Halted) else None
 
     async def _run_level(self, level: _Level) -> Result:
@@ -199,7 +187,8 @@ class LocalLoop:
             self._reporter.add(LoopIterationStarted(iteration.path, self._worker))
         opened = await self._pipeline.open_level(level.plan.inner, iteration, stands.items if stands else None)
         if isinstance(opened, ErrorInfo):
-            raise _LevelUnopened(opened)
+            self._reporter.add(LoopIterationFailed(iteration.path, opened))
+            return opened
         if stands is None:
             self._reporter.add(self._started(opened, iteration, opened.items))
         return await self._run_level(_Level(level.plan.inner, iteration, opened, stands or LoopProgress()))

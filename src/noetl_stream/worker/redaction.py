@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -23,38 +22,79 @@ SHORTEST_LINE: Final = 8
 """A line of a secret of several lines is one by itself from this length on."""
 SHORTEST_PIECE: Final = 8
 """A piece of a secret that a text was cut in is hidden from this length on."""
+LONGEST_PATTERN: Final = 8_192
+"""A longer secret is looked for as it is, and line by line: a pattern of it would take too long to make."""
+
+_NAMED: Final = {
+    " ": ("+",),
+    "\n": ("\\n", "\\\\n"),
+    "\r": ("\\r", "\\\\r"),
+    "\t": ("\\t", "\\\\t"),
+    "&": ("&amp;",),
+    "<": ("&lt;",),
+    ">": ("&gt;",),
+    '"': ("&quot;", "&#34;"),
+    "'": ("&#39;", "&#x27;"),
+}
+"""What some characters become in URLs, JSON and HTML, beside their number."""
+
+
+class HiddenText:
+    """One secret, in every way it is likely to be written: as it is, in URLs, JSON, Python, HTML, and base64.
+
+    Attributes:
+        anchor: A part of it that all but base64 leave as it is: where that is not, nothing needs to be looked for.
+    """
+
+    __slots__ = ("_base64", "_pattern", "anchor")
+
+    def __init__(self, secret: str) -> None:
+        runs = re.findall(r"[A-Za-z0-9]+", secret)
+        self.anchor = max(runs, key=len, default="")
+        self._pattern = re.compile(_pattern_of(secret) if len(secret) <= LONGEST_PATTERN else re.escape(secret))
+        encoded = secret.encode("utf-8", errors="replace")
+        cores = [_base64_core(encoded, offset) for offset in range(3)]
+        self._base64 = tuple({*cores, *(core.replace("+", "-").replace("/", "_") for core in cores)})
+
+    def may_be_in(self, text: str) -> bool:
+        return self.anchor in text or any(core in text for core in self._base64)
+
+    def removed(self, text: str) -> str:
+        for core in self._base64:
+            text = text.replace(core, HIDDEN)
+        return self._pattern.sub(HIDDEN, text) if self.anchor in text else text
 
 
 class Redactor:
-    """Knows secrets in every form they are likely to take, and replaces them by ``***``.
+    """Knows secrets and replaces them by ``***``.
 
-    A secret of fewer than :data:`SHORTEST_SECRET` characters is left alone: it would take ordinary text with it.
+    One of fewer than :data:`SHORTEST_SECRET` characters is left alone: it would take ordinary text with it.
     """
 
     def __init__(self) -> None:
-        self._forms: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._hidden: OrderedDict[str, HiddenText] = OrderedDict()
 
     def learn(self, credential: Any) -> None:
         """Hides the secrets of ``credential`` from now on; of very many, those learnt last."""
         for secret in secrets_of(credential):
             for part in _parts(secret):
-                if part not in self._forms:
-                    self._forms[part] = tuple(dict.fromkeys(_forms(part)))
-                self._forms.move_to_end(part)
-        while len(self._forms) > MAX_SECRETS_HIDDEN:
-            self._forms.popitem(last=False)
+                if part not in self._hidden:
+                    self._hidden[part] = HiddenText(part)
+                self._hidden.move_to_end(part)
+        while len(self._hidden) > MAX_SECRETS_HIDDEN:
+            self._hidden.popitem(last=False)
 
     def text(self, text: str) -> str:
         """``text`` without secrets."""
-        found = [form for forms in self._forms.values() for form in forms if form in text]
-        for form in sorted(found, key=len, reverse=True):
-            text = text.replace(form, HIDDEN)
+        found = [secret for secret, hidden in self._hidden.items() if hidden.may_be_in(text)]
+        for secret in sorted(found, key=len, reverse=True):  # one may be a part of another
+            text = self._hidden[secret].removed(text)
         return text
 
     def cut_text(self, text: str) -> str:
         """``text`` without secrets, and without a piece of one at its beginning or end, where it may have been cut."""
         text = self.text(text)
-        for secret in self._forms:
+        for secret in self._hidden:
             text = _without_end(_without_start(text, secret), secret)
         return text
 
@@ -64,13 +104,13 @@ class Redactor:
 
     def result(self, result: ToolResult) -> ToolResult:
         """What a tool gave, without secrets."""
-        if not self._forms:
+        if not self._hidden:
             return result
         return ToolResult(self.value(result.result), self.value(dict(result.helper)), self.text(result.output))
 
     def failure(self, failure: ToolFailure) -> ToolFailure:
         """How a tool failed, without secrets."""
-        if not self._forms:
+        if not self._hidden:
             return failure
         error = failure.error
         code = None if error.code is None else self.text(error.code)
@@ -82,13 +122,13 @@ class Redactor:
         return self.cut_text(member) if isinstance(member, str) else self.value(member)
 
     def _may_hold(self, value: Any) -> bool:
-        if not self._forms:
+        if not self._hidden:
             return False
         try:
-            written = codec.encode(value)
+            written = codec.encode(value).decode()
         except PayloadRefused:
             return True  # it will be refused further on, and the refusal may show a part of it
-        return any(form.encode() in written for forms in self._forms.values() for form in forms)
+        return any(hidden.may_be_in(written) for hidden in self._hidden.values())
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -97,7 +137,7 @@ class Redactor:
             return {self._walk(key): self._walk(member) for key, member in value.items()}
         if isinstance(value, list | tuple):
             return [self._walk(member) for member in value]
-        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._forms:
+        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._hidden:
             return HIDDEN
         return value
 
@@ -136,31 +176,27 @@ def _parts(secret: str) -> Iterator[str]:
         yield from (line for line in lines if len(line) >= SHORTEST_LINE)
 
 
-def _forms(secret: str) -> Iterator[str]:
-    """``secret`` as it stands in text, URLs, JSON, Python's tracebacks, and base64."""
-    yield secret
-    encoded = secret.encode("utf-8", errors="replace")
-    for written in (quote(encoded, safe=""), quote(encoded), quote_plus(encoded)):
-        yield from (written, _lower_escapes(written))
-    for written in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), _own_json(secret), repr(secret)):
-        yield written[1:-1]
-    for offset in range(3):
-        core = _base64_core(encoded, offset)
-        yield from (core, core.replace("+", "-").replace("/", "_"))
+def _pattern_of(secret: str) -> str:
+    signs = re.findall(r"\\+|[^\\]", secret)  # several backslashes are as good as one
+    return "".join(_ways_to_write(sign[0]) for sign in signs)
 
 
-def _own_json(secret: str) -> str:
-    """``secret`` as our own JSON has it; itself in quotes where that cannot be written."""
-    try:
-        return codec.encode(secret).decode()
-    except PayloadRefused:
-        return f'"{secret}"'
-
-
-def _lower_escapes(written: str) -> str:
-    """``%2f`` for ``%2F``."""
-    pieces = written.split("%")
-    return "%".join([pieces[0], *(piece[:2].lower() + piece[2:] for piece in pieces[1:])])
+def _ways_to_write(sign: str) -> str:
+    """A pattern for one character. What is escaped may be so several times over: JSON in JSON, a traceback in it."""
+    if sign.isascii() and sign.isalnum():
+        return sign
+    percent = "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", errors="replace"))
+    ways = [re.escape(sign), f"(?i:{percent})", *map(re.escape, _NAMED.get(sign, ()))]
+    if sign == "\\":
+        ways.append(r"\\+")
+    elif sign in "\"'/":
+        ways.append(rf"\\+{sign}")
+    units = sign.encode("utf-16-be", errors="surrogatepass").hex()
+    written = "".join(rf"\\+u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    ways.append(f"(?i:{written})")
+    if ord(sign) < 256:
+        ways.append(rf"(?i:\\+x{ord(sign):02x})")
+    return f"(?:{'|'.join(ways)})"
 
 
 def _base64_core(encoded: bytes, offset: int) -> str:

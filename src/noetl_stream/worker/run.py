@@ -202,7 +202,7 @@ class CommandRun:
                 loop, iteration, command, go, pipeline, reporter, worker, pausing=lambda: self._is_pausing
             ).run()
         if waits is not None:
-            reporter.add(StepSuspended(waits))
+            reporter.add(StepSuspended(waits, self._is_pausing and command.items is not None))
 
     def _ending(self, error: ErrorInfo | None) -> Fact:
         command = self._command

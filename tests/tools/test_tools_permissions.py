@@ -1,0 +1,160 @@
+"""What an operator lets tools do: from the environment to the tools of a worker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl_stream.errors import UsageError
+from noetl_stream.hosting import open_place
+from noetl_stream.settings import HttpAllow, Settings, ToolSettings, read_http_allow
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb import DuckdbTool
+from noetl_stream.tools.http import HttpTool
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.registry import made_tools
+from noetl_stream.tools.shell import ShellTool
+
+HOME = {"HOME": "/home/ann"}
+OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}
+
+
+def test_the_environment_says_what_tools_may_do() -> None:
+    given = {"NOETL_HTTP_ALLOW": "10.1.0.0/16, api.local", "NOETL_SHELL": "Off", "NOETL_DUCKDB_PATHS": "/data:/srv/b"}
+    allow = read_http_allow("10.1.0.0/16,api.local")
+    folders = (Path("/data"), Path("/srv/b"))
+    for embedded in (True, False):
+        assert Settings.from_environment(HOME | given).tools(embedded=embedded) == ToolSettings(allow, False, folders)
+
+
+def test_with_nothing_said_the_embedded_stack_opens_its_machine_and_other_workers_open_nothing() -> None:
+    settings = Settings.from_environment(HOME)
+    assert settings.tools(embedded=True) == ToolSettings(read_http_allow("loopback"), True, ())
+    assert settings.tools(embedded=False) == ToolSettings(HttpAllow(), True, ())
+
+
+def test_none_closes_the_machine_of_the_embedded_stack_too() -> None:
+    settings = Settings.from_environment(HOME | {"NOETL_HTTP_ALLOW": "none"})
+    assert settings.tools(embedded=True).http_allow == HttpAllow()
+
+
+@pytest.mark.parametrize(
+    ("text", "networks", "names"),
+    [
+        ("loopback", ["127.0.0.0/8", "::1/128"], []),
+        ("169.254.169.254", ["169.254.169.254/32"], []),
+        ("fd00::/8 , PRIVATE", ["fd00::/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"], []),
+        ("Api.Local.,api2", [], ["api.local", "api2"]),
+    ],
+)
+def test_entries_are_words_networks_and_host_names(text: str, networks: list[str], names: list[str]) -> None:
+    allow = read_http_allow(text)
+    assert [str(network) for network in allow.networks] == networks
+    assert allow.host_names == frozenset(names)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NOETL_HTTP_ALLOW", "10.0.0.1/8"),
+        ("NOETL_HTTP_ALLOW", "300.1.1.1"),
+        ("NOETL_HTTP_ALLOW", "http://host"),
+        ("NOETL_HTTP_ALLOW", "loopback,,private"),
+        ("NOETL_HTTP_ALLOW", "*.local"),
+        ("NOETL_SHELL", "maybe"),
+        ("NOETL_DUCKDB_PATHS", "/data:data"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_variable(variable: str, value: str) -> None:
+    with pytest.raises(UsageError, match=variable):
+        Settings.from_environment(HOME | {variable: value})
+
+
+def test_a_worker_with_servers_of_its_own_is_guarded() -> None:
+    with open_place(Settings.from_environment(HOME | OWN_SERVERS)) as place:
+        assert place.endpoint.tools == ToolSettings()
+    with open_place(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_SHELL": "off"})) as place:
+        assert place.endpoint.tools == ToolSettings(shell=False)
+
+
+async def test_a_tool_is_made_with_what_the_operator_said(make_call: Any, tmp_path: Path) -> None:
+    classes = {"http": HttpTool, "duckdb": DuckdbTool, "shell": ShellTool, "noop": NoopTool}
+    closed = made_tools(classes, ToolSettings(shell=False))
+    opened = made_tools(classes, ToolSettings(read_http_allow("loopback"), True, (tmp_path,)))
+    (tmp_path / "data.csv").write_text("a\n1\n")
+    calls = {
+        "http": make_call({"url": "http://127.0.0.1:1/"}),
+        "duckdb": make_call({"command": f"from read_csv('{tmp_path}/data.csv')"}),
+        "shell": make_call({"command": "true"}),
+    }
+    for kind, error in (("http", "forbidden_address"), ("duckdb", "not_allowed"), ("shell", "not_allowed")):
+        with pytest.raises(ToolFailure) as failed:
+            await closed[kind].run(calls[kind])
+        assert failed.value.error.kind == error
+    with pytest.raises(ToolFailure) as failed:
+        await opened["http"].run(calls["http"])
+    assert failed.value.error.kind == "connection"
+    assert (await opened["duckdb"].run(calls["duckdb"])).result["rows"] == [{"a": 1}]
+    assert (await opened["shell"].run(calls["shell"])).result["exit_code"] == 0
+    for tool in (*closed.values(), *opened.values()):
+        await tool.close()
+
+
+class _Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def local_url() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Hello)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.xdist_group("stack")
+def test_workers_of_the_embedded_stack_reach_their_own_machine(
+    shared_home: Path, local_url: str, tmp_path: Path
+) -> None:
+    playbook = tmp_path / "hello.yaml"
+    playbook.write_text(
+        f"""
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: hello, path: tests/hello}}
+workflow:
+- step: start
+  tool: {{kind: http, url: "{local_url}"}}
+"""
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "noetl_stream.cli.main",
+        "run",
+        str(playbook),
+        "--home",
+        str(shared_home),
+        "-o",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["data"] == "hello"
