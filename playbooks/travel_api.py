@@ -32,8 +32,8 @@ NEVER_S = 3600.0
 
 ORDERS = {"1001": 200, "1002": 422, "1003": 404, "1004": 503}
 """Orders by number, and the status that asking for each has."""
-MIRRORS = {"amber": 1.0812, "birch": 1.0812, "cedar": None}
-"""Exchange rates by mirror; ``None`` is down."""
+MIRRORS = {"amber": 1.0812, "birch": 1.0812}
+"""Exchange rates by mirror. ``sloth`` never answers, any other is down."""
 
 routes = web.RouteTableDef()
 
@@ -171,15 +171,11 @@ async def order(request: web.Request) -> web.Response:
 @routes.get("/mirrors/{mirror}/rate")
 async def rate(request: web.Request) -> web.Response:
     """The rate as one mirror has it."""
-    mirrored = MIRRORS.get(request.match_info["mirror"])
+    mirror = request.match_info["mirror"]
+    if mirror == "sloth":
+        await asyncio.sleep(NEVER_S)
+    mirrored = MIRRORS.get(mirror)
     return refuse(503, "down") if mirrored is None else web.json_response({"rate": mirrored})
-
-
-@routes.get("/rates/live")
-async def live_rate(request: web.Request) -> web.Response:
-    """A rate that never comes."""
-    await asyncio.sleep(NEVER_S)
-    return web.json_response({"rate": None})
 
 
 @routes.get("/health")

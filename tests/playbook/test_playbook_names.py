@@ -172,6 +172,7 @@ def test_code_is_kept_verbatim_and_its_templates_are_warned_about() -> None:
         ("arc", "event ctx vars workload args steps execution_id"),
         ("admission", "workload ctx args steps execution_id token"),
         ("loop", "workload ctx args steps execution_id"),
+        ("inner loop", "workload ctx args steps execution_id iter"),
         ("result", "workload ctx steps execution_id"),
     ],
 )
@@ -187,6 +188,8 @@ def test_each_place_has_its_namespaces_and_no_others(place: str, namespaces: str
             else "{}"
         )
         loop = f'\n  loop: {{ in: "{template}", iterator: item }}' if place == "loop" else ""
+        if place == "inner loop":
+            loop = f'\n  loop: {{ in: [1], iterator: a, loop: {{ in: "{template}", iterator: b }} }}'
         args = f'{{ a: "{template}" }}' if place == "input" else "{}"
         rule = f"{guard} {{ do: fail }} }}" if place == "policy" else "{ else: { then: { do: fail } } }"
         arc = f'{{ step: start, when: "{template}" }}' if place == "arc" else "{ step: start }"

@@ -160,7 +160,8 @@ MESS = st.lists(
 GOOD = workflow(
     """
     - step: start
-      loop: { in: "{{ workload.items }}", iterator: item }
+      spec: { join: any, policy: { lifecycle: { timeout_s: 5 } } }
+      loop: { in: "{{ workload.items }}", iterator: item, loop: { in: "{{ item.parts }}", iterator: part } }
       tool:
         - name: fetch
           kind: http
@@ -171,8 +172,10 @@ GOOD = workflow(
                 - when: "{{ outcome.status == 'error' }}"
                   then: { do: retry, attempts: 3 }
                 - else: { then: { do: continue, set_ctx: { last: "{{ _prev }}" } } }
+        - { kind: noop, args: { a: "{{ keychain.pg }}{{ iter.parent.item }}" } }
       next: { arcs: [ { step: start, when: "{{ event.name == 'loop.done' }}" } ] }
-    """
+    """,
+    root="keychain: [ { name: pg, kind: credential } ]\n",
 )
 
 

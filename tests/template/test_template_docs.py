@@ -27,6 +27,7 @@ from noetl_stream.template import (
 )
 from noetl_stream.template.environment import FUNCTIONS
 from noetl_stream.template.filters import FILTERS
+from noetl_stream.template.methods import LOOP_METHODS, MAPPING_METHODS, TEXT_METHODS
 from noetl_stream.template.value_tests import TESTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
@@ -82,6 +83,12 @@ def test_the_page_has_examples() -> None:
 def listed(heading: str) -> set[str]:
     paragraph = PAGE[PAGE.index(f"\n{heading}: ") :].split("\n\n")[0]
     return set(re.findall(r"`(\w+)`", paragraph))
+
+
+def test_the_page_lists_every_method() -> None:
+    assert listed("Methods of a mapping that has no such key") == MAPPING_METHODS
+    assert listed("Methods of a text") == TEXT_METHODS
+    assert listed("Methods of what a block calls loop") == LOOP_METHODS
 
 
 def test_the_page_lists_every_filter_test_and_function() -> None:

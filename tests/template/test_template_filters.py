@@ -116,3 +116,19 @@ def test_an_empty_selection_is_false_and_has_a_length() -> None:
 )
 def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:
     assert part in failure("{{ " + expression + " }}").message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{{ 'a' | replace }}", "`replace` missing 2 required positional arguments"),
+        ("{{ [1] | groupby }}", "`groupby` missing 1 required positional argument"),
+        ("{{ 'a' | truncate(size=1) }}", "`truncate` got an unexpected keyword argument 'size'"),
+        ("{{ 1 | default(1, 2, 3) }}", "`default` takes from 1 to 3 positional arguments"),
+        ("{{ 1 is divisibleby }}", "`divisibleby` missing 1 required positional argument"),
+        ("{{ 1 is in }}", "`in` missing 1 required positional argument"),
+        ("{{ ctx.get() }}", "`get` missing 1 required positional argument"),
+    ],
+)
+def test_a_wrong_call_is_told_in_the_names_of_templates(text: str, said: str) -> None:
+    assert failure(text).message.startswith(said)

@@ -6,6 +6,8 @@ import pytest
 from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.template import BareName, TemplateProblem, compile_template
+from noetl_stream.template.findings import MOST_PROBLEMS
+from noetl_stream.template.scope import NAMESPACES
 
 
 def test_a_bare_name_means_the_path_it_is_bound_to() -> None:
@@ -36,6 +38,33 @@ def test_a_namespace_that_does_not_exist_here_is_a_problem() -> None:
     (problem,) = problems("{{ event.name }}", namespaces=frozenset({"ctx"}))
     assert problem.code == "namespace_not_here"
     assert problem.hint == "`event` exists in the arcs of `next` only"
+
+
+@pytest.mark.parametrize("namespace", sorted(NAMESPACES - {"workload", "ctx", "steps", "execution_id"}))
+def test_a_namespace_that_is_not_everywhere_is_refused_with_the_places_where_it_is(namespace: str) -> None:
+    (problem,) = problems(f"{{{{ {namespace} }}}}", namespaces=frozenset({"ctx"}), expressions_only=True)
+    assert problem.code == "namespace_not_here"
+    assert problem.hint is not None and problem.hint.startswith(f"`{namespace}` exists in")
+
+
+def test_the_entries_of_the_keychain_that_a_template_reads_are_known_before_it_is_rendered() -> None:
+    source = {
+        "headers": {"a": "Bearer {{ keychain.api.token }}", "b": "{{ keychain['other'] }}"},
+        "sql": "{% for x in [1] %}{{ keychain.db.password if x else keychain.never | default('') }}{% endfor %}",
+        "plain": "keychain.not_read",
+    }
+    template = compile_template(source, namespaces=frozenset({"keychain"}), bindings={})
+    assert template.keychain_names == {"api", "other", "db", "never"}
+    assert compile_template("{{ 1 }}", namespaces=frozenset(), bindings={}).keychain_names == frozenset()
+
+
+def test_of_many_unbound_names_the_first_are_told_and_soon() -> None:
+    found = problems("{{ " + " ~ ".join(f"name_{number}" for number in range(5_000)) + " }}")
+    assert [problem.message for problem in found[:2]] == [
+        "`name_0` is bound to nothing",
+        "`name_1` is bound to nothing",
+    ]
+    assert len(found) == MOST_PROBLEMS
 
 
 def test_a_bare_name_whose_namespace_does_not_exist_here_is_a_problem() -> None:

@@ -42,7 +42,7 @@ JINJA = Environment(undefined=StrictUndefined, autoescape=False)
 """Jinja itself, without sandbox or limits: only ever given expressions of the grammar below."""
 
 
-# --- what the language shares with Jinja, by type ---------------------------------------------------------------------
+# --- what the language shares with Jinja, by type ---
 
 LEAVES = {
     "number": ["0", "1", "7", "2.5", "-3", "ctx.n", "ctx.f", "ctx.d.k", "ctx.l[0]", "ctx.l[-1]", "ctx.r[1].k"],
@@ -55,8 +55,9 @@ GROWN = {
         *(f"(<number> {sign} <number>)" for sign in ("+", "-", "*", "/", "//", "%")),
         *(f"(<number> | {name})" for name in ("abs", "round", "round(1)", "round(0, 'floor')", "int", "float")),
         *(f"(<text> | {name})" for name in ("length", "wordcount", "int", "int(5)", "float", "count")),
-        *(f"(<list> | {name})" for name in ("sum", "max", "min", "length", "first", "last")),
-        *("(<text>.count('a'))", "(<text>.find('a'))", "(<list>[0])", "(- <number>)", "(<list>[<number>])"),
+        *(f"(<list> | {name})" for name in ("sum", "length")),
+        *(f"(<list> | {name} | default(0))" for name in ("max", "min", "first", "last")),
+        *("(<text>.count('a'))", "(<text>.find('a'))", "(- <number>)", "(<list>[0] | default(1))"),
         *("(<number> if <truth> else <number>)", "(ctx.missing | default(<number>))", "(ctx.d.get('k', <number>))"),
     ],
     "text": [
@@ -140,7 +141,7 @@ def test_an_expression_gives_what_jinja_gives(expression: str) -> None:
     assert by_us(expression) == by_jinja(expression)
 
 
-# --- anything at all -------------------------------------------------------------------------------------------------
+# --- anything at all ---
 
 ROOTS = ["ctx", "workload", "iter", "steps", "results", "outcome", "event", "_prev", "load", "fetch", "args", "vars"]
 KEYS = ["total", "items", "none", "rows", "data", "outcome", "error", "status", "results", "n", "a", "name"]

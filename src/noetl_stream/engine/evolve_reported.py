@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from noetl_stream.model.reference import Payload
 from noetl_stream.template import ExpressionError
 
 replace = msgspec.structs.replace
+Value = TypeVar("Value")
 
 
 def evolve_reported(state: Execution, occurrence: Occurrence) -> Execution:
@@ -125,11 +126,18 @@ def _iteration_ended(
     if assignment.path == path:
         state = replace(state, assignments=without(state.assignments, assignment.command_id))
     else:
-        progress = without(assignment.progress, path_key(path))
-        local = replace(assignment, progress=progress)
+        local = replace(
+            assignment, progress=_outside(assignment.progress, path), answers=_outside(assignment.answers, path)
+        )
         state = replace(state, assignments={**state.assignments, assignment.command_id: local})
     level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
     return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level)))
+
+
+def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
+    """What is known of passes, without those of the iteration ``path``, and of the level inside it that has ended."""
+    key = path_key(path)
+    return without(passes, key, *(one for one in passes if one.startswith(f"{key}.")))
 
 
 def _loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) -> Execution:

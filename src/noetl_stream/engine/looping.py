@@ -30,7 +30,7 @@ PAGE_BYTES: Final = 256 * 1024
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
-    """``in`` and ``max_in_flight`` of a level, evaluated once: its start, or why the step fails; for an inner level, why
+    """``in`` and ``max_in_flight`` of a level, evaluated once: its start; or why the step fails, for an inner level why
     the iteration around it does.
 
     Raises:

@@ -59,6 +59,9 @@ class IterNames:
         return found | {name: ("iter", name) for name in self.written if name not in found}
 
 
+NOTHING_IN_ITER: Final = IterNames((), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Visible:
     """The names of one place: namespaces, what bare names are bound to, every reading of those that are declared more
@@ -68,10 +71,10 @@ class Visible:
     bindings: Names
     shadowed: Mapping[str, tuple[Path, ...]]
     elsewhere: Names
-    iter: IterNames
-    vars: Collection[str]
-    results: Collection[str]
-    keychain: Collection[str]
+    iter: IterNames = NOTHING_IN_ITER
+    vars: Collection[str] = ()
+    results: Collection[str] = ()
+    keychain: Collection[str] = ()
 
     @property
     def unambiguous(self) -> Names:
@@ -127,7 +130,7 @@ class Declared:
         Args:
             level: The level of the step's loop that the place belongs to; the pipeline without it.
         """
-        names = _iter_names(step, level) if step else IterNames((), ())
+        names = _iter_names(step, level) if step else NOTHING_IN_ITER
         own = self._own(step, names) if step else {}
         in_pipeline = self._own(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}

@@ -105,7 +105,7 @@ class PipelineLowering:
 
     def _guard(self, node: Node, kind: KindSpec | None) -> Guard | None:
         visible = self._sugar if kind is GENERATED else self._policy
-        guard = self._expressions.guard(node, visible, self._step, kind)
+        guard = self._expressions.guard(node, visible, kind)
         if guard:
             self._read.update(guard.reads)
         return guard

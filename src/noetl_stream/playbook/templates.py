@@ -124,7 +124,7 @@ class Templates:
         except TemplateProblem as problem:
             self._report(problem, node, visible)
             return None
-        if visible.shadowed:
+        if visible.shadowed and not self._problems.is_full:
             # Compiled once more without the names that are declared twice, it tells which of them it uses, and where.
             try:
                 compiled(visible.unambiguous)

@@ -63,6 +63,9 @@ class Absent:
     def __iter__(self) -> NoReturn:
         raise TypeError("an absent value cannot be iterated")
 
+    def __contains__(self, element: object) -> NoReturn:
+        raise TypeError("an absent value cannot be searched")
+
     def _refuse(self, other: object = None) -> NoReturn:
         raise TypeError("an absent value cannot be ordered or calculated with")
 

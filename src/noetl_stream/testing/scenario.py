@@ -41,6 +41,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     StepScheduled,
     TimerFired,
+    TimerSet,
     TokenEnqueued,
     TokenInjected,
     Wait,
@@ -378,8 +379,8 @@ class Scenario:
         if stuck := self._stuck(after):
             raise LawBroken(f"every waiting state names what will end it: {stuck} does not, after {fact}")
         for repeated in (occurrence, *map(Occurrence, advanced.journal)):
-            # A token leaves no trace once it is consumed: its journal position alone keeps it from coming back.
-            if type(repeated.fact) is not TokenEnqueued and evolve(after, repeated, self.execution_id) is not after:
+            # A token or a timer that is gone leaves no trace: its journal position alone keeps it from coming back.
+            if type(repeated.fact) not in (TokenEnqueued, TimerSet) and evolve(after, repeated, self.execution_id) is not after:
                 raise LawBroken(f"a repeated fact changes nothing: {repeated.fact} did")
 
 

@@ -102,7 +102,10 @@ class _Exchange:
             return {"stream": stored.stream, "seq": stored.seq, "duplicate": bool(stored.duplicate)}
         client = self._connection.client
         await client.publish(self._subject, self._payload, headers=self._headers)
-        await client.flush(max(1, round(self._timeout_s)))  # the server has seen it, or says what is wrong with it
+        # Then the server has seen it, or has said what is wrong with it. Twice: the library's first question overtakes
+        # the message, which waits for a turn of its own.
+        for _ in range(2):
+            await client.flush(max(1, round(self._timeout_s)))
         if self._connection.take_refusal(self._subject):
             raise _refused(f"publishing to {self._subject} is not permitted")
         return {"subject": self._subject}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
 PING_INTERVAL_S: Final = 10
+HANG_UPS: Final = 3
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
 _WAYS: Final = ({"url"}, {"url", "user", "password"}, {"url", "token"}, {"url", "creds"})
 _SHAPES: Final = "give a URL (nats://host:4222), or {url} alone or with {user, password}, {token} or {creds}"
@@ -62,7 +63,7 @@ class Connection:
         """Connects to one server.
 
         Raises:
-            NatsError, OSError, ImportError: as the library has them.
+            NatsError, OSError, ImportError: as the library has them; ``ConnectionResetError`` if the server hung up.
         """
         from nats.aio.client import RawCredentials
 
@@ -83,6 +84,8 @@ class Connection:
                 error_cb=self._note,
                 closed_cb=self._end,
             )
+            if not self.client.is_connected:  # the library takes silence for an answer
+                raise ConnectionResetError("the server hung up")
         except BaseException:
             await self.client.close()
             raise
@@ -192,17 +195,24 @@ class Connections:
 
 
 async def _opened(options: Options) -> Connection:
-    """The first of the servers that answers."""
+    """The first of the servers that answers. One that hangs up is asked again: it may not have come to say why."""
     from nats.errors import Error as NatsError
 
-    urls = [part.strip() for part in options["url"].split(",")]
-    for url in urls[:-1]:
-        connection = Connection()
+    *others, last = [part.strip() for part in options["url"].split(",")]
+    for url in others:
         with contextlib.suppress(NatsError, OSError):
+            return await _asked(url, options)
+    return await _asked(last, options)
+
+
+async def _asked(url: str, options: Options) -> Connection:
+    for _ in range(HANG_UPS):
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            connection = Connection()
             await connection.open(url, options)
             return connection
     connection = Connection()
-    await connection.open(urls[-1], options)
+    await connection.open(url, options)
     return connection
 
 

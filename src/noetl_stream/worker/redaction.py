@@ -30,6 +30,8 @@ _NAMED: Final = {
     "\n": ("\\n", "\\\\n"),
     "\r": ("\\r", "\\\\r"),
     "\t": ("\\t", "\\\\t"),
+    "\b": ("\\b",),
+    "\f": ("\\f",),
     "&": ("&amp;",),
     "<": ("&lt;",),
     ">": ("&gt;",),
@@ -196,6 +198,8 @@ def _ways_to_write(sign: str) -> str:
     ways.append(f"(?i:{written})")
     if ord(sign) < 256:
         ways.append(rf"(?i:\\+x{ord(sign):02x})")
+    elif ord(sign) > 0xFFFF:
+        ways.append(rf"\\+U(?i:{ord(sign):08x})")
     return f"(?:{'|'.join(ways)})"
 
 

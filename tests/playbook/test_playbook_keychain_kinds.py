@@ -1,0 +1,129 @@
+"""The settings of keychain entries, and kinds that others add by entry point."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from noetl_stream.playbook.keychain_kinds import (
+    CREDENTIAL_KINDS,
+    GROUP,
+    keychain_kinds,
+    opened_name,
+    read_kinds,
+    stored_name,
+    written_secrets,
+)
+
+OAUTH: dict[str, Any] = {"token_url": "https://a.example/token"}
+
+
+class VaultSettings(BaseModel):
+    path: str
+
+
+class Vault:
+    settings = VaultSettings
+
+    async def resolve(self, settings: VaultSettings) -> str:
+        return settings.path
+
+
+class WithoutSettings:
+    async def resolve(self, settings: Any) -> str:
+        return ""
+
+
+class WithoutResolve:
+    settings = VaultSettings
+
+
+def point(name: str, attribute: str) -> EntryPoint:
+    return EntryPoint(name, f"{__name__}:{attribute}", GROUP)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("credential", {}),
+        ("postgres_credential", {"credential": "pg"}),
+        ("secret_manager", {"scope": "global"}),
+        ("env", {"variable": "API_TOKEN"}),
+        ("file", {"path": "/run/secrets/token"}),
+        ("oauth2_client_credentials", OAUTH | {"client_id": "me", "client_secret": "hush"}),
+        ("oauth2_client_credentials", OAUTH | {"credential": "client", "scopes": ["a"], "audience": "b"}),
+        ("oauth2_client_credentials", OAUTH | {"credential": "c", "auth_method": "client_secret_post"}),
+    ],
+)
+def test_settings_that_make_sense_are_taken(kind: str, settings: dict[str, Any]) -> None:
+    keychain_kinds()[kind].model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "problem"),
+    [
+        ("credential", {"scope": "forever"}, "execution"),
+        ("credential", {"variable": "X"}, "Extra inputs"),
+        ("env", {}, "Field required"),
+        ("env", {"variable": "A B"}, "pattern"),
+        ("env", {"variable": "NOETL_POSTGRES_DSN"}, "cannot be one of noetl-stream's own"),
+        ("file", {"path": "token"}, "must be a whole path"),
+        ("oauth2_client_credentials", OAUTH, "`client_secret` or `credential`"),
+        ("oauth2_client_credentials", OAUTH | {"client_secret": "a", "credential": "b"}, "one of the two"),
+        ("oauth2_client_credentials", OAUTH | {"client_secret": "a"}, "`client_id` is missing"),
+        ("oauth2_client_credentials", {"token_url": "ftp://a", "credential": "b"}, "pattern"),
+        ("oauth2_client_credentials", OAUTH | {"credential": "b", "scopes": "a b"}, "list"),
+    ],
+)
+def test_settings_that_make_none_are_refused(kind: str, settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        keychain_kinds()[kind].model_validate(settings)
+
+
+def test_kinds_are_added_by_entry_points() -> None:
+    found = read_kinds([point("vault", "Vault")])
+    assert found.settings["vault"] is VaultSettings
+    assert found.plugins == {"vault": Vault}
+    assert found.unusable == {}
+    assert set(keychain_kinds()) < set(found.settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "reason"),
+    [
+        ("env", "Vault", "there is another kind of that name"),
+        ("broken", "Nothing", "importing it raised AttributeError"),
+        ("broken", "WithoutSettings", "no pydantic model as the attribute `settings`"),
+        ("broken", "WithoutResolve", "no `async def resolve"),
+    ],
+)
+def test_a_kind_that_cannot_be_used_is_left_out_with_the_reason(name: str, attribute: str, reason: str) -> None:
+    found = read_kinds([point(name, attribute)])
+    assert reason in found.unusable[name]
+    assert found.plugins == {}
+    assert set(found.settings) == set(keychain_kinds())
+
+
+@pytest.mark.parametrize("kind", CREDENTIAL_KINDS)
+def test_a_stored_credential_has_the_entrys_name_unless_it_says_another(kind: str) -> None:
+    assert stored_name("entry", kind, {}) == "entry"
+    assert stored_name("entry", kind, {"credential": "other"}) == "other"
+
+
+def test_other_kinds_need_a_stored_credential_only_if_they_name_one() -> None:
+    assert stored_name("entry", "env", {"variable": "X"}) is None
+    assert stored_name("entry", "oauth2_client_credentials", {"client_secret": "a"}) is None
+    assert stored_name("entry", "oauth2_client_credentials", {"credential": "client"}) == "client"
+
+
+def test_secrets_in_plain_text_are_named() -> None:
+    assert written_secrets({"client_secret": "a", "client_id": "b"}) == ("client_secret",)
+    assert written_secrets({"credential": "a"}) == ()
+
+
+def test_a_secrets_task_opens_what_its_input_names_else_its_own_name() -> None:
+    assert opened_name("task", {"auth": "pg"}) == "pg"
+    assert opened_name("task", {"credential": None}) == "task"

@@ -1,0 +1,184 @@
+"""What servers answer to questions for secrets, and which playbooks they let begin (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.credentials import CredentialKeeper
+from noetl_stream.engine.advance import Refusal
+from noetl_stream.errors import Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion, subject_of
+from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports import subjects
+from noetl_stream.sealing.handover import Question, Sealed
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.server.keychain_check import missing_credentials, with_credentials
+from noetl_stream.server.secrets_answers import SecretsAnswers
+from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.tools.noop import NoopTool
+
+KEYS = KeyRing(read_key(new_key(), "a test"))
+VALUE = "a very secret value"
+
+
+class Desk:
+    """A server's side of secrets, in memory."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.credentials = MemoryCredentials(self.clock)
+
+    async def open(self) -> None:
+        rows = [execution_row("living"), execution_row("ended", status="completed", finished_ms=5)]
+        await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
+        await CredentialKeeper(self.credentials, KEYS).store("pg", VALUE)
+
+    def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsAnswers:
+        return SecretsAnswers(self.credentials, self.store, keys, offered)
+
+    async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, Question, SecretAnswer]:
+        question = Question()
+        given: dict[str, Any] = {"execution_id": "living", "name": "pg", "public_key": question.public_key, **changes}
+        asked = SecretQuestion(**given)
+        return asked, question, await self.answers(keys).answer(asked)
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    made = Desk()
+    await made.open()
+    return made
+
+
+async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
+    asked, question, answer = await desk.ask()
+    assert answer.version == 1
+    value = question.open(Sealed(answer.public_key, answer.body), subject_of(asked, 1))
+    assert codec.decode_json(value) == VALUE
+    assert VALUE.encode() not in codec.encode(answer)
+
+
+@pytest.mark.parametrize(
+    ("execution_id", "reason"),
+    [("ended", "has ended: it gets no secrets"), ("none", "is not known: it gets no secrets")],
+)
+async def test_only_a_living_execution_gets_secrets(desk: Desk, execution_id: str, reason: str) -> None:
+    _, _, answer = await desk.ask(execution_id=execution_id)
+    assert answer == SecretAnswer(refused=f"execution {execution_id} {reason}")
+
+
+@pytest.mark.parametrize(("name", "near"), [("pgg", "pg"), ("quite different", ""), ("x" * 100_000, "")])
+async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk, name: str, near: str) -> None:
+    _, _, answer = await desk.ask(name=name)
+    assert answer == SecretAnswer(near=near)
+
+
+async def test_a_server_without_a_key_says_so(desk: Desk) -> None:
+    _, _, answer = await desk.ask(keys=None)
+    assert answer.refused.startswith("no key is configured: set NOETL_CREDENTIAL_KEY for the servers")
+
+
+async def test_a_server_with_another_key_names_the_one_it_lacks(desk: Desk) -> None:
+    _, _, answer = await desk.ask(keys=KeyRing(read_key(new_key(), "a test")))
+    assert f"is encrypted with key {KEYS.current.id}, which is not here" in answer.refused
+
+
+async def test_a_question_without_a_proper_key_gets_nothing(desk: Desk) -> None:
+    _, _, answer = await desk.ask(public_key=b"short")
+    assert "public key is 32 bytes" in answer.refused
+    assert answer.body == b""
+
+
+async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
+    bus = MemoryBroker(desk.clock).bus
+    subscription = await desk.answers().listen(bus, "servers")
+    asked = SecretQuestion("living", "pg", Question().public_key)
+    body = await bus.ask(subjects.ASK_SECRET, codec.encode(asked), 1)
+    assert body is not None and codec.decode_secret_answer(body).version == 1
+    damaged = await bus.ask(subjects.ASK_SECRET, b"[]", 1)
+    assert damaged is not None and "cannot read this message" in codec.decode_secret_answer(damaged).refused
+    await subscription.close()
+
+
+async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_others(desk: Desk) -> None:
+    class Away(MemoryCredentials):
+        async def get(self, name: str) -> Any:
+            raise Unreachable("the store is away")
+
+    bus = MemoryBroker(desk.clock).bus
+    away = SecretsAnswers(Away(desk.clock), desk.store, KEYS)
+    subscriptions = [await away.listen(bus, "servers"), await desk.answers().listen(bus, "others")]
+    asked = codec.encode(SecretQuestion("living", "pg", Question().public_key))
+    body = await bus.ask(subjects.ASK_SECRET, asked, 1)
+    assert body is not None and codec.decode_secret_answer(body).version == 1
+    for subscription in subscriptions:
+        await subscription.close()
+
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: test, path: tests/keychain}
+keychain:
+- {name: pg, kind: postgres_credential}
+- {name: api, kind: credential, credential: local_postgres}
+- {name: crm, kind: oauth2_client_credentials, token_url: "https://a.example/token", credential: crm_clientt}
+- {name: own, kind: oauth2_client_credentials, token_url: "https://a.example/token", client_id: a, client_secret: abcd}
+- {name: home, kind: env, variable: HOME}
+workflow: [{step: start, tool: {kind: noop}}]
+"""
+
+
+def plan() -> Plan:
+    return compile_playbook(PLAYBOOK, {"noop": NoopTool.spec})
+
+
+def test_what_is_missing_is_named_with_its_line_and_the_nearest_name() -> None:
+    known = {"pg", "local_postgres", "crm_client"}
+    [missing] = missing_credentials(plan().keychain, known, "a.yaml")
+    assert (missing.severity, missing.code, missing.file, missing.line) == ("error", "missing_credential", "a.yaml", 7)
+    assert missing.message == "the keychain's `crm` needs the credential `crm_clientt`, which is not stored"
+    assert missing.hint == "did you mean `crm_client`? store it: `noetl-stream credential set crm_clientt`"
+    assert missing_credentials(plan().keychain, known | {"crm_clientt"}) == []
+
+
+async def test_a_playbook_whose_credentials_are_missing_does_not_begin(desk: Desk) -> None:
+    refusal = await with_credentials(plan(), desk.answers())
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason.startswith("line 6: the keychain's `api` needs the credential `local_postgres`")
+    assert [diagnostic["line"] for diagnostic in refusal.diagnostics] == [6, 7]
+
+
+async def test_a_playbook_whose_credentials_are_there_begins(desk: Desk) -> None:
+    await CredentialKeeper(desk.credentials, KEYS).store("crm_clientt", "a secret")
+    whole = plan()
+    assert await with_credentials(whole, desk.answers(offered=["local_postgres"])) is whole
+    assert await with_credentials(whole, None) is whole
+    refusal = Refusal("broken", [])
+    assert await with_credentials(refusal, desk.answers()) is refusal
+
+
+async def test_a_playbook_that_needs_no_stored_credential_asks_no_database() -> None:
+    class Untouched(MemoryCredentials):
+        async def list_all(self) -> Any:
+            raise AssertionError("nobody needs to know")
+
+    clock = ManualClock()
+    answers = SecretsAnswers(Untouched(clock), MemoryStore(clock), None)
+    whole = compile_playbook(
+        PLAYBOOK.replace("\n- {name: pg", "\n# {name: pg")
+        .replace("\n- {name: api", "\n# {")
+        .replace("\n- {name: crm", "\n# {"),
+        {"noop": NoopTool.spec},
+    )
+    assert await with_credentials(whole, answers) is whole

@@ -1,0 +1,100 @@
+"""Playbooks that wait, and ways of looking at what they wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server_stage import Stage
+
+from noetl_stream.model import codec
+from noetl_stream.model.events import SignalReceived
+from noetl_stream.model.ids import derive, partition_of
+from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.testing.simulated_host import GoodFate, Host
+from noetl_stream.testing.simulated_work import playbook, work
+
+EXECUTION = "execution-1"
+SIGNAL = "go"
+
+
+def hear(timeout_s: float = 3000, **more: Any) -> dict[str, Any]:
+    """A task that waits for the signal :data:`SIGNAL`."""
+    return {"name": "hear", "kind": "wait", "signal": SIGNAL, "timeout_s": timeout_s, **more}
+
+
+def rest(for_s: float) -> dict[str, Any]:
+    """A task that waits so many seconds."""
+    return {"name": "rest", "kind": "wait", "for_s": for_s}
+
+
+def before_and_after(waiting: dict[str, Any], **more: Any) -> str:
+    """Work, a wait, work that reads the first one's result."""
+    tasks = [{"name": "before", **work("kept")}, waiting, {"name": "after", **work("{{ before }}")}]
+    return playbook("waits", [{"step": "patient", "tool": tasks}], **more)
+
+
+def signal(number: int = 0, payload: Any = None) -> SignalReceived:
+    return SignalReceived(f"signal-{number}", signal=SIGNAL, payload=payload)
+
+
+def id_in(partition: int) -> str:
+    """An execution id of this partition."""
+    return next(one for n in range(10_000) if partition_of(one := f"execution-{n}") == partition)
+
+
+def result_of(row: ExecutionRow) -> Any:
+    return codec.decode_json(codec.decode_payload(row.result).value) if row.result is not None else None
+
+
+def error_of(row: ExecutionRow) -> dict[str, Any]:
+    assert row.error is not None
+    error: dict[str, Any] = codec.decode_json(row.error)
+    return error
+
+
+async def is_waiting(stage: Stage, execution_id: str) -> ExecutionRow:
+    """Its row, once nothing of it is in a worker or a queue."""
+    rows = stage.store.real._tables.executions
+    await stage.until(lambda: execution_id in rows and rows[execution_id].status == "waiting")
+    return rows[execution_id]
+
+
+async def seconds_until(stage: Stage, execution_id: str, name: str) -> float:
+    """From the first entry of its journal to the first of this name."""
+    journal = await stage.journal(execution_id)
+    return (next(row.at_ms for row in journal if row.name == name) - journal[0].at_ms) / 1000
+
+
+async def whole(stage: Stage, execution_id: str) -> list[str]:
+    """The names in its journal, which has no holes."""
+    journal = await stage.journal(execution_id)
+    assert [row.position for row in journal] == list(range(1, len(journal) + 1))
+    return [row.name for row in journal]
+
+
+class Dies(GoodFate):
+    """Kills the host at its ``left``-th visit to ``point``."""
+
+    def __init__(self, point: str, left: int = 1) -> None:
+        self.point = point
+        self.left = left
+
+    async def befall(self, host: Host, point: str) -> None:
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                host.kill()
+
+
+class Deaf(GoodFate):
+    """Loses every message on this subject."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+
+    def loses(self, host: Host, what: str) -> bool:
+        return what == self.subject
+
+
+def order_id(*cause: str | int) -> str:
+    return derive(*cause)

@@ -1,0 +1,42 @@
+"""``kind: secrets`` says what may be said of a credential; that others can read it then, the worker's tests show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from noetl_stream.playbook.compile import check
+from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.secrets import SecretsTool
+
+
+async def described(name: str) -> dict[str, Any]:
+    return {"name": name, "version": 3, "expires_at": None}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [({"credential": "pg"}, "pg"), ({"auth": "pg"}, "pg"), ({"secret": "pg.main-1"}, "pg.main-1"), ({}, "task")],
+)
+async def test_a_credential_is_named_by_the_input_or_by_the_task(make_call: Any, inputs: Any, name: str) -> None:
+    call = replace(make_call(inputs), describe_credential=described)
+    assert await SecretsTool().run(call) == ToolResult({"name": name, "version": 3, "expires_at": None})
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"credential": "a b"}, {"credential": 1}, {"credential": "a", "auth": "b"}, {"x": 1}]
+)
+async def test_other_inputs_are_refused(make_call: Any, inputs: Any) -> None:
+    with pytest.raises(ToolFailure) as caught:
+        await SecretsTool().run(make_call(inputs))
+    assert caught.value.error.kind == "invalid_input"
+
+
+def test_the_name_is_a_constant() -> None:
+    text = (
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a, path: a}\n"
+        'workflow: [{step: start, tool: {kind: secrets, credential: "{{ workload.x }}"}}]\n'
+    )
+    assert "invalid_value" in [problem.code for problem in check(text, {"secrets": SecretsTool.spec}).diagnostics]

@@ -1,0 +1,462 @@
+"""Secrets on a worker: where they come from, how long they are kept, and that tasks alone see them (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from worker_stage import EXECUTION, Stage, inputs_of
+
+from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.credentials import CredentialKeeper
+from noetl_stream.model.codec import decode_json
+from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.messages import Go, Progress
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.server.secrets_answers import SecretsAnswers
+from noetl_stream.settings import read_http_allow
+from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.http import HttpTool
+from noetl_stream.tools.secrets import SecretsTool
+from noetl_stream.worker.asked_secrets import AskedSecrets
+from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
+
+KEYS = KeyRing(read_key(new_key(), "a test"))
+OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
+
+READS = """
+- step: start
+  tool:
+  - {name: read, kind: puppet, said: "{{ keychain.entry }}"}
+keychain:
+- {name: entry, kind: %s}
+"""
+
+
+async def own_credential(name: str) -> Any:
+    if name not in OWN:
+        raise ToolFailure(ErrorInfo("credential", f"no credential named {name!r}"))
+    return OWN[name]
+
+
+class Vault:
+    """The credential store and a server that hands out what is in it, beside the stage's worker."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.store = MemoryStore(stage.clock)
+        self.credentials = MemoryCredentials(stage.clock)
+        self.keeper = CredentialKeeper(self.credentials, KEYS)
+        self.asked: list[str] = []
+
+    async def open(self) -> None:
+        """Begins to answer; the executions of these tests live."""
+        rows = [execution_row(EXECUTION), execution_row("execution-2")]
+        await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
+        answers = SecretsAnswers(self.credentials, self.store, KEYS)
+        await answers.listen(self.stage.broker.bus, "servers")
+
+        async def count(_subject: str, body: bytes, _reply: str) -> None:
+            self.asked.append(decode_json(body)["name"])
+
+        await self.stage.broker.bus.listen("noetl.ask.secret", count)
+        self.stage.tools["secrets"] = SecretsTool()
+        self.stage.tools["http"] = HttpTool(read_http_allow("loopback"))
+
+    async def start(self) -> None:
+        """A worker that asks it."""
+        stage = self.stage
+        secrets = AskedSecrets(stage.broker.bus, stage.clock)
+        await stage.start(credential=own_credential, secrets=secrets)
+
+    async def run(self, steps: str, **changes: Any) -> list[TaskProcessed]:
+        """What became of the tasks of these steps, by the worker that is there; they have ended when this returns."""
+        before = len(self.stage.facts)
+        number = len(self.stage.reports) + 1
+        given: dict[str, Any] = {"command_id": f"command-{number}", "step_run_id": f"steprun-{number}", **changes}
+        await self.stage.issue(self.stage.command(self.stage.plan(steps), **given))
+        await self.stage.soon(lambda: any(name in ("step.done", "step.failed") for name in self.stage.names[before:]))
+        return [fact for fact in self.stage.facts[before:] if isinstance(fact, TaskProcessed)]
+
+
+@pytest.fixture
+async def vault(stage: Stage) -> AsyncIterator[Vault]:
+    made = Vault(stage)
+    await made.open()
+    await made.start()
+    yield made
+    await stage.tools["http"].close()
+
+
+def result_of(processed: TaskProcessed) -> Any:
+    return decode_json(processed.outcome.result.value)
+
+
+def failure_of(processed: TaskProcessed) -> ErrorInfo:
+    assert processed.outcome.error is not None
+    return processed.outcome.error
+
+
+def said(vault: Vault) -> list[Any]:
+    return inputs_of(vault.stage.puppet.calls, "said")
+
+
+async def test_a_stored_credential_reaches_the_task_and_nothing_that_is_recorded(vault: Vault) -> None:
+    await vault.keeper.store("entry", {"user": "ann", "password": "s3cret-value"})
+    [processed] = await vault.run(READS % "credential")
+    assert said(vault) == [{"user": "ann", "password": "s3cret-value"}]
+    assert result_of(processed) == {"said": {"user": "ann", "password": "***"}}
+    kept = b"".join(stored.message.body for stored in vault.stage.broker.event_log.stored)
+    assert b"s3cret-value" not in kept
+
+
+@pytest.mark.parametrize("kind", ["postgres_credential", "secret_manager", "credential, credential: entry"])
+async def test_the_store_has_other_names(vault: Vault, kind: str) -> None:
+    await vault.keeper.store("entry", "s3cret-value")
+    await vault.run(READS % kind)
+    assert said(vault) == ["s3cret-value"]
+
+
+async def test_an_entry_is_resolved_only_when_a_task_reads_it(vault: Vault) -> None:
+    await vault.run("- step: start\n  tool: {kind: puppet}\nkeychain:\n- {name: entry, kind: credential}\n")
+    assert vault.asked == []
+
+
+async def test_what_is_missing_is_said_with_the_nearest_name(vault: Vault) -> None:
+    await vault.keeper.store("entri", "s3cret-value")
+    [processed] = await vault.run(READS % "credential")
+    error = failure_of(processed)
+    assert error.kind == "credential"
+    assert error.message == "keychain.entry: no credential named 'entry'; did you mean `entri`?"
+    assert vault.stage.puppet.calls == []
+
+
+async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> None:
+    other = KeyRing(read_key(new_key(), "a test"))
+    await CredentialKeeper(vault.credentials, other).store("entry", "s3cret-value")
+    [processed] = await vault.run(READS % "credential")
+    message = failure_of(processed).message
+    assert f"is encrypted with key {other.current.id}, which is not here" in message
+    assert "NOETL_CREDENTIAL_OLD_KEYS" in message
+
+
+async def test_a_variable_of_the_worker_is_read_anew_each_time(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("first value", '{"token": "second value"}'):
+        monkeypatch.setenv("KEYCHAIN_TEST", value)
+        await vault.run(READS % "env, variable: KEYCHAIN_TEST")
+    assert said(vault) == ["first value", {"token": "second value"}]
+    monkeypatch.delenv("KEYCHAIN_TEST")
+    [processed] = await vault.run(READS % "env, variable: KEYCHAIN_TEST")
+    assert failure_of(processed).message == "keychain.entry: the variable KEYCHAIN_TEST is not set for this worker"
+
+
+async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("from a file\n")
+    await vault.run(READS % f"file, path: {file}")
+    assert said(vault) == ["from a file"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read on this worker: No such file or directory"),
+        (b"", "is empty"),
+        (b"{broken", "begins like a JSON object and is none"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"x" * 70_000, "is larger than 65536 bytes"),
+    ],
+)
+async def test_a_file_that_holds_no_secret_is_said_so(
+    vault: Vault, tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    [processed] = await vault.run(READS % f"file, path: {file}")
+    assert failure_of(processed).message == f"keychain.entry: {file} {problem}"
+
+
+async def credential_seen(vault: Vault, name: str, root: str = "", **changes: Any) -> Any:
+    """What a tool is given for ``auth: name``, or the error."""
+    found: list[Any] = []
+
+    async def act(call: ToolCall) -> None:
+        found.append(await call.credential(name))
+
+    vault.stage.puppet.acts["act"] = act
+    [processed] = await vault.run(f"- step: start\n  tool:\n  - {{name: act, kind: puppet}}\n{root}", **changes)
+    return found[0] if found else failure_of(processed).message
+
+
+async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_workers_own(vault: Vault) -> None:
+    await vault.keeper.store("both", "stored-value")
+    await vault.keeper.store("other", "entry-value")
+    root = "keychain: [{name: both, kind: credential, credential: other}]\n"
+    assert await credential_seen(vault, "both", root) == "entry-value"
+    assert await credential_seen(vault, "both") == "stored-value"
+    assert await credential_seen(vault, "mine") == "worker-own-value"
+    assert await credential_seen(vault, "none") == "no credential named 'none'"
+
+
+async def test_a_secret_used_by_auth_is_hidden_too(vault: Vault) -> None:
+    await vault.keeper.store("both", "postgresql://ann:dsn-passw%2Frd@db/shop")
+
+    async def act(call: ToolCall) -> Any:
+        await call.credential("both")
+        raise ToolFailure(ErrorInfo("connection", "password dsn-passw/rd was refused by db"), output="dsn-passw%2Frd")
+
+    vault.stage.puppet.acts["act"] = act
+    [processed] = await vault.run("- step: start\n  tool: [{name: act, kind: puppet}]\n")
+    assert failure_of(processed).message == "password *** was refused by db"
+    assert processed.outcome.output == "***"
+
+
+async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> None:
+    await vault.keeper.store("entry", "first value")
+    await vault.run(READS % "credential")
+    await vault.keeper.store("entry", "second value")
+    await vault.run(READS % "credential")
+    assert said(vault) == ["first value", "first value"]
+    await vault.stage.advance(SECRET_KEPT_S)
+    await vault.run(READS % "credential")
+    assert said(vault)[2:] == ["second value"]
+    assert vault.asked == ["entry", "entry"]
+
+
+async def test_another_execution_asks_for_itself_unless_the_scope_is_global(vault: Vault) -> None:
+    await vault.keeper.store("entry", "first value")
+    for kind, asked in (("credential", 2), ("credential, scope: global", 1)):
+        vault.asked.clear()
+        for execution in (EXECUTION, "execution-2"):
+            await vault.run(READS % kind, execution_id=execution)
+        assert vault.asked == ["entry"] * asked
+
+
+async def test_tasks_at_once_ask_once(vault: Vault) -> None:
+    await vault.keeper.store("entry", "a value")
+    loop = "  loop: {in: [1, 2, 3, 4], iterator: n, spec: {mode: parallel, exec: local}}\n"
+    steps = (READS % "credential").replace("  tool:\n", f"{loop}  tool:\n")
+    plan = vault.stage.plan(steps)
+    command = vault.stage.command(plan, items=[1, 2, 3, 4], max_in_flight=4)
+    await vault.stage.issue(command)
+    await vault.stage.soon(lambda: "loop.done" in vault.stage.names)
+    assert said(vault) == ["a value"] * 4
+    assert vault.asked == ["entry"]
+
+
+async def test_that_a_name_is_not_stored_is_remembered_for_a_moment(vault: Vault) -> None:
+    for _ in range(2):
+        assert await credential_seen(vault, "mine") == "worker-own-value"
+    assert vault.asked == ["mine"]
+    await vault.keeper.store("mine", "stored by now")
+    await vault.stage.advance(ABSENT_KEPT_S)
+    assert await credential_seen(vault, "mine") == "stored by now"
+
+
+OPENED = """
+- step: start
+  tool:
+  - {name: opened, kind: secrets, credential: entry}
+  - {name: read, kind: puppet, said: "{{ keychain.entry.token }}"}
+"""
+
+
+async def test_a_secrets_task_says_what_may_be_said_and_opens_the_name(vault: Vault) -> None:
+    await vault.keeper.store("entry", {"token": "first value"})
+    await vault.keeper.store("entry", {"token": "second value"})
+    opened, _ = await vault.run(OPENED)
+    assert result_of(opened) == {"name": "entry", "version": 2, "expires_at": None}
+    assert said(vault) == ["second value"]
+
+
+async def test_what_a_secrets_task_opened_is_resolved_anew_on_another_worker(vault: Vault) -> None:
+    await vault.keeper.store("entry", {"token": "a value"})
+    command = vault.stage.command(vault.stage.plan(OPENED))
+    progress = Progress("read", runs=1, previous="opened", results={"opened": Outcome("ok")})
+    await vault.stage.resume(command, Go(progress={"": progress}))
+    await vault.stage.soon(lambda: "step.done" in vault.stage.names)
+    assert said(vault) == ["a value"]
+
+
+async def test_a_secrets_task_fails_where_the_credential_is_missing(vault: Vault) -> None:
+    [processed] = await vault.run(OPENED)
+    assert failure_of(processed).kind == "credential"
+
+
+@pytest.mark.parametrize("tool", ["wait, for_s: 1, signal: x", "playbook, path: other, args: {a: x}"])
+async def test_a_secret_in_what_would_be_recorded_is_refused(vault: Vault, tool: str) -> None:
+    await vault.keeper.store("entry", "s3cret-value")
+    tool = {
+        "wait": 'wait, signal: "{{ keychain.entry }}", timeout_s: 1',
+        "play": 'playbook, path: other, args: {a: "{{ keychain.entry }}"}',
+    }[tool[:4]]
+    steps = f"- step: start\n  tool: {{kind: {tool}}}\nkeychain: [{{name: entry, kind: credential}}]\n"
+    [processed] = await vault.run(steps)
+    error = failure_of(processed)
+    assert (error.kind, error.message.endswith("cannot hold a secret: leave out keychain.entry")) == (
+        "invalid_input",
+        True,
+    )
+
+
+class TokenServer:
+    """Gives out ``token-1``, ``token-2``, …; ``/guarded`` takes those in ``taken``."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.expires_in: Any = 1000
+        self.taken: Callable[[str], bool] = lambda token: True
+        self.answer: Callable[[], web.Response] | None = None
+        self.asked: list[tuple[dict[str, str], str | None]] = []
+        self.url = ""
+
+    async def token(self, request: web.Request) -> web.Response:
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        self.asked.append((form, request.headers.get("Authorization")))
+        if self.answer is not None:
+            return self.answer()
+        self.given += 1
+        told = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.expires_in}
+        return web.json_response(told)
+
+    async def guarded(self, request: web.Request) -> web.Response:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return web.json_response({"took": len(token)}, status=200 if self.taken(token) else 401)
+
+
+@pytest.fixture
+async def tokens() -> AsyncIterator[TokenServer]:
+    server = TokenServer()
+    application = web.Application()
+    application.router.add_post("/token", server.token)
+    application.router.add_get("/guarded", server.guarded)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = "http://{}:{}".format(*runner.addresses[0])
+    yield server
+    await runner.cleanup()
+
+
+def with_token(tokens: TokenServer, task: str = 'puppet, said: "{{ keychain.api }}"', settings: str = "") -> str:
+    more = settings or "client_id: me, client_secret: hush-hush"
+    return (
+        f"- step: start\n  tool:\n  - {{name: read, kind: {task}}}\n"
+        f"keychain:\n- {{name: api, kind: oauth2_client_credentials, token_url: '{tokens.url}/token', {more}}}\n"
+    )
+
+
+async def test_a_token_is_fetched_and_kept_until_shortly_before_its_end(vault: Vault, tokens: TokenServer) -> None:
+    for _ in range(2):
+        await vault.run(with_token(tokens), execution_id="execution-2")
+    await vault.stage.advance(939)
+    await vault.run(with_token(tokens))
+    assert [value["access_token"] for value in said(vault)] == ["token-1"] * 3
+    await vault.stage.advance(1)
+    await vault.run(with_token(tokens))
+    assert said(vault)[3] == {"access_token": "token-2", "token_type": "Bearer"}
+
+
+@pytest.mark.parametrize("expires_in", [None, "soon"])
+async def test_a_token_that_does_not_say_how_long_it_lives_is_kept_for_a_while(
+    vault: Vault, tokens: TokenServer, expires_in: Any
+) -> None:
+    tokens.expires_in = expires_in
+    await vault.run(with_token(tokens))
+    await vault.stage.advance(UNKNOWN_LIFETIME_S)
+    await vault.run(with_token(tokens))
+    assert tokens.given == 2
+
+
+async def test_a_client_is_told_in_a_header_or_in_the_form(vault: Vault, tokens: TokenServer) -> None:
+    await vault.keeper.store("client", {"client_id": "ann b", "client_secret": "hush:hush"})
+    await vault.run(with_token(tokens, settings="credential: client, scopes: [a, b], audience: them"))
+    await vault.run(with_token(tokens, settings="credential: client, auth_method: client_secret_post"))
+    (form, authorization), (other_form, other_authorization) = tokens.asked
+    assert form == {"grant_type": "client_credentials", "scope": "a b", "audience": "them"}
+    assert authorization == "Basic YW5uK2I6aHVzaCUzQWh1c2g="
+    assert other_form == {"grant_type": "client_credentials", "client_id": "ann b", "client_secret": "hush:hush"}
+    assert other_authorization is None
+
+
+async def test_http_sends_the_token_and_fetches_another_once_when_it_is_refused(
+    vault: Vault, tokens: TokenServer
+) -> None:
+    task = f"http, url: '{tokens.url}/guarded', auth: api"
+    tokens.taken = lambda token: token == "token-2"
+    [processed] = await vault.run(with_token(tokens, task))
+    assert result_of(processed)["data"] == {"took": len("token-2")}
+    tokens.taken = lambda token: False
+    [processed] = await vault.run(with_token(tokens, task))
+    assert failure_of(processed).code == "401"
+    assert tokens.given == 3
+
+
+async def test_a_token_in_a_template_is_fetched_again_too(vault: Vault, tokens: TokenServer) -> None:
+    header = "Bearer {{ keychain.api.access_token }}"
+    task = f"http, url: '{tokens.url}/guarded', headers: {{Authorization: '{header}'}}"
+    tokens.taken = lambda token: token == "token-2"
+    [processed] = await vault.run(with_token(tokens, task))
+    assert result_of(processed)["status"] == 200
+
+
+async def test_a_refusal_without_a_token_is_not_tried_again(vault: Vault, tokens: TokenServer) -> None:
+    tokens.taken = lambda token: False
+    await vault.keeper.store("api", "a stored token")
+    steps = f"- step: start\n  tool: {{kind: http, url: '{tokens.url}/guarded', auth: api}}\n"
+    [processed] = await vault.run(steps)
+    assert failure_of(processed).code == "401"
+    assert vault.asked == ["api"]
+
+
+async def test_a_secrets_task_says_when_a_token_ends(vault: Vault, tokens: TokenServer) -> None:
+    [processed] = await vault.run(with_token(tokens, "secrets, credential: api"))
+    told = result_of(processed)
+    assert (told["name"], told["version"]) == ("api", None)
+    assert told["expires_at"].startswith("2025-06-15T15:23:20")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem", "retryable"),
+    [
+        (lambda: web.json_response({"error": "invalid_client"}, status=401), "answered 401", False),
+        (lambda: web.Response(status=503), "answered 503", True),
+        (lambda: web.json_response({"token": "x"}), "its answer (200) has no access_token", False),
+        (lambda: web.Response(status=302, headers={"Location": "/token"}), "its answer (302) has no", False),
+        (lambda: web.Response(text="[1]"), "has no access_token", False),
+    ],
+)
+async def test_a_token_that_cannot_be_had_is_an_error_of_the_credential(
+    vault: Vault, tokens: TokenServer, answer: Callable[[], web.Response], problem: str, retryable: bool
+) -> None:
+    tokens.answer = answer
+    [processed] = await vault.run(with_token(tokens))
+    error = failure_of(processed)
+    assert (error.kind, error.retryable) == ("credential", retryable)
+    assert error.message.startswith("keychain.api: no token") and problem in error.message
+
+
+async def test_a_client_set_anew_is_used_after_its_older_secret_was_refused(vault: Vault, tokens: TokenServer) -> None:
+    settings = "client_id: me, credential: client"
+    await vault.keeper.store("client", "older secret")
+    tokens.answer = lambda: web.Response(status=401)
+    await vault.run(with_token(tokens, settings=settings))
+    await vault.keeper.store("client", "newer secret")
+    tokens.answer = None
+    await vault.run(with_token(tokens, settings=settings))
+    assert tokens.asked[1][1] == "Basic bWU6bmV3ZXIrc2VjcmV0"
+
+
+async def test_closing_a_worker_ends_its_questions(stage: Stage) -> None:
+    worker = await stage.start(credential=own_credential, secrets=AskedSecrets(stage.broker.bus, stage.clock))
+    await stage.issue(stage.command(stage.plan(READS % "credential")))
+    await worker.close()
+    assert not [task for task in asyncio.all_tasks() if "SecretCache" in repr(task.get_coro())]
