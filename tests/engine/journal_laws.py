@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Final
 
 from noetl_stream.model import events
+from noetl_stream.model.events import Path
 from noetl_stream.testing.scenario import Scenario
+
+BEGINNINGS: Final = (
+    events.TokenClaimed,
+    events.TokenHeld,
+    events.NextEvaluated,
+    events.StepResumed,
+    events.TimerSet,
+    events.TimerFired,
+    events.ChildRequested,
+    events.LoopDone,
+    events.ExecutionFailing,
+    events.ExecutionFinished,
+)
+"""What the server decides only while it is not paused."""
 
 
 def check_journal(scenario: Scenario) -> None:
@@ -18,38 +34,54 @@ def check_journal(scenario: Scenario) -> None:
     check_tokens(scenario)
     check_step_runs(scenario)
     check_loops(scenario)
+    check_pauses(scenario)
+    check_waits(scenario)
     assert scenario.replayed() == scenario.state, "the journal alone gives another state"
     assert scenario.decided_again() == scenario.journal, "the same inputs give other decisions"
+
+
+def is_cut_short(scenario: Scenario) -> bool:
+    """Whether it has failed or was cancelled, with work on its way."""
+    return "execution.failing" in scenario.names or "execution.cancel_requested" in scenario.names
 
 
 def check_the_end(scenario: Scenario) -> None:
     state = scenario.execution
     assert state.ended and state.processed
-    assert not (state.tokens or state.runs or state.assignments), "something is left of an execution that has ended"
+    left = state.tokens, state.runs, state.assignments, state.suspensions, state.timers, state.children
+    assert not any(left), "something is left of an execution that has ended"
     assert scenario.names[-2:] == ["execution.finished", "playbook.processed"]
     assert state.position == len(scenario.journal)
-    assert (state.status == "failed") == (state.outcome is not None and state.outcome.error is not None)
-    if "execution.failing" not in scenario.names:
+    assert (state.status != "completed") == (state.outcome is not None and state.outcome.error is not None)
+    if not is_cut_short(scenario):
         return
-    assert state.status == "failed"
-    failing_at = scenario.names.index("execution.failing")
-    assert "token.claimed" not in scenario.names[failing_at:], "a token was claimed although the execution had failed"
-    later = [entry.occurrence.fact for entry in scenario.journal[failing_at:]]
+    assert state.status in ("failed", "cancelled")
+    from_on = min(
+        scenario.names.index(name)
+        for name in ("execution.failing", "execution.cancel_requested")
+        if name in scenario.names
+    )
+    assert "token.claimed" not in scenario.names[from_on:], "a token was claimed although the execution was ending"
+    later = [entry.occurrence.fact for entry in scenario.journal[from_on:]]
     begun = [fact for fact in later if isinstance(fact, events.StepScheduled) and fact.issue == 1]
-    assert not begun, "a step was begun although the execution had failed"
+    assert not begun, "a step was begun although the execution was ending"
 
 
 def check_tokens(scenario: Scenario) -> None:
-    """Each token comes once, and is claimed or discarded once."""
-    came = Counter(fact.token.token_id for fact in scenario.facts(events.TokenEnqueued))
+    """Each token comes once, and is claimed, joined, absorbed or discarded once."""
+    enqueued = scenario.facts(events.TokenEnqueued)
+    came = Counter(fact.token.token_id for fact in enqueued)
     left = Counter(fact.token_id for fact in scenario.facts(events.TokenClaimed))
     discarded = scenario.facts(events.TokenDiscarded)
     left.update(fact.token_id for fact in discarded)
+    left.update(fact.token_id for fact in scenario.facts(events.TokenAbsorbed))
+    left.update(token_id for fact in enqueued for token_id in fact.joined)
     assert came == left and set(came.values()) <= {1}
     finished = scenario.facts(events.ExecutionFinished)
     assert [fact.discarded for fact in finished] == [len(discarded)]
     fired = sum(len(fact.fired) for fact in scenario.facts(events.NextEvaluated))
-    assert len(came) == fired + 1
+    merged = sum(bool(fact.joined) for fact in enqueued)
+    assert len(came) == 1 + fired + merged + len(scenario.facts(events.TokenInjected))
 
 
 def check_step_runs(scenario: Scenario) -> None:
@@ -60,13 +92,14 @@ def check_step_runs(scenario: Scenario) -> None:
     routed: dict[str, list[str]] = defaultdict(list)
     for (occurrence, _), name in zip(scenario.journal, scenario.names, strict=True):
         fact = occurrence.fact
-        if isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone):
+        inner = isinstance(fact, events.LoopDone) and fact.path
+        if isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone) and not inner:
             ends[fact.step_run_id].append(name)
         elif isinstance(fact, events.NextEvaluated):
             routed[fact.step_run_id].append(fact.event)
-    failing = "execution.failing" in scenario.names
+    cut_short = is_cut_short(scenario)
     for step_run_id in claimed:
-        if not failing:
+        if not cut_short:
             assert ends[step_run_id] == routed[step_run_id] and len(ends[step_run_id]) == 1
         assert len(ends[step_run_id]) <= 1 and len(routed[step_run_id]) <= 1
         assert routed[step_run_id] in ([], ends[step_run_id])
@@ -74,18 +107,48 @@ def check_step_runs(scenario: Scenario) -> None:
 
 
 def check_loops(scenario: Scenario) -> None:
-    """No iteration ends twice, the counts add up, and the window was never too wide."""
+    """At every level: no iteration ends twice, and the counts of a level are those of its own iterations."""
     of_command = {fact.command_id: fact.step_run_id for fact in scenario.facts(events.StepScheduled)}
-    ends: dict[str, Counter[int]] = defaultdict(Counter)
-    done: Counter[str] = Counter()
+    good: dict[tuple[str, Path], int] = Counter()
+    bad: dict[tuple[str, Path], int] = Counter()
+    ended: Counter[tuple[str, Path]] = Counter()
     for occurrence, _ in scenario.journal:
         fact = occurrence.fact
-        if isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed) and occurrence.run is not None:
-            step_run_id = of_command[occurrence.run.command_id]
-            ends[step_run_id][fact.path[0]] += 1
-            done[step_run_id] += isinstance(fact, events.LoopIterationDone)
-        elif isinstance(fact, events.LoopDone):
+        if not isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone):
+            continue
+        step_run_id = (
+            of_command[occurrence.run.command_id] if occurrence.run is not None else getattr(fact, "step_run_id", "")
+        )
+        if isinstance(fact, events.LoopDone):
             assert fact.count == fact.ok + fact.failed + fact.skipped
-            assert fact.ok == done[fact.step_run_id]
-            assert sum(ends[fact.step_run_id].values()) == fact.ok + fact.failed
-    assert all(times == 1 for indexes in ends.values() for times in indexes.values()), "an iteration ended twice"
+            assert (fact.ok, fact.failed) == (good[step_run_id, fact.path], bad[step_run_id, fact.path])
+        if fact.path:
+            around = step_run_id, fact.path[:-1]
+            ended[step_run_id, fact.path] += 1
+            (bad if isinstance(fact, events.LoopIterationFailed) else good)[around] += 1
+    assert set(ended.values()) <= {1}, "an iteration ended twice"
+
+
+def check_pauses(scenario: Scenario) -> None:
+    """Nothing is begun between a pause and the resume, but for commands that were owed before."""
+    paused = False
+    for occurrence, decided in scenario.journal:
+        fact = occurrence.fact
+        if isinstance(fact, events.ExecutionPaused):
+            paused = True
+        elif isinstance(fact, events.ExecutionResumed | events.CancelRequested):
+            paused = False
+        elif paused:
+            assert not (decided and isinstance(fact, BEGINNINGS)), f"{fact} while paused"
+            assert not isinstance(fact, events.StepScheduled) or fact.issue > 1, f"{fact} while paused"
+
+
+def check_waits(scenario: Scenario) -> None:
+    """Every suspension goes on once or is given up; every child ends or is told to."""
+    resumed = Counter(fact.suspended for fact in scenario.facts(events.StepResumed))
+    assert set(resumed.values()) <= {1}, "a suspended command went on twice"
+    children = Counter(fact.execution_id for fact in scenario.facts(events.ChildRequested))
+    assert set(children.values()) <= {1}, "a child was started twice"
+    over = Counter(fact.execution_id for fact in scenario.facts(events.ChildFinished))
+    over.update(fact.execution_id for fact in scenario.facts(events.ChildOrdered) if fact.order == "cancel")
+    assert over == children, "a child was left alone, or ended twice"

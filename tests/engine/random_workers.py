@@ -1,20 +1,34 @@
-"""Random workers, a random queue and a random network around one execution; in the end everything is delivered."""
+"""Random workers, queue, network and people around one execution; in the end everything is delivered."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
+from zlib import crc32
 
 from noetl_stream.engine.evolve import takes
 from noetl_stream.engine.state import Occurrence
-from noetl_stream.model.events import StepCancelled, StepClaimed, StepScheduled
+from noetl_stream.model.events import (
+    ChildRequested,
+    ExecutionPaused,
+    Path,
+    StepCancelled,
+    StepClaimed,
+    StepScheduled,
+    TaskProcessed,
+)
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import Scenario
-from noetl_stream.testing.scripted_run import ScriptedRun
+from noetl_stream.testing.scenario import AskRefused, Scenario
+from noetl_stream.testing.scripted_run import ARGS, ScriptedRun
 
 CHAOS_TURNS = 150
 MAX_TURNS = 20_000
+BROKE = ErrorInfo("exception", "it broke")
+
+Answer = tuple[Any, ErrorInfo | None]
 
 
 @dataclass(eq=False)
@@ -31,27 +45,64 @@ class Copy:
 
 @dataclass(eq=False)
 class Working:
-    """A run on a worker: what it has still to say, and what it has said."""
+    """A run on a worker, and what it has still to say: groups of events that are reported together."""
 
-    run: ScriptedRun
     copy: Copy
-    outbox: list[Occurrence] = field(default_factory=list)
-    said: list[Occurrence] = field(default_factory=list)
+    outbox: list[list[Occurrence]] = field(default_factory=list)
+    run: ScriptedRun = field(init=False)
+
+    def tell(self, occurrence: Occurrence) -> None:
+        last = self.outbox[-1][-1].fact if self.outbox else None
+        if isinstance(last, TaskProcessed) and last.to is None:
+            self.outbox[-1].append(occurrence)  # the last task of a pipeline and its end: no journal holds one alone
+        else:
+            self.outbox.append([occurrence])
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What happens beside work, as a share of turns."""
+
+    faults: float = 0.25
+    people: float = 0.0
+    pauses: float = 0.0
+    cancels: float = 0.0
+    references: bool = False
+
+
+CLEAR = Weather(faults=0.0)
 
 
 class Storm:
-    """Drives a scenario to its end through everything PROTOCOL §3 allows to happen."""
+    """Drives a scenario to its end through everything PROTOCOL §3 allows to happen.
 
-    def __init__(self, scenario: Scenario, random: Random, *, faults: bool = True) -> None:
+    Args:
+        answer: What the next task of a pass gives; by chance if not given.
+        child_error: How a called playbook fails, if it does; by chance if not given.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        random: Random,
+        weather: Weather = Weather(),
+        answer: Callable[[ScriptedRun, Path], Answer] | None = None,
+        child_error: Callable[[ChildRequested], ErrorInfo | None] | None = None,
+    ) -> None:
         self.scenario = scenario
         self.random = random
-        self.faults = faults
+        self.weather = weather
+        self.answer = answer or self._by_chance
+        self.child_error = child_error or (lambda requested: BROKE if self._fails() else None)
         self.failure_rate = random.choice([0.0, 0.1, 0.4])
         self.queue: dict[tuple[str, int], Copy] = {}
         self.working: list[Working] = []
         self.told_to_stop: set[str] = set()
         self.old: list[Occurrence] = []
         self._seen = 0
+        if weather.references:
+            modulus = random.choice([1, 2, 4])
+            scenario.objects.takes = lambda data: crc32(data) % modulus == 0
 
     def run(self) -> None:
         """Starts the execution and goes on until it has ended.
@@ -64,14 +115,31 @@ class Storm:
             self._heed_decisions()
             if self.scenario.execution.ended and not self.working:
                 return
-            self.turn(calm=not self.faults or turn > CHAOS_TURNS)
+            self.turn(calm=turn > CHAOS_TURNS)
         raise AssertionError(f"it did not end: {self.scenario.working}, held {self.scenario.held}")
 
     def turn(self, calm: bool) -> None:
         """One thing happens somewhere."""
-        if not calm and self.random.random() < 0.25:
+        state, weather, chance = self.scenario.execution, self.weather, self.random.random()
+        if not calm and chance < weather.faults:
             self.random.choice([self._crash, self._expire, self._repeat, self._issue_again, self._lose])()
             return
+        if not calm and chance < weather.faults + weather.people:
+            self.random.choice([self._signal, self._signal, self._patch, self._pass_time, self._end_child])()
+            return
+        if state.deciding is not None and (calm or self.random.random() < 0.3):
+            self.scenario.look_into()
+        elif state.paused_at_ms and (calm or self.random.random() < 0.1):
+            self.scenario.resume()
+        elif not calm and self.random.random() < weather.pauses:
+            self._ask(self.scenario.pause)
+        elif not calm and self.random.random() < weather.cancels:
+            self._ask(self.scenario.cancel)
+        elif not self._somebody_works():
+            self._move_the_world()
+
+    def _somebody_works(self) -> bool:
+        """A worker says or does something, or takes a command; false if there is nothing to do."""
         held = [working.copy for working in self.working]
         free = [copy for copy in self.queue.values() if copy not in held]
         if self.working and (not free or self.random.random() < 0.8):
@@ -83,10 +151,27 @@ class Storm:
         elif free:
             self._take(self.random.choice(free))
         else:
-            self._reconcile()
+            return False
+        return True
+
+    def _move_the_world(self) -> None:
+        """Nothing is queued and nobody works: what is owed is ordered again, children end, time passes."""
+        state = self.scenario.execution
+        if state.assignments:
+            for command_id in list(state.assignments):
+                self._order_again(command_id)
+        elif state.deciding is not None:
+            self.scenario.look_into()
+        elif state.paused_at_ms:
+            self.scenario.resume()
+        elif state.children and self.random.random() < 0.7:
+            self._end_child()
+        elif state.timers and not state.ended:
+            due_ms = min(timer.due_ms for timer in state.timers.values())
+            self.scenario.wait(max(0, due_ms - self.scenario.now_ms) / 1000)
 
     def _heed_decisions(self) -> None:
-        """What the shell does for new decisions: commands to the queue, stops to the workers."""
+        """What the shell does for new decisions: commands to the queue, stops and pauses to the workers."""
         for entry in self.scenario.journal[self._seen :]:
             fact = entry.occurrence.fact
             if isinstance(fact, StepScheduled):
@@ -95,23 +180,35 @@ class Storm:
                     self.queue[fact.command_id, fact.issue] = Copy(self.scenario.command(owed))
             elif isinstance(fact, StepCancelled):
                 self.told_to_stop.add(fact.command_id)
+            elif isinstance(fact, ExecutionPaused):
+                for working in self.working:
+                    if self.random.random() < 0.7:
+                        working.run.pause()
         self._seen = len(self.scenario.journal)
 
     def _take(self, copy: Copy) -> None:
         """A worker is given a copy; it asks first unless it must have the only one."""
         copy.delivered += 1
-        told: list[Occurrence] = []
+        working, scenario = Working(copy), self.scenario
         nonce = f"{self.random.getrandbits(32):08x}"
-        plan, kinds = self.scenario.plan, self.scenario.kinds
-        run = ScriptedRun(plan, kinds, copy.command, told.append, num_delivered=copy.delivered, nonce=nonce)
-        working = Working(run, copy, told)
+        working.run = run = ScriptedRun(
+            scenario.plan,
+            scenario.kinds,
+            copy.command,
+            working.tell,
+            num_delivered=copy.delivered,
+            nonce=nonce,
+            keep=scenario.objects.keep,
+            loaded=scenario.objects,
+        )
         self.working.append(working)
         if copy.command.issue > 1 or copy.delivered > 1:
             run.claim()
-            claim = told.pop()
-            self.scenario.feed(claim)
+            ((claim,),) = working.outbox
+            working.outbox.clear()
+            scenario.feed(claim)
             self.old.append(claim)
-            run.answered(self.scenario.answer_to(run.run))
+            run.answered(scenario.answer_to(run.run))
             if run.over:
                 self._leave(working)
 
@@ -126,24 +223,30 @@ class Storm:
             run.begin()
             if run.over:
                 return
-            if self.random.random() < self.failure_rate:
-                run.answer(error=ErrorInfo("exception", "it broke"))
-            else:
-                run.answer()
+            path = self.random.choice(run.ready)
+            result, error = self.answer(run, path)
+            run.answer(result, error=error, path=path)
+
+    def _by_chance(self, run: ScriptedRun, path: Path) -> Answer:
+        return ARGS, BROKE if self._fails() else None
+
+    def _fails(self) -> bool:
+        return self.random.random() < self.failure_rate
 
     def _deliver(self, working: Working) -> None:
-        """The next event reaches the fold, which may refuse it (the run ends) or miss one before it (issued again)."""
-        occurrence = working.outbox.pop(0)
-        stands = takes(self.scenario.state, occurrence)
-        advanced = self.scenario.feed(occurrence)
-        assert advanced.taken == (stands == "next"), f"{occurrence} is {stands} and was {advanced.taken}"
-        working.said.append(occurrence)
-        self.old.append(occurrence)
-        if stands in ("stale", "unknown"):
-            self._leave(working)
-        elif stands == "gap":
-            self._order_again(working.copy.command.command_id)
-        elif working.run.over and not working.outbox:
+        """The next events reach the fold, which may refuse them (the run ends) or miss some before (issued again)."""
+        for occurrence in working.outbox.pop(0):
+            stands = takes(self.scenario.state, occurrence)
+            advanced = self.scenario.feed(occurrence)
+            assert advanced.taken == (stands == "next"), f"{occurrence} is {stands} and was {advanced.taken}"
+            self.old.append(occurrence)
+            if stands in ("stale", "unknown"):
+                self._leave(working)
+                return
+            if stands == "gap":
+                self._order_again(working.copy.command.command_id)
+                return
+        if working.run.over and not working.outbox:
             self._leave(working)
 
     def _leave(self, working: Working) -> None:
@@ -191,7 +294,31 @@ class Storm:
         if owed is not None:
             self.scenario.issue_again(owed)
 
-    def _reconcile(self) -> None:
-        """Nothing is queued and nobody works: what is owed is ordered again."""
-        for command_id in list(self.scenario.execution.assignments):
-            self._order_again(command_id)
+    # --- people, children and the clock -------------------------------------------------------------------------------
+
+    def _ask(self, asked: Callable[[], Any]) -> None:
+        """Somebody asks something, and asks the same again."""
+        try:
+            asked()
+        except AskRefused:
+            return
+        before = self.scenario.state
+        assert self.scenario.feed(self.scenario.inputs[-1]).state is before
+
+    def _signal(self) -> None:
+        self._ask(lambda: self.scenario.signal(self.random.choice(["go", "stop"]), self.random.randint(0, 9)))
+
+    def _patch(self) -> None:
+        self._ask(lambda: self.scenario.patch(**{self.random.choice(["k0", "k1", "k2"]): self.random.randint(0, 2)}))
+
+    def _pass_time(self) -> None:
+        self.scenario.wait(self.random.choice([0.5, 5, 50]))
+
+    def _end_child(self) -> None:
+        children = list(self.scenario.execution.children)
+        if children:
+            child = self.random.choice(children)
+            (requested,) = [one for one in self.scenario.facts(ChildRequested) if one.execution_id == child]
+            self.scenario.child_ended({"n": 1}, error=self.child_error(requested), child=child)
+            before = self.scenario.state
+            assert self.scenario.feed(self.scenario.inputs[-1]).state is before

@@ -654,3 +654,18 @@ def test_a_token_that_arrives_is_said_to_have_joined() -> None:
 
 def test_the_playbook_is_checked_for_its_joins() -> None:
     assert given("- step: start\n  spec: {join: 3}\n  tool: {kind: noop}\n").plan.steps["start"].join == 3
+
+
+@pytest.mark.parametrize("join", ["any", "2"])
+def test_tokens_that_arrive_at_one_moment_are_told_apart_by_their_order(join: str) -> None:
+    arcs = ", ".join(f"{{step: j, args: {{n: {n}}}}}" for n in range(3))
+    scenario = started(
+        f"- step: start\n  next: {{spec: {{mode: inclusive}}, arcs: [{arcs}]}}\n"
+        f"- step: j\n  spec: {{join: {join}}}\n  tool: {{kind: noop}}\n"
+    )
+    assert scenario.working == [("j", None)]
+    wanted = 1 if join == "any" else 2
+    assert [arrival["args"]["n"] for arrival in scenario.take("j").command.args["arrivals"]] == list(range(wanted))
+    assert len(scenario.facts(TokenAbsorbed)) == 3 - wanted
+    scenario.done("j")
+    assert scenario.status == "completed"

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from journal_laws import check_journal
 from random_playbooks import random_playbook
-from random_workers import Storm
+from random_workers import CLEAR, Storm
 
 from noetl_stream.playbook.compile import check
 from noetl_stream.testing.scenario import Scenario, installed_kinds
@@ -44,7 +44,7 @@ def test_through_duplicates_crashes_takeovers_and_losses_every_execution_ends_an
 def test_without_faults_each_task_runs_exactly_as_often_as_its_policy_says(seed: int) -> None:
     random = Random(seed)
     scenario = Scenario(random_playbook(random))
-    Storm(scenario, random, faults=False).run()
+    Storm(scenario, random, CLEAR).run()
     check_journal(scenario)
     assert scenario.names.count("task.started") == scenario.names.count("task.processed")
     assert not [name for name in scenario.names if name == "step.claimed"]

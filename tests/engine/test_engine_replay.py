@@ -16,7 +16,8 @@ from noetl_stream.model.codec import encode
 from noetl_stream.model.events import StepDone, StepScheduled, TokenEnqueued
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import LawBroken, Scenario
+from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario_laws import LawBroken
 
 STEPS = """
 - step: start

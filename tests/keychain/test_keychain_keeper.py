@@ -38,7 +38,13 @@ async def value_of(store: MemoryCredentials, name: str, keys: KeyRing) -> Any:
 
 async def test_a_value_is_stored_encrypted(store: MemoryCredentials, keeper: CredentialKeeper) -> None:
     info = await keeper.store("pg", {"password": "very secret"}, kind="postgres", tags=("a",), description="the shop")
-    assert (info.name, info.kind, info.version, info.tags, info.description) == ("pg", "postgres", 1, ("a",), "the shop")
+    assert (info.name, info.kind, info.version, info.tags, info.description) == (
+        "pg",
+        "postgres",
+        1,
+        ("a",),
+        "the shop",
+    )
     stored = await store.get("pg")
     assert stored is not None and b"secret" not in stored.sealed
     assert await value_of(store, "pg", KeyRing(OLD)) == {"password": "very secret"}

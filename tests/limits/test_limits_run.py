@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from click.testing import CliRunner
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.cli.playbook import playbook as commands
 from noetl_stream.engine.advance import Refusal
+from noetl_stream.hosting import open_place
 from noetl_stream.model import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile import check, digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.server.plans import Plans
+from noetl_stream.settings import Settings
 from noetl_stream.testing.scenario import Scenario
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.worker.asked_plans import AskedPlans
@@ -110,3 +115,20 @@ async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
     plans = AskedPlans(broker.bus, broker.clock, KINDS)
     assert (await plans.load(digest_of(source))).digest == digest_of(source)
     await plans.close()
+
+
+def test_an_operators_variables_reach_the_server_of_a_place() -> None:
+    settings = Settings(
+        nats_url="nats://localhost:1", postgres_dsn="postgresql://localhost:1/x", limits={"max_step_runs": "5"}
+    )
+    with open_place(settings) as place:
+        assert place.endpoint.limits == Limits(max_step_runs=5)
+
+
+@pytest.mark.parametrize(("variable", "exit_code"), [("2000000", 0), ("10", 2)])
+def test_check_judges_by_the_operators_limits(variable: str, exit_code: int, tmp_path: Path) -> None:
+    file = tmp_path / "limited.yaml"
+    file.write_text(playbook("max_step_runs: 1500000", PLAIN), encoding="utf-8")
+    found = CliRunner(env={"NOETL_LIMIT_MAX_STEP_RUNS": variable}).invoke(commands, ["check", str(file)])
+    assert found.exit_code == exit_code
+    assert ("a playbook may only lower a limit: `max_step_runs` is 10" in found.output) is (exit_code == 2)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings import Settings
+from noetl_stream.sealing.keys import new_key
+from noetl_stream.settings import Settings, child_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}
@@ -123,3 +124,36 @@ def test_a_default_in_words_is_the_default_in_fact() -> None:
     for field in fields(Settings):
         if isinstance(field.default, str | int) and not isinstance(field.default, bool):
             assert field.metadata["default"] == str(getattr(settings, field.name))
+
+
+def test_the_keys_of_credentials_are_read_and_are_no_credentials() -> None:
+    keys = [new_key() for _ in range(3)]
+    given = {"NOETL_CREDENTIAL_KEY": keys[0], "NOETL_CREDENTIAL_OLD_KEYS": f"{keys[1]}, {keys[2]}"}
+    settings = Settings.from_environment(HOME | given)
+    assert (settings.credential_key, settings.credential_old_keys) == (keys[0], (keys[1], keys[2]))
+    assert settings.credentials == {}
+    assert keys[0] not in repr(settings) and keys[1] not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"NOETL_CREDENTIAL_KEY": "hidden"},
+        {"NOETL_CREDENTIAL_KEY": new_key(), "NOETL_CREDENTIAL_OLD_KEYS": "hidden"},
+        {"NOETL_CREDENTIAL_OLD_KEYS": new_key()},
+    ],
+)
+def test_keys_that_cannot_be_are_refused_without_being_shown(given: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"NOETL_CREDENTIAL_(OLD_)?KEY") as refused:
+        Settings.from_environment(HOME | given)
+    assert not any(value in str(refused.value) for value in given.values())
+
+
+def test_only_who_needs_the_keys_of_credentials_is_started_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_CREDENTIAL_KEY", "of this process")
+    monkeypatch.setenv("NOETL_CREDENTIAL_OLD_KEYS", "of this process too")
+    worker = child_environment("nats://here", "postgresql://here", {"db": "a"})
+    assert worker["NOETL_CREDENTIAL_DB"] == "a"
+    assert not {"NOETL_CREDENTIAL_KEY", "NOETL_CREDENTIAL_OLD_KEYS"} & worker.keys()
+    server = child_environment("nats://here", "postgresql://here", {}, ("one", "two", "three"))
+    assert (server["NOETL_CREDENTIAL_KEY"], server["NOETL_CREDENTIAL_OLD_KEYS"]) == ("one", "two,three")

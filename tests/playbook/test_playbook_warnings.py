@@ -130,3 +130,55 @@ def test_a_wait_for_admission_that_never_denies_has_no_effect() -> None:
     allow, deny = "{ then: { allow: true } }", '{ when: "{{ ctx.closed }}", then: { allow: false } }'
     assert codes(text(f"{{ else: {allow} }}")) == ["no_effect"]
     assert codes(text(f"{deny}, {{ else: {allow} }}")) == []
+
+
+ELSE = "{ else: { then: { do: break } } }"
+RETRY = "{ when: true, then: { do: retry, attempts: 3 } }"
+
+
+@pytest.mark.parametrize(
+    ("rules", "warns"),
+    [
+        (rule("{{ outcome.error }}"), False),
+        (f"{rule('{{ outcome.error }}')}, {ELSE}", True),
+        ("{ when: true, then: { do: break } }", True),
+        (RETRY, True),
+    ],
+)
+def test_a_word_on_what_no_rule_matches_has_no_effect_where_one_always_does(rules: str, warns: bool) -> None:
+    written = found(with_rules(rules, "on_unmatched: fail,"), "no_effect")
+    assert [warning.pointer for warning in written] == ["/workflow/0/tool/0/spec/policy/on_unmatched"] * warns
+    assert codes(with_rules(rules)) == []
+
+
+@pytest.mark.parametrize("certain", ["true", '"{{ true }}"', '"{{- True -}}"'])
+def test_what_stands_after_a_rule_that_always_holds_has_no_effect(certain: str) -> None:
+    def said(first: str, then: str) -> list[int]:
+        ladder = f"{first}, {{ when: false, then: {then} }}, {{ else: {{ then: {then} }} }}"
+        admit = f"- step: start\n  spec: {{ policy: {{ admit: {{ rules: [ {ladder} ] }} }} }}\n  tool: {{ kind: noop }}"
+        text = workflow(admit) if "allow" in then else with_rules(ladder)
+        return [warning.column for warning in found(text, "no_effect")]
+
+    for then in ("{ allow: false }", "{ do: break }"):
+        assert len(said(f"{{ when: {certain}, then: {then} }}", then)) == 2
+        assert said(f"{{ when: false, then: {then} }}", then) == []
+    assert said(f"{{ when: {certain}, then: {{ do: retry, attempts: 3 }} }}", "{ do: break }") == []
+    choose = f"{{ choose: [ {{ when: {certain}, then: [] }}, {{ else: {{ then: [] }} }} ] }}"
+    [warning] = found(pipeline(f"- {choose}"), "no_effect")
+    assert warning.message.startswith("a branch after the one in line 7")
+
+
+def test_of_exclusive_arcs_those_after_one_that_always_fires_have_no_effect() -> None:
+    def said(mode: str, *arcs: str) -> list[str]:
+        router = f"{{ spec: {{ mode: {mode} }}, arcs: [ {', '.join(arcs)} ] }}"
+        text = workflow(
+            f"- step: start\n  tool: {{ kind: noop }}\n  next: {router}\n- step: a\n  tool: {{ kind: noop }}"
+        )
+        return [warning.pointer for warning in found(text, "no_effect")]
+
+    plain, failed = "{ step: a }", "{ step: a, when: \"{{ event.name == 'step.failed' }}\" }"
+    guarded = '{ step: a, when: "{{ ctx.x is defined }}" }'
+    assert said("exclusive", plain, guarded, failed, plain) == ["/workflow/0/next/arcs/1", "/workflow/0/next/arcs/3"]
+    assert said("exclusive", "{ step: a, when: true }", plain) == ["/workflow/0/next/arcs/1"]
+    assert said("exclusive", guarded, plain) == []
+    assert said("inclusive", plain, guarded, plain) == []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,12 +20,11 @@ from waiting_stage import (
 )
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
-from noetl_stream.model.events import PauseRequested, ResumeRequested
+from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.waits import FEW
 from noetl_stream.testing.simulated_work import playbook, work
 
-ADMIT = {"rules": [{"when": "{{ ctx.open is defined }}", "then": {"allow": True}}], "wait": {"timeout_s": 30}}
-GATED = playbook("gated", [{"step": "gate", "spec": {"policy": {"admit": ADMIT}}, "tool": work(1)}])
 UNKNOWN = OutcomeUnknown("no answer")
 
 
@@ -48,6 +46,14 @@ def server_with(stage: Stage, clock: Any) -> Server:
     host = stage.host("server")
     ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, clock, stage.catalog)
     return Server(host.name, ports, KINDS)
+
+
+def gated(timeout_s: float) -> str:
+    """A step without tool, to be let in by a patch of ``ctx``."""
+    rules = [{"when": "{{ ctx.open is defined }}", "then": {"allow": True}}]
+    admit = {"rules": rules, "wait": {"timeout_s": timeout_s}}
+    steps = [{"step": "gate", "spec": {"policy": {"admit": admit}}, "next": {"arcs": [{"step": "last"}]}}]
+    return playbook("gated", [*steps, {"step": "last", "next": {"arcs": []}}])
 
 
 async def starts(stage: Stage, source: str, execution_id: str = EXECUTION) -> None:
@@ -194,7 +200,7 @@ async def test_many_timers_that_are_due_at_once_all_fire(stage: Stage) -> None:
     server = await stage.server()
     ids = [f"execution-{n}" for n in range(1200)]
     for one in ids:
-        await starts(stage, GATED, one)
+        await starts(stage, gated(30), one)
     for one in ids:
         await is_waiting(stage, one)
     server.stop()
@@ -220,26 +226,17 @@ async def test_a_wait_that_ended_otherwise_leaves_no_timer(stage: Stage, restart
     assert "timer.fired" not in await whole(stage, EXECUTION)
 
 
-async def test_a_server_forgets_the_timers_of_what_has_ended(stage: Stage) -> None:
+async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Stage) -> None:
     server = await stage.server()
-    stage.start_worker()
-    for n in range(300):
-        await starts(stage, before_and_after(hear(1e6)), f"execution-{n}")
-    for n in range(300):
-        await is_waiting(stage, f"execution-{n}")
-        await stage.ask(f"execution-{n}", signal())
-    for n in range(300):
-        await stage.ended(f"execution-{n}")
-    assert server.waits.noted < 100
-
-
-def paused_for(stage: Stage, seconds: float) -> Callable[[], Any]:
-    async def pause() -> None:
-        await stage.ask(EXECUTION, PauseRequested("pause"))
-        await stage.pass_time(seconds)
-        await stage.ask(EXECUTION, ResumeRequested("resume"))
-
-    return pause
+    await starts(stage, gated(600), "stays")
+    await is_waiting(stage, "stays")
+    for n in range(2 * FEW):
+        one = f"execution-{n}"
+        await starts(stage, gated(1e6), one)
+        await stage.ask(one, CtxPatched("open", patch={"open": True}))
+    assert len(server.waits) < 3 * FEW // 2
+    assert await waits_for(stage, "stays") == ["admission"]
+    assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 
 
 TIMED: dict[str, tuple[str, str]] = {
@@ -263,7 +260,7 @@ TIMED: dict[str, tuple[str, str]] = {
         "execution",
     ),
     "admission": (
-        GATED,
+        gated(30),
         "admission",
     ),
 }

@@ -15,7 +15,7 @@ from noetl_stream.tools.registry import kinds_of, load_tools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
 KINDS = kinds_of(load_tools())
-OURS = ["noop", "python", "http", "postgres", "duckdb", "shell", "nats"]
+OURS = ["noop", "python", "http", "postgres", "duckdb", "shell", "nats", "secrets"]
 OF_THE_LANGUAGE = {"timeout", "policy"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.playbook.keychain_kinds import installed_kinds, keychain_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.secrets_answers import SecretsAnswers
 from noetl_stream.settings import read_http_allow
@@ -184,6 +185,43 @@ async def test_a_file_that_holds_no_secret_is_said_so(
     assert failure_of(processed).message == f"keychain.entry: {file} {problem}"
 
 
+@pytest.fixture
+def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The sample plugin of the documentation, installed as the kind ``locker``; its source."""
+    page = (Path(__file__).parents[2] / "docs" / "credentials.md").read_text()
+    source = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "locker_plugin.py").write_text(source)
+    about = tmp_path / "locker_plugin-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: locker-plugin\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[noetl_stream.keychain]\nlocker = locker_plugin:Locker\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    caches = (installed_kinds, keychain_kinds)
+    for cache in caches:
+        cache.cache_clear()
+    yield source
+    for cache in caches:
+        cache.cache_clear()
+
+
+async def test_a_kind_of_ones_own_is_asked_once_an_execution(
+    vault: Vault, locker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = installed_kinds().plugins["locker"]
+    for _ in range(2):
+        await vault.run(READS % "locker, drawer: 7")
+    assert said(vault) == ["what lies in drawer 7"] * 2
+    monkeypatch.setattr(plugin, "resolve", broken_resolve)
+    await vault.run(READS % "locker, drawer: 7")
+    assert said(vault)[2:] == ["what lies in drawer 7"]
+    [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-2")
+    assert failure_of(processed).message == "keychain.entry: kind 'locker': ValueError: the locker is jammed"
+
+
+async def broken_resolve(self: Any, settings: Any) -> str:
+    raise ValueError("the locker is jammed")
+
+
 async def credential_seen(vault: Vault, name: str, root: str = "", **changes: Any) -> Any:
     """What a tool is given for ``auth: name``, or the error."""
     found: list[Any] = []
@@ -206,6 +244,14 @@ async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_worke
     assert await credential_seen(vault, "none") == "no credential named 'none'"
 
 
+async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:
+    await vault.keeper.store("entry", "s3cret-value")
+    steps = (READS % "credential").replace("keychain.entry }}", "workload[keychain.entry] }}")
+    [processed] = await vault.run(steps)
+    error = failure_of(processed)
+    assert (error.kind, "***" in error.message, "s3cret" in error.message) == ("expression_error", True, False)
+
+
 async def test_a_secret_used_by_auth_is_hidden_too(vault: Vault) -> None:
     await vault.keeper.store("both", "postgresql://ann:dsn-passw%2Frd@db/shop")
 
@@ -217,6 +263,23 @@ async def test_a_secret_used_by_auth_is_hidden_too(vault: Vault) -> None:
     [processed] = await vault.run("- step: start\n  tool: [{name: act, kind: puppet}]\n")
     assert failure_of(processed).message == "password *** was refused by db"
     assert processed.outcome.output == "***"
+
+
+async def test_a_tool_cannot_change_what_the_keychain_holds(vault: Vault) -> None:
+    await vault.keeper.store("entry", {"password": "s3cret-value"})
+    seen: list[Any] = []
+
+    async def act(call: ToolCall) -> None:
+        credential = await call.credential("entry")
+        for found in (call.inputs["said"], credential):
+            seen.append(dict(found))
+            found["password"] = "changed"
+
+    vault.stage.puppet.acts["read"] = act
+    for _ in range(2):
+        await vault.run(READS % "credential")
+    assert seen == [{"password": "s3cret-value"}] * 4
+    assert vault.asked == ["entry"]
 
 
 async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> None:

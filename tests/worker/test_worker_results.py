@@ -4,6 +4,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
+import pytest
 from worker_stage import Refusing, Stage
 
 from noetl_stream.model import codec
@@ -104,23 +105,27 @@ async def test_a_large_result_of_another_step_is_read_by_reference(stage: Stage)
     assert stage.puppet.calls[0].inputs["value"] == 2
 
 
-async def test_the_result_of_a_large_loop_is_gathered_by_a_server_when_it_is_read(stage: Stage) -> None:
+@pytest.mark.parametrize("in_vain", [0, 3], ids=["at once", "when a server can"])
+async def test_the_result_of_a_large_loop_is_gathered_by_a_server_when_it_is_read(stage: Stage, in_vain: int) -> None:
     data = codec.encode([{"a": 1}, {"a": 2}])
     await stage.broker.blobs.put("gathered/key", data)
+    answers = [b"null"] * in_vain + [codec.encode({"key": "gathered/key"})]
 
     async def server(_subject: str, _body: bytes, reply: str) -> None:
-        stage.broker.bus.send(reply, codec.encode({"key": "gathered/key"}))
+        stage.broker.bus.send(reply, answers.pop(0))
 
     await stage.broker.bus.listen("noetl.ask.result.execution-1.steprun-0", server)
     other = StepValue(Outcome("ok", Payload(reference=Reference("journal", "execution-1.steprun-0", len(data)))))
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
+    for _ in range(in_vain):
+        await stage.advance(1.0)
     assert stage.puppet.calls[0].inputs["value"] == 2
 
 
-async def test_a_loop_result_no_server_can_gather_is_an_expression_error(stage: Stage) -> None:
+async def test_a_loop_result_that_is_lost_is_an_expression_error_that_says_why(stage: Stage) -> None:
     async def server(_subject: str, _body: bytes, reply: str) -> None:
-        stage.broker.bus.send(reply, b"null")
+        stage.broker.bus.send(reply, codec.encode({"lost": "nothing under some/key"}))
 
     await stage.broker.bus.listen("noetl.ask.result.*.*", server)
     other = StepValue(Outcome("ok", Payload(reference=Reference("journal", "execution-1.steprun-0", 9))))
@@ -128,7 +133,7 @@ async def test_a_loop_result_no_server_can_gather_is_an_expression_error(stage: 
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
-    assert "execution-1.steprun-0" in failed.error.message
+    assert "execution-1.steprun-0" in failed.error.message and "some/key" in failed.error.message
 
 
 async def test_a_lost_result_is_an_expression_error_that_names_it(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from noetl_stream.cli.exit_codes import ExitCode, code_for
 from noetl_stream.errors import NoetlError
 
 COMMANDS: Final = {
-    "run": "Run a playbook, a file or a registered one, and wait for its end.",
+    "run": "Run a playbook, a file or a registered one, to its end.",
     "dev": "Keep a whole stack up until Ctrl-C.",
     "server": "Run a server: what follows from what happened.",
     "worker": "Run a worker: the steps themselves.",

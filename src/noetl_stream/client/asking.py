@@ -42,11 +42,12 @@ async def ask_of(
         RequestRefused: the fold said no.
     """
     body = codec.encode(Request(execution_id, fact.request_id, fact))
+    message_id = f"{execution_id}.{fact.request_id}"
     subject = subjects.ask_request(execution_id, fact.request_id)
     while True:
         # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
         with contextlib.suppress(OutcomeUnknown):
-            await log.publish_reported(execution_id, fact.request_id, body)
+            await log.publish_reported(execution_id, message_id, body)
         for _ in range(LOOKS):
             reply = await bus.ask(subject, b"", ANSWER_WAIT_S)
             known = codec.decode_json(reply) if reply is not None else None

@@ -185,7 +185,8 @@ def _time_out(state: Execution, step_run_id: str, text: str) -> Sequence[events.
 def _enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[events.Fact]:
     if state.ending:
         return (events.TokenDiscarded(fact.token.token_id, "the execution is ending"),)
-    return enter(plan, state, fact.token)
+    beside = fire_if_enough(plan, state, fact.token.step) if fact.joined else NOTHING
+    return (*enter(plan, state, fact.token), *beside)
 
 
 def _joined(plan: Plan, state: Execution, fact: events.TokenJoined) -> Sequence[events.Fact]:

@@ -27,18 +27,21 @@ from noetl_stream.playbook.plan import Plan
 
 def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
     """What becomes of a token that has come to a step with a join."""
-    firings = state.waves.get(token.step, 0)
-    if plan.steps[token.step].join != "all" and token.waves.get(token.step, 0) < firings:
-        return TokenAbsorbed(token.token_id, f"the join of {token.step} has fired without it")
+    if plan.steps[token.step].join != "all" and _is_late(state, token):
+        return _absorbed(token)
     return TokenJoined(token.token_id)
 
 
 def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
-    """``any`` and ``<n>`` fire on the first and on the n-th."""
+    """``any`` and ``<n>`` fire on the first and on the n-th; what has arrived beside those is absorbed."""
     join = plan.steps[step].join
     tokens = _arrived(state).get(step, [])
     wanted = 1 if join == "any" else join
-    return (_merged(plan, state, step, tokens),) if isinstance(wanted, int) and len(tokens) >= wanted else ()
+    if not isinstance(wanted, int):
+        return ()
+    if late := [token for token in tokens if _is_late(state, token)]:
+        return tuple(map(_absorbed, late))
+    return (_merged(plan, state, step, tokens[:wanted]),) if len(tokens) >= wanted else ()
 
 
 def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -79,6 +82,15 @@ def refusal_of(plan: Plan, state: Execution, merged: Token) -> ErrorInfo | None:
         text = f"{len(arrivals)} of the {join} tokens that step {merged.step} joins have arrived, and no other can"
         return ErrorInfo("join_unsatisfied", text)
     return None
+
+
+def _is_late(state: Execution, token: Token) -> bool:
+    """Whether the join that the token has come to has fired without it."""
+    return token.waves.get(token.step, 0) < state.waves.get(token.step, 0)
+
+
+def _absorbed(token: Token) -> Fact:
+    return TokenAbsorbed(token.token_id, f"the join of {token.step} has fired without it")
 
 
 def _arrived(state: Execution) -> dict[str, list[Token]]:

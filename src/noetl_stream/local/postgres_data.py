@@ -97,7 +97,7 @@ class FreshData:
             f"CREATE ROLE {ENGINE} LOGIN CREATEDB PASSWORD '{scram_verifier(passwords.noetl)}'",
             f"CREATE ROLE {PLAYBOOKS} LOGIN PASSWORD '{scram_verifier(passwords.playbooks)}'",
             *(f"CREATE DATABASE {name} OWNER {name}" for name in (ENGINE, PLAYBOOKS)),
-            # What is wrong with a playbook's statement stands in its outcome; the log would keep its values, secrets too.
+            # What is wrong with a playbook's statement stands in its outcome; the log would keep secrets from it.
             f"ALTER ROLE {PLAYBOOKS} SET log_min_messages = fatal",
             *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in (ENGINE, PLAYBOOKS)),
         ]

@@ -8,7 +8,9 @@ from typing import Any, Final
 from noetl_stream.model import codec
 
 _ENTITIES: Final = {
-    "execution": "playbook",
+    "execution.requested": "playbook",
+    "execution.evaluated": "playbook",
+    "execution": "workflow",
     "timer": "workflow",
     "signal": "workflow",
     "child": "workflow",
@@ -81,7 +83,7 @@ def iso(at_ms: int) -> str:
 
 def _entity(name: str) -> str:
     first = name.split(".", 1)[0]
-    return _ENTITIES.get(first, first)
+    return _ENTITIES.get(name) or _ENTITIES.get(first, first)
 
 
 def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | None) -> str:

@@ -11,7 +11,8 @@ from noetl_stream.playbook.document import Document
 from noetl_stream.playbook.graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.labels import name_in_file
 from noetl_stream.playbook.nodes import Node, Scalar, Sequence, holds_template
-from noetl_stream.playbook.policy import PolicyDraft
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.policy import PolicyDraft, always_holds
 from noetl_stream.playbook.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.writes import check_writes, rules_of
 
@@ -43,6 +44,20 @@ def check_workflow(document: Document, steps: list[StepDraft], problems: Problem
         _warn_templates(document.workload_node, problems)
 
 
+def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
+    """Warns of exclusive arcs after one that always fires, but for those that ask for failures (LANGUAGE §7)."""
+    for step in steps:
+        certain = next((arc for arc in step.arcs if always_holds(arc.when)), None)
+        if certain is None or step.routing == "inclusive" or problems.has_errors:
+            continue
+        after = step.arcs.index(certain) + 1
+        message = f"this arc never fires: the one before it in line {certain.at.mark.line} always does"
+        hint = "put it first, or write next: { spec: { mode: inclusive } }"
+        for arc, compiled in zip(step.arcs[after:], plan.steps[step.name].arcs[after:], strict=True):
+            if not compiled.handles_failure:
+                problems.warn("no_effect", message, arc.at, hint)
+
+
 def _check_entry(document: Document, names: list[str], problems: Problems) -> None:
     entry, at = document.entry, document.entry_at
     if entry is not None and at is not None and entry not in names:
@@ -68,12 +83,12 @@ def _check_policies(step: StepDraft, problems: Problems) -> None:
 def _error_may_pass(policy: PolicyDraft) -> bool:
     if policy.on_unmatched == "fail" or not policy.is_whole:
         return False
-    return not any(rule.when is None or _takes_every_error(rule.when) for rule in policy.rules)
+    return not any(always_holds(rule.when) or _takes_every_error(rule.when) for rule in policy.rules)
 
 
-def _takes_every_error(when: Node) -> bool:
-    value = when.plain()
-    return value is True or (isinstance(value, str) and _ANY_ERROR.match(value.strip()) is not None)
+def _takes_every_error(when: Node | None) -> bool:
+    value = None if when is None else when.plain()
+    return isinstance(value, str) and _ANY_ERROR.match(value.strip()) is not None
 
 
 def _check_failure_mode(step: StepDraft, problems: Problems) -> None:

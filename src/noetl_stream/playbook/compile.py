@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.bindings import Declared
-from noetl_stream.playbook.checks import check_workflow
+from noetl_stream.playbook.checks import check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems
 from noetl_stream.playbook.document import read_document
 from noetl_stream.playbook.expressions import Expressions
@@ -58,6 +58,7 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
     templates = Templates(source.text, problems, document.limits)
     lowering = Lowering(document, declared, Expressions(templates, ReadingChecks(declared, kinds, problems)))
     plan = lowering.plan(_digest(text), steps)
+    warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
     return Checked(None if problems.has_errors else plan, problems.sorted())
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from noetl_stream.playbook import legacy
 from noetl_stream.playbook.diagnostics import Place, Problems
@@ -25,6 +26,8 @@ from noetl_stream.playbook.sections import (
 )
 from noetl_stream.playbook.shared import SharedDraft, read_shared
 from noetl_stream.playbook.timeouts import read_seconds
+
+_TRUE: Final = re.compile(r"\{\{-?\s*[Tt]rue\s*-?\}\}\Z")
 
 
 class Rule(Section):
@@ -177,6 +180,10 @@ def read_policy(node: Node, at: Key, problems: Problems) -> PolicyDraft | None:
     listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
     rules = [action for rule in listed if (action := _read_action(rule, problems))]
     is_whole = isinstance(policy.rules, Sequence) and len(rules) == len(policy.rules.items)
+    is_said = "on_unmatched" in node.keys and node.values["on_unmatched"].plain() == policy.on_unmatched
+    if is_said and any(always_holds(rule.when) for rule in rules):
+        message = "`on_unmatched` has no effect: one of these rules matches whatever the outcome"
+        problems.warn("no_effect", message, node.keys["on_unmatched"], "remove it, or the rule that always holds")
     return PolicyDraft(rules, policy.on_unmatched, at, is_whole)
 
 
@@ -212,7 +219,29 @@ def read_rules(
             problems.error("missing_key", message, item, "{ when: …, then: … }")
             continue
         drafts.append(RuleDraft(rule.when, rule.then, item))
+    _warn_never_reached(drafts, model.title, problems)
     return drafts
+
+
+def always_holds(when: Node | None) -> bool:
+    """Whether a condition says nothing: it is omitted, or plainly true."""
+    value = True if when is None else when.plain()
+    return value is True or (isinstance(value, str) and _TRUE.match(value.strip()) is not None)
+
+
+def _warn_never_reached(drafts: list[RuleDraft], title: str, problems: Problems) -> None:
+    """What stands after `when: true` is never asked; after a retry it is, once its attempts are used up."""
+    certain = next((rule for rule in drafts if rule.when and always_holds(rule.when) and not _retries(rule)), None)
+    if certain is None:
+        return
+    for rule in drafts[drafts.index(certain) + 1 :]:
+        message = f"{title} after the one in line {certain.at.mark.line} that always holds has no effect"
+        problems.warn("no_effect", message, rule.at, "put the one that always holds last, as `else`")
+
+
+def _retries(rule: RuleDraft) -> bool:
+    do = rule.then.get("do") if isinstance(rule.then, Mapping) else None
+    return do is not None and do.plain() == "retry"
 
 
 def _read_else(item: Mapping, key: Key, problems: Problems) -> RuleDraft:

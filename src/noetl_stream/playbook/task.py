@@ -80,9 +80,7 @@ def _read_inputs(
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
     rendered = [key for key in inputs.keys if key not in verbatim]
     title = f"the inputs of kind `{kind.kind}`"
-    check_against(
-        inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, is_whole=is_whole
-    )
+    check_against(inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, is_whole=is_whole)
     if kind.together and is_whole:
         given = [known[key] for key, value in inputs.values.items() if key in known and not is_null(value)]
         if (wrong := kind.together(given)) is not None:

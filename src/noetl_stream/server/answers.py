@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import BlobMissing, NoetlError
 from noetl_stream.model import codec
 from noetl_stream.model.reference import Reference
 from noetl_stream.ports import subjects
@@ -91,9 +91,12 @@ class Answers:
             return {"known": False}
         return {"known": True, "source": known.row.source, "path": known.row.path}
 
-    async def _result(self, names: list[str]) -> Any:
+    async def _result(self, names: list[str]) -> Reference | dict[str, Any]:
         execution_id, step_run_id = names
-        data = await gather_iterations(self._store, self._blobs, execution_id, step_run_id)
+        try:
+            data = await gather_iterations(self._store, self._blobs, execution_id, step_run_id)
+        except BlobMissing as error:
+            return {"lost": error.message}
         reference = Reference(
             "nats", f"{execution_id}/{step_run_id}/loop", len(data), "sha256:" + hashlib.sha256(data).hexdigest()
         )

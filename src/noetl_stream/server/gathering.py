@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopStarted, Path, TaskProcessed
 from noetl_stream.model.reference import Payload
@@ -22,7 +23,11 @@ class _Found:
 
 
 async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:
-    """The JSON of a loop's result: failed and skipped iterations are null, inner loops lists of their own."""
+    """The JSON of a loop's result: failed and skipped iterations are null, inner loops lists of their own.
+
+    Raises:
+        BlobMissing: the journal knows no such loop, or a result of its iterations is lost.
+    """
     found = _Found()
     for row in await store.iteration_results(execution_id, step_run_id):
         fact = codec.decode_fact(row.data)
@@ -32,8 +37,8 @@ async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_
             found.results[fact.path] = found.last.get(fact.path, Payload())
         elif isinstance(fact, LoopDone) or (isinstance(fact, LoopStarted) and not fact.path):
             found.counts[fact.path] = fact.count
-    if () not in found.counts:  # a local loop that is not over: its start says how many
-        found.counts[()] = max((path[0] + 1 for path in found.results), default=0)
+    if () not in found.counts:
+        raise BlobMissing(f"the journal of execution {execution_id} knows no loop of step run {step_run_id}")
     return await _level((), found.counts, found.results, blobs)
 
 

@@ -45,8 +45,9 @@ class Inbox:
         """What waits for these partitions, if anything is to be expected; oldest first."""
         if not (self._look and partitions):
             return []
+        self._look = False  # before it asks: what is told of meanwhile is looked for next time
         items = await self._store.inbox(partitions, MOST_AT_ONCE)
-        self._look = len(items) == MOST_AT_ONCE
+        self._look = self._look or len(items) == MOST_AT_ONCE
         return items
 
     def sent(self, rows: Iterable[InboxRow]) -> None:

@@ -9,7 +9,7 @@ from noetl_stream.model.events import Asked
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import RequestRow, Store
-from noetl_stream.server.living import LivingExecutions
+from noetl_stream.server.living import Living, LivingExecutions
 from noetl_stream.server.tick import PendingTick
 
 IN_NO_JOURNAL = 0
@@ -48,14 +48,16 @@ async def refuse_others(bodies: Bodies, living: LivingExecutions, store: Store, 
         key = (body.execution_id, body.request_id)
         if any((row.execution_id, row.request_id) == key for row in tick.requests) or await store.request(*key):
             continue
-        text = await _reason(body, store)
+        text = await _reason(body, one, store)
         answer = {"ok": False, "execution_id": body.execution_id, "error": text}
         tick.requests.append(RequestRow(body.request_id, body.execution_id, codec.encode(answer), IN_NO_JOURNAL))
 
 
-async def _reason(body: Request, store: Store) -> str:
+async def _reason(body: Request, one: Living | None, store: Store) -> str:
     if not _is_asked(body):
         return f"execution {body.execution_id} exists already: another request has begun it"
+    if one is not None and one.state is not None and one.state.ended:  # in this very tick: it has no row yet
+        return f"execution {body.execution_id} has ended ({one.state.status})"
     row = await store.execution(body.execution_id)
     if row is None:
         return f"there is no execution {body.execution_id}"

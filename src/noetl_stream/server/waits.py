@@ -30,6 +30,9 @@ MOST_AT_ONCE = 500
 
 LOAD_AGAIN_S = 1.0
 
+FEW = 1024
+"""Up to so many timers it does not matter how many of them nobody waits for any more."""
+
 Input = tuple[str, Occurrence]
 """An execution and what is to be folded into it."""
 
@@ -44,6 +47,7 @@ class Waits:
         self._nudge = nudge
         self._due: list[tuple[int, str, str]] = []
         self._noted: dict[tuple[str, str], int] = {}
+        self._many = FEW
         self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._loaded: list[Input] = []
         self._ahead_ms = 0
@@ -76,19 +80,37 @@ class Waits:
 
     def ready(self, living: LivingExecutions) -> list[Input]:
         """Everything that is due now and still waited for, at most :data:`MOST_AT_ONCE` timers."""
+        if len(self._due) > self._many:
+            self._forget_others(living)
         now_ms = self.now_ms()
         ready, self._loaded = self._loaded, []
         while self._due and self._due[0][0] <= now_ms and len(ready) < MOST_AT_ONCE:
             due_ms, execution_id, timer_id = heapq.heappop(self._due)
             if self._noted.get((execution_id, timer_id)) == due_ms:
                 del self._noted[execution_id, timer_id]
-            one = living.get(execution_id)
-            timer = one.state.timers.get(timer_id) if one is not None and one.state is not None else None
-            if one is None or one.state is None or timer is None or timer.due_ms != due_ms or one.state.halted:
-                continue
-            fact = TimerFired(timer_id, timer.purpose, timer.subject, timer.path)
-            ready.append((execution_id, Occurrence(fact, at_ms=now_ms)))
+            state = _state_of(living, execution_id)
+            timer = state.timers.get(timer_id) if state is not None and not state.halted else None
+            if timer is not None and timer.due_ms == due_ms:
+                fact = TimerFired(timer_id, timer.purpose, timer.subject, timer.path)
+                ready.append((execution_id, Occurrence(fact, at_ms=now_ms)))
         return ready
+
+    def __len__(self) -> int:
+        """How many timers it remembers."""
+        return len(self._due)
+
+    def _forget_others(self, living: LivingExecutions) -> None:
+        """Forgets timers nobody waits for any more: one of many days would stay long after its execution's end."""
+
+        def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
+            state = _state_of(living, execution_id)
+            timer = state.timers.get(timer_id) if state is not None else None
+            return timer is not None and timer.due_ms == due_ms
+
+        self._due = [one for one in self._due if is_set(*one)]
+        heapq.heapify(self._due)
+        self._noted = {(execution_id, timer_id): due_ms for due_ms, execution_id, timer_id in self._due}
+        self._many = max(FEW, 2 * len(self._due))
 
     def forget(self) -> None:
         """Everything noted: what is still owned is noted again when it is loaded."""
@@ -115,7 +137,7 @@ class Waits:
         fact: ReferenceResolved | ReferenceLost
         value = None
         try:
-            data = await self._read(execution_id, reference)
+            data = await self._read(reference)
             value = codec.decode_json(data)
             fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
         except (BlobMissing, PayloadRefused) as error:
@@ -123,12 +145,13 @@ class Waits:
         self._loaded.append((execution_id, Occurrence(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
-    async def _read(self, execution_id: str, reference: Reference) -> bytes:
+    async def _read(self, reference: Reference) -> bytes:
         while True:
             try:
                 if reference.store == "journal":
-                    step_run_id = reference.key.partition(".")[2]
-                    return await gather_iterations(self._store, self._blobs, execution_id, step_run_id)
+                    # Not always one of the execution that reads it: a child may have handed it up.
+                    owner, _, step_run_id = reference.key.partition(".")
+                    return await gather_iterations(self._store, self._blobs, owner, step_run_id)
                 data = await self._blobs.get(reference.key)
             except Unreachable as error:
                 log.warning("cannot look into %s: %s; trying again", reference.key, error)
@@ -138,3 +161,8 @@ class Waits:
             if reference.checksum and found != reference.checksum:
                 raise PayloadRefused(f"its checksum differs: {reference.key}")
             return data
+
+
+def _state_of(living: LivingExecutions, execution_id: str) -> Execution | None:
+    one = living.get(execution_id)
+    return one.state if one is not None else None

@@ -6,7 +6,7 @@
     assert scenario.status == "completed"
 
 The engine is the real one, the playbook is checked and compiled as a server would, and every fact that is fed is held
-against the laws of the engine (DESIGN §3, PROTOCOL §2): :class:`LawBroken` says which did not hold.
+against the laws of the engine (DESIGN §3, PROTOCOL §2): ``LawBroken`` says which did not hold.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.asked import is_so_already, refusal
 from noetl_stream.engine.binding import answer_claim
 from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.orders import command_for
-from noetl_stream.engine.rest import at_rest
 from noetl_stream.engine.state import Assignment, Execution, Occurrence, Status
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -41,10 +39,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     StepScheduled,
     TimerFired,
-    TimerSet,
-    TokenEnqueued,
     TokenInjected,
-    Wait,
 )
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
@@ -52,16 +47,13 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.scenario_laws import hold_against_the_laws
 from noetl_stream.testing.scenario_objects import Objects
 from noetl_stream.testing.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
 PARTITION = 0
-
-
-class LawBroken(AssertionError):
-    """The engine broke one of its own laws; the message says which, and at which fact."""
 
 
 class AskRefused(Exception):
@@ -233,7 +225,7 @@ class Scenario:
         before = self.state
         occurrence = occurrence._replace(at_ms=max(occurrence.at_ms, self.now_ms))
         advanced = advance(self.plan, before, occurrence, self.execution_id)
-        self._hold_against_the_laws(before, occurrence, advanced)
+        hold_against_the_laws(self.plan, before, occurrence, advanced, position=len(self.journal))
         self.inputs.append(occurrence)
         if advanced.taken:
             self.journal.append(Entry(occurrence, decided=False))
@@ -348,46 +340,6 @@ class Scenario:
 
     def _decided_since(self, position: int) -> list[Fact]:
         return [entry.occurrence.fact for entry in self.journal[position:] if entry.decided]
-
-    def _stuck(self, state: Execution) -> str:
-        """What lives and will never be moved by anything."""
-        if state.ended or state.halted or state.status != "running":
-            return ""
-        for suspended in state.suspensions.values():
-            for wait in suspended.waits.values():
-                if not _names_its_end(state, suspended, wait):
-                    return f"{wait}"
-        held = [waiting for waiting in state.tokens.values() if waiting.keeps_alive]
-        lacking = [one for one in held if timer_of(one.token.token_id, "admission") not in state.timers]
-        if lacking:
-            return f"{lacking[0]}"
-        return "" if state.assignments or state.suspensions or held else "the execution"
-
-    def _hold_against_the_laws(self, before: Execution | None, occurrence: Occurrence, advanced: Advanced) -> None:
-        fact, after = occurrence.fact, advanced.state
-        if not advanced.taken:
-            if after is not before or advanced.journal:
-                raise LawBroken(f"no change, no consequence: {fact} changed nothing and yet something followed")
-            return
-        if after is None:
-            raise LawBroken(f"{fact} was taken and left no state")
-        expected = len(self.journal) + 1 + len(advanced.journal)
-        if after.position != expected:
-            raise LawBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
-        if at_rest(self.plan, after):
-            raise LawBroken(f"at rest nothing follows: {at_rest(self.plan, after)} after {fact}")
-        if stuck := self._stuck(after):
-            raise LawBroken(f"every waiting state names what will end it: {stuck} does not, after {fact}")
-        for repeated in (occurrence, *map(Occurrence, advanced.journal)):
-            # A token or a timer that is gone leaves no trace: its journal position alone keeps it from coming back.
-            if type(repeated.fact) not in (TokenEnqueued, TimerSet) and evolve(after, repeated, self.execution_id) is not after:
-                raise LawBroken(f"a repeated fact changes nothing: {repeated.fact} did")
-
-
-def _names_its_end(state: Execution, suspended: Assignment, wait: Wait) -> bool:
-    return timer_of(suspended.command_id, "wait", wait.path) in state.timers or (
-        wait.child is not None and wait.child.execution_id in state.children
-    )
 
 
 def _shown(path: Path) -> int | Path | None:

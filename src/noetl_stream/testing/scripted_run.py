@@ -127,6 +127,11 @@ class ScriptedRun:
         """The iteration of that pass."""
         return self._next().iteration.path
 
+    def stands_at(self, path: Path) -> tuple[str, int]:
+        """The task that runs next in the pass of this iteration, and which attempt of it that is."""
+        one = self._next(path)
+        return self._task_of(one).name, one.progress.attempt
+
     @property
     def inputs(self) -> dict[str, Any]:
         """What the tool of that task is given.

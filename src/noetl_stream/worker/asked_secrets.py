@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from noetl_stream.errors import NoetlError
@@ -35,8 +36,8 @@ class Secret:
 
     @property
     def credential(self) -> CredentialValue:
-        """What a tool is given for ``auth``."""
-        return self.value if self.token is None else {"token": self.token}
+        """What a tool is given for ``auth``: a copy, since what is kept must not be changed by anybody."""
+        return deepcopy(self.value) if self.token is None else {"token": self.token}
 
 
 @dataclass(frozen=True, slots=True)

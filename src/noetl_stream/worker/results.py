@@ -98,7 +98,8 @@ class RunResults:
         except PayloadRefused:
             named = None
         if not isinstance(named, Mapping) or not isinstance(named.get("key"), str):
-            raise ReferenceLost(f"no server can gather the loop result {reference.key}")
+            why = named.get("lost") if isinstance(named, Mapping) else "the answer cannot be read"
+            raise ReferenceLost(f"the loop result {reference.key} is lost: {why}")
         return Reference("nats", named["key"], reference.size, str(named.get("checksum", "")))
 
 

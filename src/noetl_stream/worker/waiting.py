@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from noetl_stream.errors import OutcomeUnknown, Unreachable
 from noetl_stream.ports.bus import Bus
@@ -47,11 +47,15 @@ async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]
             return value
 
 
+CANNOT_SAY: Final = b"null"
+"""A server answers this while it cannot reach what it would answer from: another can, or it can itself later."""
+
+
 async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
     """What any server answers to the question that ``subject`` and body are; asked again as long as nobody does."""
     while True:
         body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, question, SERVER_ANSWER_S))
-        if body is not None:
+        if body is not None and body != CANNOT_SAY:
             return body
         log.info("no server answers %s, asking again", subject)
         await clock.sleep(LONGEST_PAUSE_S)

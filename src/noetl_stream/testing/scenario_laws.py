@@ -1,0 +1,70 @@
+"""What must hold of the engine after every fact (DESIGN §3, PROTOCOL §1, §2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.engine.advance import Advanced
+from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.ids import timer_of
+from noetl_stream.engine.rest import at_rest
+from noetl_stream.engine.state import Assignment, Execution, Occurrence
+from noetl_stream.model.events import ChildOrdered, TimerSet, TokenEnqueued, Wait
+from noetl_stream.playbook.plan import Plan
+
+TRACELESS: Final = (TokenEnqueued, TimerSet, ChildOrdered)
+"""Decisions that leave no trace once what they brought is gone: only their position keeps them from coming back."""
+
+
+class LawBroken(AssertionError):
+    """The engine broke one of its own laws; the message says which, and at which fact."""
+
+
+def hold_against_the_laws(
+    plan: Plan, before: Execution | None, occurrence: Occurrence, advanced: Advanced, *, position: int
+) -> None:
+    """Holds one step of an execution against them.
+
+    Args:
+        position: Of the last journal entry before it.
+
+    Raises:
+        LawBroken: one does not hold.
+    """
+    fact, after = occurrence.fact, advanced.state
+    if not advanced.taken:
+        if after is not before or advanced.journal:
+            raise LawBroken(f"no change, no consequence: {fact} changed nothing and yet something followed")
+        return
+    if after is None:
+        raise LawBroken(f"{fact} was taken and left no state")
+    expected = position + 1 + len(advanced.journal)
+    if after.position != expected:
+        raise LawBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
+    if left_out := at_rest(plan, after):
+        raise LawBroken(f"at rest nothing follows: {left_out} after {fact}")
+    if stuck := _stuck(after):
+        raise LawBroken(f"every waiting state names what will end it: {stuck} does not, after {fact}")
+    for repeated in (occurrence, *map(Occurrence, advanced.journal)):
+        if type(repeated.fact) not in TRACELESS and evolve(after, repeated, after.execution_id) is not after:
+            raise LawBroken(f"a repeated fact changes nothing: {repeated.fact} did")
+
+
+def _stuck(state: Execution) -> str:
+    """What lives and will never be moved by anything."""
+    if state.ended or state.halted or state.status != "running":
+        return ""
+    for suspended in state.suspensions.values():
+        for wait in suspended.waits.values():
+            if not _names_its_end(state, suspended, wait):
+                return f"{wait}"
+    held = [waiting for waiting in state.tokens.values() if waiting.keeps_alive]
+    lacking = [one for one in held if timer_of(one.token.token_id, "admission") not in state.timers]
+    if lacking:
+        return f"{lacking[0]}"
+    return "" if state.assignments or state.suspensions or held else "the execution"
+
+
+def _names_its_end(state: Execution, suspended: Assignment, wait: Wait) -> bool:
+    is_timed = timer_of(suspended.command_id, "wait", wait.path) in state.timers
+    return is_timed or (wait.child is not None and wait.child.execution_id in state.children)

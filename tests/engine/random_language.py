@@ -1,0 +1,227 @@
+"""Random playbooks over the whole language, which always check: joins, admission that waits, nested loops, reducers,
+suspensions, calls, timeouts, failure arcs, cycles.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+MAX_STEPS = 7
+KEYS = ("k0", "k1", "k2")
+DEEP: dict[str, Any] = {
+    "deep": [[[1, 2], []], [[3]], []],
+    "pairs": {"a": [[1], [2, 3]], "b": []},
+    "broken": [[[1], [2]], 7, [[3, 4], 8]],
+}
+
+
+def random_language(random: Random, *, confluent: bool = False) -> str:
+    """The text of a playbook (JSON, which is YAML). The same random source gives the same text.
+
+    Args:
+        confluent: Whether no order of answers, and nothing but work, may change how it ends.
+    """
+    return json.dumps(_Writer(random, confluent).document())
+
+
+class _Writer:
+    def __init__(self, random: Random, confluent: bool) -> None:
+        self.random = random
+        self.confluent = confluent
+        self.names = [f"s{index}" for index in range(random.randint(2, MAX_STEPS - confluent))]
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def document(self) -> dict[str, Any]:
+        limits: dict[str, Any] = {"max_task_runs": 25, "cancel_grace_s": 20}
+        limits["max_step_runs"] = 1000 if self.confluent else 15
+        if self.chance(0.4):
+            limits["max_inline_bytes"] = 60
+        spec: dict[str, Any] = {"policy": {"limits": limits}}
+        if self.confluent or self.chance(0.4):
+            spec["policy"]["failure"] = {"mode": "best_effort"}
+        if self.chance(0.2) and "max_inline_bytes" not in limits:
+            spec["result"] = self.random.choice(["{{ ctx }}", "{{ s0 }}", {"last": f"{{{{ {self.names[-1]} }}}}"}])
+        if not self.confluent and self.chance(0.15):
+            spec["timeout_s"] = self.random.choice([10, 200])
+        return {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": "random", "path": "tests/random"},
+            "executor": {"spec": spec},
+            "workload": {"few": [1, 2], "none": [], "flag": self.chance(0.5), **DEEP},
+            "workflow": [self.step(index) for index in range(len(self.names))],
+        }
+
+    def step(self, index: int) -> dict[str, Any]:
+        step: dict[str, Any] = {"step": self.names[index]}
+        arcs = self.random.choice([0, 1, 2, 2, 3]) if index + 1 < len(self.names) else self.random.choice([0, 0, 1])
+        if self.confluent:
+            arcs = min(arcs, 2) if index + 1 < len(self.names) else 0
+        spec, policy = {}, self.policy(index)
+        if index and self.chance(0.35):
+            spec["join"] = "all" if self.confluent else self.random.choice(["all", "all", "any", 1, 2, 3])
+        if policy:
+            spec["policy"] = policy
+        if spec:
+            step["spec"] = spec
+        routes_only = arcs > 0 and self.chance(0.15)
+        levels = [] if routes_only or self.chance(0.6) else self.levels()
+        if levels:
+            step["loop"] = _nest(levels)
+        if not routes_only:
+            parallel = any(level["spec"]["mode"] == "parallel" for level in levels)
+            count = self.random.choice([1, 1, 2])
+            step["tool"] = [self.task(index, number, bool(levels), parallel) for number in range(count)]
+        if arcs:
+            mode = self.random.choice(["exclusive", "inclusive", "inclusive"])
+            written = [self.arc(index, bool(levels)) for _ in range(arcs)]
+            step["next"] = {"spec": {"mode": mode}, "arcs": written}
+        return step
+
+    def policy(self, index: int) -> dict[str, Any]:
+        policy: dict[str, Any] = {}
+        if self.chance(0.3):
+            policy["admit"] = self.admission(index)
+        if not self.confluent and self.chance(0.2):
+            name = self.random.choice(["timeout_s", "deadline_s"])
+            policy["lifecycle"] = {name: self.random.choice([3, 30, 300])}
+        return policy
+
+    def admission(self, index: int) -> dict[str, Any]:
+        guards = ["{{ token.cause == 'arc' }}", "{{ workload.flag }}"]
+        if not self.confluent:
+            key = self.random.choice(KEYS)
+            guards += [f"{{{{ ctx.{key} | default(0) > 0 }}}}", f"{{{{ ctx.{key} is defined }}}}"]
+            if index:
+                guards.append(f"{{{{ s{index - 1} is not none }}}}")
+            if self.chance(0.03):
+                guards = ["{{ ctx.never + 1 > 0 }}"]
+        rules: list[dict[str, Any]] = [{"when": self.random.choice(guards), "then": {"allow": self.chance(0.85)}}]
+        if self.chance(0.4):
+            rules.append({"else": {"then": {"allow": self.chance(0.6)}}})
+        admit: dict[str, Any] = {"rules": rules}
+        if self.chance(0.4):
+            on_timeout = self.random.choice(["fail", "discard"])
+            admit["wait"] = {"timeout_s": self.random.choice([2, 40]), "on_timeout": on_timeout}
+        return admit
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def levels(self) -> list[dict[str, Any]]:
+        depth = self.random.choice([1, 1, 2, 2, 3])
+        source = self.random.choice(["deep", "deep", "pairs", "none", "broken"])
+        items, local = f"workload.{source}", False
+        levels = []
+        for iterator in "abc"[:depth]:
+            mode, place = self.random.choice(["sequential", "parallel"]), self.random.choice(["local", "distributed"])
+            local = local or place == "local"
+            spec: dict[str, Any] = {"mode": mode, "exec": "local" if local else "distributed"}
+            if mode == "parallel":
+                spec["max_in_flight"] = self.random.choice([1, 2, 3, "{{ workload.few | length }}"])
+            if self.confluent or self.chance(0.5):
+                failure = "best_effort" if self.confluent else self.random.choice(["fail_fast", "best_effort"])
+                spec["policy"] = {"failure": {"mode": failure}}
+            levels.append({"in": f"{{{{ {items} }}}}", "iterator": iterator, "spec": spec})
+            items = f"{iterator}.value" if source == "pairs" and iterator == "a" else iterator
+        return levels
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    def task(self, index: int, number: int, loops: bool, parallel: bool) -> dict[str, Any]:
+        task: dict[str, Any] = {"name": f"t{number}"} | self.tool()
+        rules: list[dict[str, Any]] = []
+        if self.chance(0.4):
+            delay = self.random.choice([0, 3, 20])
+            rules.append(
+                {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 2, "delay": delay}}
+            )
+        if self.chance(0.15):
+            then = {"do": "jump", "to": "t0", "set_iter": {"jumped": True}}
+            rules.append({"when": "{{ not (iter.jumped | default(false)) }}", "then": then})
+        if self.chance(0.6):
+            rules.append({"when": "{{ outcome.status == 'ok' }}", "then": self.good_ending(index, loops, parallel)})
+        if self.chance(0.2):
+            rules.append(
+                {"when": "{{ outcome.status == 'error' }}", "then": {"do": self.random.choice(["break", "continue"])}}
+            )
+        spec: dict[str, Any] = {}
+        if rules:
+            spec["policy"] = {"on_unmatched": self.random.choice(["continue", "fail"]), "rules": rules}
+        if task["kind"] == "playbook" and not self.confluent and self.chance(0.5):
+            spec["timeout"] = self.random.choice([2, 60])
+        if spec:
+            task["spec"] = spec
+        return task
+
+    def tool(self) -> dict[str, Any]:
+        chance = self.random.random()
+        if chance < 0.65:
+            return {"kind": "noop", "args": {"task": "{{ _task }}", "attempt": "{{ _attempt }}"}}
+        if chance < 0.75:
+            return {"kind": "wait", "for_s": self.random.choice([0, 1, 10, 40])}
+        if chance < 0.87:
+            return {"kind": "wait", "signal": self.random.choice(["go", "stop"]), "timeout_s": 30}
+        return {"kind": "playbook", "path": "tests/other", "args": {"task": "{{ _task }}"}}
+
+    def good_ending(self, index: int, loops: bool, parallel: bool) -> dict[str, Any]:
+        then: dict[str, Any] = {"do": self.random.choice(["continue", "continue", "break"])}
+        if not parallel and not self.confluent and self.chance(0.7):
+            key = self.random.choice(KEYS)
+            then["set_ctx"] = {key: f"{{{{ (ctx.{key} | default(0)) + 1 }}}}"}
+            then["set_vars"] = {"seen": "{{ (vars.seen | default(0)) + 1 }}"}
+        if self.chance(0.5):
+            then["set_shared"] = self.shared(index, loops)
+        return then
+
+    def shared(self, index: int, loops: bool) -> dict[str, Any]:
+        """Each key has one operation, so that no wrong type ends it; those of one step alone may keep an order."""
+        at = "{{ iter.index }}" if loops else "x"
+        every: dict[str, Any] = {
+            "sum": {"op": "add", "value": 1},
+            "times": {"op": "count"},
+            "most": {"op": "max", "value": "{{ iter.index }}" if loops else 5},
+            f"list{index}": {"op": "append", "value": at},
+            f"found{index}": {"op": "union", "value": [at]},
+            "steps": {"op": "merge", "value": {self.names[index]: 1}},
+        }
+        wanted = self.random.sample(sorted(every), 2)
+        return {key: every[key] for key in wanted if not self.confluent or key != "steps"} or {"times": every["times"]}
+
+    # --- routing ------------------------------------------------------------------------------------------------------
+
+    def arc(self, index: int, loops: bool) -> dict[str, Any]:
+        back = not self.confluent and (index + 1 == len(self.names) or self.chance(0.15))
+        later = self.names[index + 1 :]
+        arc: dict[str, Any] = {"step": self.names[self.random.randint(0, index)] if back else self.random.choice(later)}
+        done = "loop.done" if loops else "step.done"
+        guards = [
+            None,
+            None,
+            f"{{{{ event.name == '{done}' }}}}",
+            "{{ event.name == 'step.failed' }}",
+            f"{{{{ event.name in ['{done}', 'step.failed'] }}}}",
+            "{{ event.error is not none }}",
+            "{{ event.result is not none }}",
+        ]
+        key = self.random.choice(KEYS)
+        if not self.confluent:
+            guards += [f"{{{{ ctx.{key} | default(0) > 0 }}}}", "{{ vars.seen | default(0) > 0 }}"]
+        guard = self.random.choice(guards)
+        if not self.confluent and self.chance(0.02):
+            guard = "{{ ctx.never + 1 > 0 }}"
+        if back:
+            guard = f"{{{{ ctx.{key} | default(0) in [1, 2] }}}}"
+        if guard is not None:
+            arc["when"] = guard
+        if self.chance(0.5):
+            arc["args"] = {"came_from": self.names[index], "result": "{{ event.result }}"}
+        return arc
+
+
+def _nest(levels: list[dict[str, Any]]) -> dict[str, Any]:
+    first, *inner = levels
+    return {**first, "loop": _nest(inner)} if inner else first

@@ -1,0 +1,105 @@
+"""Random playbooks of the whole language under random workers, people, time and faults (LANGUAGE §4-§10).
+
+Every execution ends; the laws of the engine hold after every fact and those of the journal at the end; replay gives the
+same state, and deciding again the same journal. Where a playbook leaves no room for order, any order ends alike.
+``NOETL_TEST_SEEDS`` says how many seeds; a seed that fails is named by its test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+from typing import Any
+from zlib import crc32
+
+import pytest
+from journal_laws import check_journal
+from random_language import random_language
+from random_workers import BROKE, CLEAR, Answer, Storm, Weather
+
+from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEnqueued
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.compile import check
+from noetl_stream.testing.scenario import Scenario, installed_kinds
+from noetl_stream.testing.scripted_run import ARGS, ScriptedRun
+
+SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "400"))
+SEEDS_AT_ONCE = 20
+
+WEATHERS = [
+    Weather(faults=0.0, people=0.2),
+    Weather(faults=0.25, people=0.1),
+    Weather(faults=0.1, people=0.1, pauses=0.08),
+    Weather(faults=0.1, people=0.1, pauses=0.05, cancels=0.005, references=True),
+    Weather(faults=0.0, people=0.1, references=True),
+]
+
+OTHER_WEATHERS = [CLEAR, Weather(faults=0.2, pauses=0.05), Weather(faults=0.1, pauses=0.02, references=True)]
+
+
+def chunks() -> list[range]:
+    return [range(first, min(first + SEEDS_AT_ONCE, SEEDS)) for first in range(0, SEEDS, SEEDS_AT_ONCE)]
+
+
+def named(seeds: range) -> str:
+    return f"seeds {seeds.start} to {seeds.stop - 1}"
+
+
+@pytest.mark.parametrize("seeds", chunks(), ids=named)
+def test_in_any_weather_every_execution_ends_and_keeps_the_laws(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        scenario = Scenario(random_language(random))
+        try:
+            Storm(scenario, random, random.choice(WEATHERS)).run()
+            check_journal(scenario)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def breaks(*asked: Any) -> ErrorInfo | None:
+    """An error for some of what can be asked, and always for the same."""
+    return BROKE if crc32(repr(asked).encode()) % 5 == 0 else None
+
+
+def end_of(text: str, random: Random, weather: Weather) -> dict[str, Any]:
+    """How an execution ends whose workers and children answer what they are asked, whenever that is."""
+
+    def answer(run: ScriptedRun, path: Path) -> Answer:
+        return ARGS, breaks(run.command.step, path, run.stands_at(path))
+
+    scenario = Scenario(text)
+    Storm(scenario, random, weather, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()
+    steps = {fact.token.token_id: fact.token.step for fact in scenario.facts(TokenEnqueued)}
+    step_of = {fact.step_run_id: steps[fact.token_id] for fact in scenario.facts(TokenClaimed)}
+    routed = Counter((step_of[fact.step_run_id], fact.event, *fact.fired) for fact in scenario.facts(NextEvaluated))
+    state = scenario.execution
+    return {
+        "status": scenario.status,
+        "result": scenario.result if scenario.status == "completed" else scenario.error,
+        "ctx": scenario.ctx,
+        "discarded": state.discarded,
+        "routed": routed,
+    }
+
+
+@pytest.mark.parametrize("seeds", chunks(), ids=named)
+def test_where_order_cannot_matter_it_does_not(seeds: range) -> None:
+    """Neither do crashes, duplicates, pauses, or where results are kept."""
+    for seed in seeds:
+        text = random_language(Random(seed), confluent=True)
+        ends = [end_of(text, Random(seed + number), weather) for number, weather in enumerate(OTHER_WEATHERS)]
+        for other in ends[1:]:
+            assert other == ends[0], f"seed {seed}"
+
+
+def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
+    texts = [random_language(Random(seed), confluent=seed % 2 == 0) for seed in range(200)]
+    assert all(check(text, installed_kinds()).ok for text in texts)
+    words = (
+        "parallel sequential local distributed best_effort fail_fast admit inclusive jump retry set_ctx set_vars "
+        "set_shared join any for_s signal playbook timeout_s deadline_s on_timeout loop max_inline_bytes"
+    )
+    for word in words.split():
+        assert any(f'"{word}"' in text for text in texts), word
