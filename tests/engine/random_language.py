@@ -8,7 +8,7 @@ import json
 from random import Random
 from typing import Any
 
-MAX_STEPS = 7
+MAX_STEPS = 8
 KEYS = ("k0", "k1", "k2")
 DEEP: dict[str, Any] = {
     "deep": [[[1, 2], []], [[3]], []],
@@ -30,7 +30,7 @@ class _Writer:
     def __init__(self, random: Random, confluent: bool) -> None:
         self.random = random
         self.confluent = confluent
-        self.names = [f"s{index}" for index in range(random.randint(2, MAX_STEPS - confluent))]
+        self.names = [f"s{index}" for index in range(random.randint(3, MAX_STEPS - 2 * confluent))]
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -45,8 +45,8 @@ class _Writer:
             spec["policy"]["failure"] = {"mode": "best_effort"}
         if self.chance(0.2) and "max_inline_bytes" not in limits:
             spec["result"] = self.random.choice(["{{ ctx }}", "{{ s0 }}", {"last": f"{{{{ {self.names[-1]} }}}}"}])
-        if not self.confluent and self.chance(0.15):
-            spec["timeout_s"] = self.random.choice([10, 200])
+        if not self.confluent and self.chance(0.1):
+            spec["timeout_s"] = self.random.choice([20, 500])
         return {
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
@@ -58,9 +58,10 @@ class _Writer:
 
     def step(self, index: int) -> dict[str, Any]:
         step: dict[str, Any] = {"step": self.names[index]}
-        arcs = self.random.choice([0, 1, 2, 2, 3]) if index + 1 < len(self.names) else self.random.choice([0, 0, 1])
+        is_last = index + 1 == len(self.names)
+        arcs = self.random.choice([0, 0, 1] if is_last else [2, 3] if index == 0 else [0, 1, 2, 2, 3])
         if self.confluent:
-            arcs = min(arcs, 2) if index + 1 < len(self.names) else 0
+            arcs = 0 if is_last else min(arcs, 2)
         spec, policy = {}, self.policy(index)
         if index and self.chance(0.35):
             spec["join"] = "all" if self.confluent else self.random.choice(["all", "all", "any", 1, 2, 3])
@@ -77,16 +78,16 @@ class _Writer:
             count = self.random.choice([1, 1, 2])
             step["tool"] = [self.task(index, number, bool(levels), parallel) for number in range(count)]
         if arcs:
-            mode = self.random.choice(["exclusive", "inclusive", "inclusive"])
+            mode = self.random.choice(["exclusive", "inclusive", "inclusive"]) if index else "inclusive"
             written = [self.arc(index, bool(levels)) for _ in range(arcs)]
             step["next"] = {"spec": {"mode": mode}, "arcs": written}
         return step
 
     def policy(self, index: int) -> dict[str, Any]:
         policy: dict[str, Any] = {}
-        if self.chance(0.3):
+        if index and self.chance(0.3):
             policy["admit"] = self.admission(index)
-        if not self.confluent and self.chance(0.2):
+        if not self.confluent and self.chance(0.15):
             name = self.random.choice(["timeout_s", "deadline_s"])
             policy["lifecycle"] = {name: self.random.choice([3, 30, 300])}
         return policy
@@ -206,6 +207,9 @@ class _Writer:
             f"{{{{ event.name in ['{done}', 'step.failed'] }}}}",
             "{{ event.error is not none }}",
             "{{ event.result is not none }}",
+            "{{ event.result is not none and event.result | length != 1 }}"
+            if loops
+            else "{{ event.result is mapping }}",
         ]
         key = self.random.choice(KEYS)
         if not self.confluent:

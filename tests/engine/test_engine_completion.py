@@ -11,12 +11,14 @@ from noetl_stream.engine.advance import Refusal, advance
 from noetl_stream.engine.decide import deep_merge
 from noetl_stream.engine.state import Occurrence
 from noetl_stream.model.events import (
+    CtxPatched,
     ExecutionEvaluated,
     ExecutionFinished,
     ExecutionRequested,
     ExecutionStarted,
     PlaybookProcessed,
     StepScheduled,
+    TokenClaimed,
 )
 from noetl_stream.model.messages import FORMAT
 
@@ -36,12 +38,22 @@ def test_a_request_is_evaluated_started_and_gives_the_entry_step_a_token() -> No
     assert scenario.status == "running"
 
 
-def test_the_start_pins_digest_format_limits_workload_and_ctx() -> None:
-    scenario = started(ONE, "workload: {a: 1, b: 2}\n", workload={"b": 3}, ctx={"c": 4})
+def test_the_start_pins_digest_format_limits_and_workload() -> None:
+    scenario = started(ONE, "workload: {a: 1, b: 2}\n", workload={"b": 3})
     (fact,) = scenario.facts(ExecutionStarted)
     assert (fact.digest, fact.path, fact.format) == (scenario.plan.digest, "tests/test", FORMAT)
-    assert (fact.workload, fact.ctx, fact.limits) == ({"a": 1, "b": 3}, {"c": 4}, scenario.plan.limits)
-    assert scenario.ctx == {"c": 4}
+    assert (fact.workload, fact.limits) == ({"a": 1, "b": 3}, scenario.plan.limits)
+
+
+def test_the_ctx_of_a_request_is_the_first_patch() -> None:
+    scenario = started(ONE, ctx={"c": 4})
+    (fact,) = scenario.facts(CtxPatched)
+    assert (fact.patch, fact.merge) == ({"c": 4}, False)
+    assert scenario.names[:4] == ["execution.requested", "execution.evaluated", "execution.started", "ctx.patched"]
+    assert (scenario.ctx, scenario.execution.ctx_version) == ({"c": 4}, 4)
+    (claimed,) = scenario.facts(TokenClaimed)
+    assert scenario.execution.runs[claimed.step_run_id].ctx == {"c": 4}
+    assert started(ONE).facts(CtxPatched) == []
 
 
 def test_the_entry_step_is_the_one_the_playbook_names() -> None:

@@ -8,7 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 from server_stage import Stage, once
-from waiting_stage import EXECUTION, Dies, before_and_after, error_of, hear, is_waiting, rest, result_of, signal, whole
+from waiting_stage import (
+    EXECUTION,
+    Dies,
+    Mute,
+    before_and_after,
+    error_of,
+    hear,
+    is_waiting,
+    rest,
+    result_of,
+    signal,
+    whole,
+)
 
 from noetl_stream.client.asking import RequestRefused, ask_of
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
@@ -23,6 +35,7 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.messages import Request
+from noetl_stream.ports import subjects
 from noetl_stream.testing.simulated_work import JOBS, playbook, work
 
 LIMITS = {"max_ctx_bytes": 2000, "max_queued_signals": 3}
@@ -370,6 +383,30 @@ async def test_a_local_loop_stops_at_its_next_iteration_and_goes_on_where_it_was
     await stage.ask(EXECUTION, ResumeRequested("r"))
     assert result_of(await stage.ended(EXECUTION)) == list(range(10))
     assert set(stage.effects.values()) == {1} and len(stage.effects) == 10
+
+
+async def test_an_order_to_pause_that_was_lost_goes_out_again_with_the_next_report(stage: Stage) -> None:
+    stage.start_server(stage.host("server", Mute(subjects.STOP, 1)))
+    stage.start_worker()
+    loop = {"in": list(range(10)), "iterator": "n", "spec": {"mode": "sequential"}}
+    steps = [{"step": "walk", "loop": loop, "tool": work("{{ iter.n }}", 1.0)}]
+    await stage.request(EXECUTION, "request-1", playbook("walk", steps))
+    await stage.until(lambda: len(stage.effects) == 3)
+    await stage.ask(EXECUTION, PauseRequested("p"))
+    await stage.pass_time(20)
+    assert len(stage.effects) <= 5
+    await stage.ask(EXECUTION, ResumeRequested("r"))
+    assert result_of(await stage.ended(EXECUTION)) == list(range(10))
+
+
+async def test_an_order_to_stop_that_was_lost_goes_out_again_with_the_next_report(stage: Stage) -> None:
+    stage.start_server(stage.host("server", Mute(subjects.STOP, 1)))
+    stage.start_worker()
+    tasks = [{"name": f"task_{n}", **work(1, 2.0)} for n in range(10)]
+    await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": tasks}]))
+    await stage.pass_time(1)
+    await stage.ask(EXECUTION, CancelRequested("c"))
+    assert (await stage.ended(EXECUTION, 5)).status == "cancelled"
 
 
 async def test_a_loop_that_pauses_while_one_iteration_waits_goes_on_with_the_others(stage: Stage) -> None:

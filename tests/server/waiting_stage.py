@@ -8,7 +8,7 @@ from server_stage import Stage
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
-from noetl_stream.model.ids import derive, partition_of
+from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.testing.simulated_host import GoodFate, Host
 from noetl_stream.testing.simulated_work import playbook, work
@@ -86,15 +86,15 @@ class Dies(GoodFate):
                 host.kill()
 
 
-class Deaf(GoodFate):
-    """Loses every message on this subject."""
+class Mute(GoodFate):
+    """Loses messages on this subject: all, or so many."""
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, left: float = float("inf")) -> None:
         self.subject = subject
+        self.left = left
 
     def loses(self, host: Host, what: str) -> bool:
-        return what == self.subject
-
-
-def order_id(*cause: str | int) -> str:
-    return derive(*cause)
+        if what != self.subject or not self.left:
+            return False
+        self.left -= 1
+        return True

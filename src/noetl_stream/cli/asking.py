@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from noetl_stream.cli.options import home_option, output_option
 from noetl_stream.cli.output import print_json
-from noetl_stream.cli.process import run_async, settings_for
+from noetl_stream.cli.process import principal, run_async, settings_for
 from noetl_stream.cli.workload import workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.events import (
@@ -118,7 +117,7 @@ def _ask(kind: type[AskedFact], asked: dict[str, Any], **fields: Any) -> None:
     from noetl_stream.cli.asking_work import ask
 
     def fact(request_id: str) -> AskedFact:
-        return kind(request_id, getpass.getuser(), asked["reason"], asked["correlation_id"], **fields)
+        return kind(request_id, principal(), asked["reason"], asked["correlation_id"], **fields)
 
     answer = run_async(ask(settings_for(asked["home"]), execution_id, fact))
     if asked["output"] == "json":

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from noetl_stream.cli.asking import COMMANDS as ASKING
+from noetl_stream.cli.asking_work import no_execution
 from noetl_stream.cli.options import home_option, output_option
 from noetl_stream.cli.output import print_json, print_result, print_table
 from noetl_stream.cli.process import run_async, settings_for
 from noetl_stream.client.summary import describe
-from noetl_stream.errors import UsageError
-from noetl_stream.hosting import connected_to, open_place
+from noetl_stream.hosting import connected_to, open_place, prepare_embedded
 from noetl_stream.model.envelope import envelope, iso
 from noetl_stream.ports.store import ListedExecution, Store
 
@@ -74,7 +74,7 @@ def get(execution_id: str, output: str, home: Path | None) -> None:
     async def read(store: Store) -> dict[str, Any]:
         row = await store.execution(execution_id)
         if row is None:
-            raise _unknown(execution_id)
+            raise no_execution(execution_id)
         return describe(row, await store.journal(execution_id))
 
     found = _with_store(home, read)
@@ -105,7 +105,7 @@ def events(execution_id: str, after: int, limit: int | None, output: str, home: 
     async def read(store: Store) -> list[dict[str, Any]]:
         execution = await store.execution(execution_id)
         if execution is None:
-            raise _unknown(execution_id)
+            raise no_execution(execution_id)
         rows = await store.journal(execution_id, after, limit)
         return [
             envelope(
@@ -133,16 +133,13 @@ def events(execution_id: str, after: int, limit: int | None, output: str, home: 
 
 def _with_store(home: Path | None, read: Any) -> Any:
     async def work() -> Any:
+        await prepare_embedded(place)
         async with connected_to(place, "noetl-cli") as connected:
             await connected.store.verify()
             return await read(connected.store)
 
     with open_place(settings_for(home)) as place:
         return run_async(work())
-
-
-def _unknown(execution_id: str) -> UsageError:
-    return UsageError(f"no execution {execution_id}", hint="`noetl-stream execution list` shows those there are")
 
 
 def _plain(value: Any) -> str:

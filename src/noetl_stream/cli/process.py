@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import getpass
 import signal
 import sys
 from collections.abc import Coroutine
@@ -21,6 +23,13 @@ def settings_for(home: Path | None) -> Settings:
     if home is None:
         return settings
     return replace(settings, home_folder=home.expanduser().absolute(), nats_url=None, postgres_dsn=None)
+
+
+def principal() -> str:
+    """The name of whoever calls, for the events; ``""`` where the system has none for a bare user id."""
+    with contextlib.suppress(KeyError, OSError):
+        return getpass.getuser()
+    return ""
 
 
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:

@@ -9,6 +9,7 @@ import click
 
 from noetl_stream.cli.exit_codes import ExitCode
 from noetl_stream.cli.playbook_source import Runnable, registered_text, runnable_playbook
+from noetl_stream.cli.process import principal
 from noetl_stream.cli.progress import progress_for
 from noetl_stream.client.running import Overtime, run_to_end
 from noetl_stream.client.submit import Client, Refused, Submission
@@ -50,7 +51,7 @@ async def _run(
     output: str,
 ) -> dict[str, Any] | ExitCode:
     client = make_client(connected)
-    submission = Submission.new(playbook.source, playbook.plan.path, workload, connected.clock)
+    submission = Submission.new(playbook.source, playbook.plan.path, workload, connected.clock, principal=principal())
     progress = progress_for(output)
     accepted = asyncio.Event()
     background = Background(settings, place)

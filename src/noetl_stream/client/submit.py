@@ -41,9 +41,10 @@ class Submission:
     execution_id: str
     request_id: str
     trace_id: str = ""
+    principal: str = ""
 
     @classmethod
-    def new(cls, source: str, path: str, workload: dict[str, Any], clock: Clock) -> Submission:
+    def new(cls, source: str, path: str, workload: dict[str, Any], clock: Clock, *, principal: str = "") -> Submission:
         """A submission with ids of its own. Submitting it again, even elsewhere, starts nothing twice."""
         return cls(
             source,
@@ -52,6 +53,7 @@ class Submission:
             uuid7(clock.now_ms(), clock.random_bytes(10)),
             uuid7(clock.now_ms(), clock.random_bytes(10)),
             clock.random_bytes(16).hex(),
+            principal,
         )
 
 
@@ -85,7 +87,12 @@ class Client:
             await self._blobs.put(subjects.playbook_key(digest), submission.source.encode())
             self._put.add(digest)
         fact = ExecutionRequested(
-            submission.request_id, digest, submission.path, submission.workload, trace_id=submission.trace_id
+            submission.request_id,
+            digest,
+            submission.path,
+            submission.workload,
+            principal=submission.principal,
+            trace_id=submission.trace_id,
         )
         body = codec.encode(Request(submission.execution_id, submission.request_id, fact))
         while True:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from operator import is_not
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from noetl_stream.engine.decide import decide, refuse
@@ -34,6 +33,8 @@ from noetl_stream.model.events import (
     StepCancelled,
     StepResumed,
     StepScheduled,
+    TaskProcessed,
+    TaskStarted,
     TimerSet,
     TokenDiscarded,
 )
@@ -88,6 +89,8 @@ def advance(plan: Plan | Refusal, state: Execution | None, occurrence: Occurrenc
     after = evolve(state, occurrence, execution_id)
     if after is state or after is None:
         return Advanced(state, False, ())
+    if _is_quiet(occurrence.fact):
+        return Advanced(after, True, ())
     if isinstance(plan, Refusal):
         return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
     follows = _asked(decide, plan, after, occurrence.fact)
@@ -107,7 +110,7 @@ def _settle(
     journal: list[Fact] = []
     steps = 0
     while True:
-        if plan is not None and (tried is None or any(map(is_not, tried, _seen(state)))):
+        if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
             # Older held tokens go before what is newly routed.
             again = _asked(retry_held, plan, state)
             pending.extendleft(reversed(again))
@@ -135,6 +138,13 @@ def _settle(
                 continue
         if plan is not None:
             pending.extend(_asked(decide, plan, state, fact))
+
+
+def _is_quiet(fact: Fact) -> bool:
+    """Whether nothing can follow from it in a state that was at rest: what a worker says most often."""
+    if type(fact) is TaskProcessed:
+        return not (fact.set_ctx or fact.set_shared)
+    return type(fact) is TaskStarted
 
 
 def _seen(state: Execution) -> _Seen:

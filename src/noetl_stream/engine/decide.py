@@ -49,10 +49,12 @@ def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) ->
     if problem:
         return refuse([{"code": "limit_exceeded", "message": problem}], problem)
     started = events.ExecutionStarted(
-        plan.digest, plan.path, plan.version, FORMAT, workload, fact.ctx, plan.limits, fact.trace_id
+        plan.digest, plan.path, plan.version, FORMAT, workload, plan.limits, fact.trace_id
     )
     token = events.Token(start_token(state.execution_id), plan.entry, "start")
     facts: list[events.Fact] = [events.ExecutionEvaluated(True), started]
+    if fact.ctx:
+        facts.append(events.CtxPatched(fact.request_id, fact.principal, patch=fact.ctx))
     if plan.timeout_s is not None:
         due_ms = state.at_ms + round(plan.timeout_s * 1000)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due_ms))

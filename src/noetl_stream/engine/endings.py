@@ -23,9 +23,12 @@ Value = TypeVar("Value")
 
 def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
     """A copy of ``mapping`` that lacks ``keys``; the very same value if it has none of them."""
-    if not any(key in mapping for key in keys):
+    if mapping.keys().isdisjoint(keys):
         return mapping
-    return {key: value for key, value in mapping.items() if key not in keys}
+    copy = dict(mapping)
+    for key in keys:
+        copy.pop(key, None)
+    return copy
 
 
 def with_run(state: Execution, run: StepRun) -> Execution:

@@ -19,7 +19,7 @@ from noetl_stream.engine.evolve_reported import evolve_reported
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.loop_fold import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, Loop, Occurrence, StepRun, WaitingToken
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
 
@@ -41,18 +41,24 @@ def evolve(state: Execution | None, occurrence: Occurrence, execution_id: str) -
     if state.ended and type(occurrence.fact) is not events.PlaybookProcessed:
         return state
     before = state if occurrence.at_ms <= state.at_ms else replace(state, at_ms=occurrence.at_ms)
-    if isinstance(occurrence.fact, events.Asked):
-        if occurrence.fact.request_id in state.asked:
-            return state
-        before = replace(before, asked=state.asked | {occurrence.fact.request_id})
     if occurrence.run is not None:
         after = evolve_reported(before, occurrence)
-    elif type(occurrence.fact) is events.ReferenceResolved:
-        after = _resolved(before, occurrence.fact, occurrence.value)
     else:
         rule = _FACTS.get(type(occurrence.fact))
-        after = before if rule is None else rule(before, occurrence.fact)
+        after = rule(before, occurrence.fact) if rule is not None else _handed_in(before, occurrence)
     return state if after is before else replace(after, position=state.position + 1)
+
+
+def _handed_in(state: Execution, occurrence: Occurrence) -> Execution:
+    """What a client asks, once; the value that the shell hands in with a reference."""
+    fact = occurrence.fact
+    if isinstance(fact, events.ReferenceResolved):
+        return _resolved(state, fact, occurrence.value)
+    rule = _ASKED.get(type(fact))
+    if rule is None or not isinstance(fact, events.Asked) or fact.request_id in state.asked:
+        return state
+    after = rule(state, fact)
+    return state if after is state else replace(after, asked=state.asked | {fact.request_id})
 
 
 def takes(state: Execution | None, occurrence: Occurrence) -> str:
@@ -73,7 +79,6 @@ def _begin(occurrence: Occurrence, execution_id: str) -> Execution | None:
         fact.digest,
         path=fact.path,
         workload=fact.workload,
-        ctx=fact.ctx,
         trace_id=fact.trace_id,
         at_ms=occurrence.at_ms,
         parent=fact.parent,
@@ -94,8 +99,6 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         path=fact.path,
         version=fact.version,
         workload=fact.workload,
-        ctx=fact.ctx,
-        ctx_bytes=len(codec.encode(fact.ctx)),
         limits=fact.limits,
     )
 
@@ -158,10 +161,11 @@ def _absorbed(state: Execution, fact: events.TokenAbsorbed) -> Execution:
 
 
 def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) -> Execution:
-    timers = without(state.timers, timer_of(token_id, "admission"))
-    if not keep_deadline:
-        timers = without(timers, timer_of(token_id, "deadline"))
-    return replace(state, tokens=without(state.tokens, token_id), timers=timers)
+    tokens, timers = without(state.tokens, token_id), state.timers
+    if not timers:
+        return replace(state, tokens=tokens)
+    over = ("admission",) if keep_deadline else ("admission", "deadline")
+    return replace(state, tokens=tokens, timers=without(timers, *(timer_of(token_id, purpose) for purpose in over)))
 
 
 def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
@@ -348,12 +352,6 @@ def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
 _FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.ExecutionEvaluated: _evaluated,
     events.ExecutionStarted: _started,
-    events.CtxPatched: _patched,
-    events.TokenInjected: _asked,
-    events.SignalReceived: waits.signal_received,
-    events.CancelRequested: _cancel_requested,
-    events.PauseRequested: _asked,
-    events.ResumeRequested: _asked,
     events.ExecutionPaused: _paused,
     events.ExecutionResumed: waits.went_on,
     events.TokenEnqueued: _enqueued,
@@ -383,4 +381,12 @@ _FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.NextEvaluated: _next_evaluated,
     events.ExecutionFinished: _finished,
     events.PlaybookProcessed: _processed,
+}
+_ASKED: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
+    events.CtxPatched: _patched,
+    events.TokenInjected: _asked,
+    events.SignalReceived: waits.signal_received,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _asked,
+    events.ResumeRequested: _asked,
 }

@@ -29,8 +29,8 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
 def results_after(progress: Progress, task: str, outcome: Outcome) -> dict[str, Outcome]:
     """The results by name after a run of ``task``.
 
-    A generated task has none of its own to keep: where a branch or round of a construct ends, the construct's is that of
-    the task run before (LANGUAGE §12 *Sugar*).
+    A generated task has none of its own to keep: where a branch or round of a construct ends, the construct's is that
+    of the task run before (LANGUAGE §12 *Sugar*).
     """
     name = result_name(task)
     kept = outcome if name == task else progress.results.get(progress.previous or "")

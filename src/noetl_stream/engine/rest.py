@@ -55,6 +55,8 @@ def retry_held(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def _when_tokens_are_left(plan: Plan, state: Execution) -> Sequence[Fact]:
+    if not state.tokens:
+        return () if state.runs else (_finish(plan, state),)
     waiting = state.tokens.values()
     joining = any(one.joining for one in waiting)
     if joining and (facts := fire_complete(plan, state)):
@@ -65,10 +67,8 @@ def _when_tokens_are_left(plan: Plan, state: Execution) -> Sequence[Fact]:
         return break_standstill(plan, state)
     if any(one.keeps_alive for one in waiting):
         return ()
-    if waiting:
-        reason = "nothing is left that could change its admission"
-        return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
-    return (_finish(plan, state),)
+    reason = "nothing is left that could change its admission"
+    return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
 
 
 def _finish(plan: Plan, state: Execution) -> Fact:

@@ -25,7 +25,6 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     version: str | None
     format: int
     workload: dict[str, Any]
-    ctx: dict[str, Any] = {}
     limits: Limits = Limits()
     trace_id: str = ""
 

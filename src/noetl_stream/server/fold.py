@@ -9,7 +9,7 @@ from typing import Any
 from noetl_stream.engine.advance import Refusal, advance
 from noetl_stream.engine.asked import is_so_already, refusal
 from noetl_stream.engine.evolve import takes
-from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.engine.state import Assignment, Execution, Occurrence
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Asked, ExecutionRequested, StepClaimed, StepFailed, StepScheduled
@@ -166,6 +166,8 @@ class Fold:
                 ids = (report.step_run_id, identity)
                 self._take(living, message, occurrence, "worker", bytes(raw), entry, ids, tick)
                 state = living.state
+        if state is not None and run.command_id in state.assignments:
+            _tell_again(state, state.assignments[run.command_id], tick)
 
     def _mend(self, execution_id: str, state: Execution | None, run: RunId, tick: PendingTick) -> None:
         """The chain of this run is broken for good: it ends, and its command is issued again, once."""
@@ -211,6 +213,14 @@ class Fold:
         living.state = after
         _note_timers(before, after, message.partition, tick)
         tick.touch(after, message.partition, at_ms)
+
+
+def _tell_again(state: Execution, owed: Assignment, tick: PendingTick) -> None:
+    """Whoever reports for a command that is not wanted any more, or is to pause, may not have heard of it."""
+    if owed.cancelling:
+        tick.stops.append(Stop(state.execution_id, [owed.command_id], owed.cancelling))
+    elif state.paused_at_ms:
+        tick.stops.append(Stop(state.execution_id, [owed.command_id], "paused", pausing=True))
 
 
 def _note_timers(before: Execution | None, after: Execution, partition: int, tick: PendingTick) -> None:

@@ -38,6 +38,7 @@ from noetl_stream.server.committing import Committer
 from noetl_stream.server.fold import Fold, decode
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inbox import decode as decode_inbox
+from noetl_stream.server.keychain_check import with_credentials
 from noetl_stream.server.living import LivingExecutions
 from noetl_stream.server.ownership import Owned, Ownership
 from noetl_stream.server.plans import Plans
@@ -205,10 +206,15 @@ class Server:
             fact = body.fact if isinstance(body, Request) else None
             if known_here or not isinstance(fact, ExecutionRequested):
                 continue
-            known = await self.plans.load(fact.digest)
-            self.living.begin(message.execution_id, known.plan)
-            if known.row is not None and isinstance(known.row, PlaybookRow):
-                tick.playbooks[known.row.digest] = known.row
+            row = await self._begin(message.execution_id, fact.digest)
+            if row is not None:
+                tick.playbooks[row.digest] = row
+
+    async def _begin(self, execution_id: str, digest: str) -> PlaybookRow | None:
+        """A place for an execution that was asked for, with its playbook: the source to keep, if there is one."""
+        known = await self.plans.load(digest)
+        self.living.begin(execution_id, await with_credentials(known.plan, self.ports.secrets))
+        return known.row
 
     async def _fold_inbox(self) -> None:
         """What other executions say to those owned here (PROTOCOL §1 *Inbox*)."""
@@ -225,7 +231,7 @@ class Server:
                 continue
             known = self.living.get(message.execution_id) or self.living.has_ended(message.execution_id)
             if not known and isinstance(message.fact, ExecutionRequested):
-                self.living.begin(message.execution_id, (await self.plans.load(message.fact.digest)).plan)
+                await self._begin(message.execution_id, message.fact.digest)
             self.fold.own_input(message.execution_id, Occurrence(message.fact, at_ms=at_ms), tick)
         await self._commit(tick, self.committer.standing({item.partition for item in items} | tick.partitions))
 
