@@ -335,11 +335,11 @@ def test_the_fact_carries_attempt_path_and_outcome() -> None:
     assert (fact.task, fact.attempt, fact.path, fact.outcome) == ("one", 2, (4,), OK)
 
 
-def test_a_task_whose_policy_cannot_be_read_fails_with_an_expression_error() -> None:
-    step = step_of("")
-    fact = fail_task(step.tasks[0], Progress(attempt=2), OK, "some/key is lost", (1,))
+def test_a_task_whose_policy_cannot_be_read_fails_with_why_it_cannot() -> None:
+    step, lost = step_of(""), ErrorInfo("result_lost", "some/key is lost", task="one")
+    fact = fail_task(step.tasks[0], Progress(attempt=2), OK, lost, (1,))
     assert (fact.do, fact.to, fact.attempt, fact.path) == ("fail", None, 2, (1,))
-    assert fact.error == ErrorInfo("expression_error", "some/key is lost", task="one")
+    assert fact.error == lost
 
 
 def test_progress_starts_at_the_first_task() -> None:

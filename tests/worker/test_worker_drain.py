@@ -28,7 +28,7 @@ async def test_an_idle_worker_ends_at_once_when_it_drains(stage: Stage) -> None:
     worker = await stage.start()
     worker.drain()
     await stage.settle()
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     stage.workers[0][1].result()
 
 
@@ -43,7 +43,7 @@ async def test_a_draining_worker_finishes_what_runs_and_fetches_nothing_new(stag
     assert not is_over(stage)
     assert len(stage.puppet.calls) == 1
     endless.release.set()
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert stage.names[-1] == "step.done"
     assert await stage.queued() == {"command-2"}
 
@@ -60,7 +60,7 @@ async def test_what_comes_while_a_worker_drains_goes_to_the_others(stage: Stage)
         await stage.issue(stage.command(noop, f"noop-{number}"))
     assert stage.names.count("step.done") == 6
     endless.release.set()
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert await stage.queued() == set()
 
 
@@ -72,7 +72,7 @@ async def test_a_draining_worker_asks_for_nothing_when_its_slots_become_free(sta
     worker.drain()
     await stage.settle()
     endless.release.set()
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert requests.counts == [1]
 
 
@@ -104,7 +104,7 @@ async def test_leases_are_renewed_while_a_worker_drains(stage: Stage) -> None:
     await stage.advance(100.0, step_s=5.0)
     assert len(stage.puppet.calls) == 1
     endless.release.set()
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert stage.claims == []
 
 
@@ -136,7 +136,7 @@ async def test_what_still_runs_after_the_grace_reports_what_it_has_and_is_given_
     await stage.advance(9.9)
     assert stage.puppet.cancelled == []
     await stage.advance(0.2)
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert stage.puppet.cancelled == ["second"]
     assert stage.names == ["step.started", "task.started", "task.processed", "task.started"]
     assert await stage.queued() == {"command-1"}
@@ -164,7 +164,7 @@ async def test_a_claim_that_nobody_answers_is_given_back_at_the_end_of_the_grace
     worker.drain()
     await stage.settle()
     await stage.advance(5.1, step_s=1.0)
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert await stage.queued() == {"command-1"}
 
 
@@ -174,7 +174,7 @@ async def test_a_worker_that_cannot_reach_the_broker_at_all_can_be_drained(stage
     await stage.advance(5.0, step_s=1.0)
     worker.drain()
     await stage.settle()
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
 
 
 async def test_a_drain_ends_even_if_a_report_is_never_taken(stage: Stage) -> None:
@@ -185,7 +185,7 @@ async def test_a_drain_ends_even_if_a_report_is_never_taken(stage: Stage) -> Non
     worker.drain()
     await stage.settle()
     await stage.advance(12.0, step_s=1.0)
-    await stage.until(lambda: is_over(stage))
+    await stage.soon(lambda: is_over(stage))
     assert await stage.queued() == {"command-1"}
 
 

@@ -177,7 +177,7 @@ async def test_an_inner_loop_over_a_lost_result_fails_the_step_and_names_it(stag
     other = "  next: {arcs: [{step: other}]}\n- step: other\n  tool: {kind: noop}\n"
     await run(stage, nested(hotels="{{ other.hotels }}") + other, steps={"other": lost})
     failed = stage.facts[-1]
-    assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
+    assert isinstance(failed, StepFailed) and failed.error.kind == "result_lost"
     assert "lost/key" in failed.error.message
 
 

@@ -123,7 +123,7 @@ async def test_the_result_of_a_large_loop_is_gathered_by_a_server_when_it_is_rea
     assert stage.puppet.calls[0].inputs["value"] == 2
 
 
-async def test_a_loop_result_that_is_lost_is_an_expression_error_that_says_why(stage: Stage) -> None:
+async def test_a_loop_result_that_is_lost_is_said_to_be_lost_and_says_why(stage: Stage) -> None:
     async def server(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode({"lost": "nothing under some/key"}))
 
@@ -132,20 +132,20 @@ async def test_a_loop_result_that_is_lost_is_an_expression_error_that_says_why(s
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
     failed = stage.facts[-1]
-    assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
+    assert isinstance(failed, StepFailed) and failed.error.kind == "result_lost"
     assert "execution-1.steprun-0" in failed.error.message and "some/key" in failed.error.message
 
 
-async def test_a_lost_result_is_an_expression_error_that_names_it(stage: Stage) -> None:
+async def test_a_lost_result_is_said_to_be_lost_and_names_it(stage: Stage) -> None:
     other = StepValue(Outcome("ok", Payload(reference=Reference("nats", "lost/key", 9))))
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
     failed = stage.facts[-1]
-    assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
+    assert isinstance(failed, StepFailed) and failed.error.kind == "result_lost"
     assert "lost/key" in failed.error.message
 
 
-async def test_a_damaged_result_is_an_expression_error_that_names_it(stage: Stage) -> None:
+async def test_a_damaged_result_is_said_to_be_lost_and_names_it(stage: Stage) -> None:
     await stage.broker.blobs.put("some/key", b'[1,{"a":2}]')
     damaged = Reference("nats", "some/key", 9, checksum="sha256:0000")
     await stage.start()
@@ -168,7 +168,7 @@ async def test_a_result_lost_before_its_own_policy_reads_it_fails_the_task(stage
     await stage.issue(stage.command(stage.plan(LARGE_THEN_READ)))
     processed = next(fact for fact in stage.facts if isinstance(fact, TaskProcessed))
     assert (processed.do, processed.rule) == ("fail", -1)
-    assert processed.error is not None and processed.error.kind == "expression_error"
+    assert processed.error is not None and processed.error.kind == "result_lost"
     assert stage.names[-1] == "step.failed"
 
 

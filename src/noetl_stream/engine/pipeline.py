@@ -102,9 +102,8 @@ def decide_task(
     )
 
 
-def fail_task(task: TaskPlan, progress: Progress, outcome: Outcome, message: str, path: Path = ()) -> TaskProcessed:
+def fail_task(task: TaskPlan, progress: Progress, outcome: Outcome, error: ErrorInfo, path: Path = ()) -> TaskProcessed:
     """The fact for a task whose policy cannot be evaluated: the task fails, no rule applies (LANGUAGE §2 *A guard*)."""
-    error = ErrorInfo("expression_error", message, task=task.name)
     return TaskProcessed(task.name, progress.attempt, outcome, "fail", path, error=error, origin=task.origin)
 
 

@@ -85,7 +85,8 @@ class Attempts:
             call = self._call(tool, task, inputs, progress, iteration, secrets)
             result = await _call_tool(tool, call, renewed)
         except (ExpressionError, ReferenceLost) as error:
-            failure = ToolFailure(ErrorInfo("expression_error", f"the inputs of task {task.label}: {error}"))
+            kind = error.kind if isinstance(error, ReferenceLost) else "expression_error"
+            failure = ToolFailure(ErrorInfo(kind, f"the inputs of task {task.label}: {error}"))
             outcome = await self._failed(failure)
         except ToolFailure as failure:
             outcome = await self._failed(failure)

@@ -79,7 +79,7 @@ class PipelineRun:
         try:
             return await resolved(self._results, lambda: open_level(loop, scope, limits, items))
         except ReferenceLost as error:
-            return ErrorInfo("expression_error", f"loop: {error}")
+            return ErrorInfo(error.kind, f"loop: {error}")
 
     async def run(self, variables: dict[str, Any], iteration: Iteration, ending: Ending) -> Standstill:
         """Runs from where the pass stands until it ends or has to wait.
@@ -144,7 +144,8 @@ class PipelineRun:
                 lambda: decide_task(self._step, progress, outcome, scope, seed=seed, limits=limits, path=path),
             )
         except ReferenceLost as error:
-            return fail_task(task, progress, outcome, f"the policy of task {task.label}: {error}", path)
+            failure = ErrorInfo(error.kind, f"the policy of task {task.label}: {error}", task=task.name)
+            return fail_task(task, progress, outcome, failure, path)
 
     async def _give_way(self) -> None:
         """Lets others run now and then, and waits while too much is unreported: no tool needs to wait for anything."""

@@ -24,7 +24,15 @@ _SHOWN_KEYS = 10
 
 
 class ReferenceLost(NoetlError):
-    """A result kept by reference cannot be read back."""
+    """A result kept by reference cannot be read back. ``kind`` is the error's kind as playbooks see it."""
+
+    kind = "result_lost"
+
+
+class TooMuchToRead(ReferenceLost):
+    """The results that a step reads are together more than a worker loads."""
+
+    kind = "limit_exceeded"
 
 
 class RunResults:
@@ -77,7 +85,7 @@ class RunResults:
         """
         self._loaded_bytes += reference.size
         if self._loaded_bytes > MAX_LOADED_BYTES:
-            raise ReferenceLost(
+            raise TooMuchToRead(
                 f"the results this step reads are larger than {MAX_LOADED_BYTES} bytes, with {reference.key}",
                 hint="return the part that is needed from a task",
             )
