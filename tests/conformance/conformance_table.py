@@ -37,8 +37,8 @@ that stand beside it.
 
 - **holds**: it is so.
 - **refused**: the source reserves or abandons it; whoever writes it is told so.
-- **decided-otherwise**: a source that precedes says something else, and that is so.
-- **not-yet**: not shown by a test yet.
+- **decided-otherwise**: a source that precedes, or a decision in [adr](adr) (ADR), says something else, and that is so.
+- **not-yet**: not there, or not shown by a test yet.
 """
 
 

@@ -1,24 +1,27 @@
-"""Sentences about keys that several write, and what comes from outside, that no other test shows (LANGUAGE §2, §5)."""
+"""Sentences about what steps share, hand on, and do not see of each other that no other test shows."""
 
 from __future__ import annotations
 
-from engine_scenarios import limits, started
+from engine_scenarios import given, limits, started
 from playbook_building import plan_of, workflow
 
-from noetl_stream.model.events import CtxOverwrote
+from noetl_stream.engine.children import message_of
+from noetl_stream.engine.state import Occurrence
+from noetl_stream.model.events import ChildRequested, CtxOverwrote
 
-FORK = """
+WRITERS = """
 - step: start
-  next: {spec: {mode: inclusive}, arcs: [{step: left}, {step: right}]}
+  next: {spec: {mode: inclusive}, arcs: [START]}
 - step: left
-  tool: {kind: noop, args: {n: 1}, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: 1, l: 1}}}}]}}}
+  tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: 1, l: 1}}}}]}}}
+  next: {arcs: [LEFT]}
 - step: right
-  tool: {kind: noop, args: {n: 2}, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: 2, r: 2}}}}]}}}
+  tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: 2, r: 2}}}}]}}}
 """
 
 
 def test_a_patch_to_a_key_that_another_step_run_has_changed_meanwhile_is_said_to_have_overwritten_it() -> None:
-    scenario = started(FORK)
+    scenario = started(WRITERS.replace("START", "{step: left}, {step: right}").replace("LEFT", ""))
     scenario.done("left")
     assert scenario.facts(CtxOverwrote) == []
     writer = scenario.owed("right").step_run_id
@@ -29,11 +32,8 @@ def test_a_patch_to_a_key_that_another_step_run_has_changed_meanwhile_is_said_to
 
 
 def test_a_key_that_was_changed_before_the_step_run_began_is_not_overwritten() -> None:
-    scenario = started(
-        FORK.replace("{spec: {mode: inclusive}, arcs: [{step: left}, {step: right}]}", "{arcs: [{step: left}]}")
-    )
+    scenario = started(WRITERS.replace("START", "{step: left}").replace("LEFT", "{step: right}"))
     scenario.done("left")
-    scenario.inject("right")
     scenario.done("right")
     assert (scenario.ctx["seen"], scenario.facts(CtxOverwrote)) == (2, [])
 
@@ -46,7 +46,8 @@ def test_a_bare_name_may_be_what_iterations_share() -> None:
               loop: { in: [1, 2], iterator: n, spec: { mode: parallel } }
               tool:
                 kind: noop
-                spec: { policy: { rules: [ { else: { then: { do: continue, set_shared: { total: { op: count } } } } } ] } }
+                spec:
+                  policy: { rules: [ { else: { then: { do: continue, set_shared: { total: { op: count } } } } } ] }
               next: { arcs: [ { step: after, when: "{{ total == 2 }}" } ] }
             - step: after
               tool: { kind: noop, args: { n: "{{ total }}" } }
@@ -71,3 +72,21 @@ def test_args_of_an_arc_above_their_limit_fail_the_execution_with_its_name() -> 
     scenario.done("start", "x" * 100)
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
     assert "args of the arc to end have 111 bytes; limits.max_ctx_bytes is 100" in scenario.error.message
+
+
+def test_a_called_playbook_sees_nothing_of_its_caller_but_the_args_over_its_workload() -> None:
+    caller = started(
+        "- step: start\n  tool: {kind: playbook, path: library/child, args: {deep: {a: 7}}}\n",
+        "workload: {secret: 1}\n",
+        ctx={"mine": 2},
+    )
+    caller.done("start")
+    (requested,) = caller.facts(ChildRequested)
+    message = message_of(caller.execution, requested, 1)
+    assert message is not None
+    child = given(
+        '- step: start\n  tool: {kind: noop, args: {all: ["{{ workload }}", "{{ ctx }}", "{{ args }}"]}}\n',
+        "workload: {deep: {a: 1, b: 2}}\n",
+    )
+    child.feed(Occurrence(message.fact))
+    assert child.take("start").inputs == {"args": {"all": [{"deep": {"a": 7, "b": 2}}, {}, {}]}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -33,7 +34,7 @@ workflow:
       name: again
       kind: python
       code: raise ValueError('it is broken')
-      spec: {policy: {rules: [{when: true, then: {do: retry, attempts: 2, delay: 0}}]}}
+      spec: {policy: {rules: [{when: "{{ outcome.error }}", then: {do: retry, attempts: 2, delay: 0}}]}}
 """
 BY_CLIENT = {"execution.requested"}
 BY_WORKER = re.compile(r"(step\.(started|done|failed)|task\..*|loop\.iteration\..*)\Z")
@@ -116,6 +117,37 @@ def test_the_entity_id_names_the_instance(journal: list[dict[str, Any]]) -> None
     assert {event["entity_id"] for event in named(journal, "task.processed")} == {f"{broken}.again", f"{many}.divide"}
     (started,) = named(journal, "execution.started")
     assert started["entity_id"] == started["execution_id"]
+
+
+def test_each_decision_names_the_input_it_follows_from(journal: list[dict[str, Any]]) -> None:
+    inputs = {event["event_id"]: event for event in journal if event["cause_id"] is None}
+    assert {event["source"] for event in inputs.values()} == {"client", "worker"}
+    followed = [(inputs[event["cause_id"]], event) for event in journal if event["cause_id"] is not None]
+    assert followed and all(cause["position"] < event["position"] for cause, event in followed)
+    routed = {event["data"]["event"]: cause["name"] for cause, event in followed if event["name"] == "next.evaluated"}
+    assert (routed["step.done"], routed["step.failed"]) == ("execution.requested", "step.failed")
+    assert routed["loop.done"] in ("loop.iteration.done", "loop.iteration.failed"), "whichever came last"
+
+
+def test_all_events_carry_the_trace_of_their_execution(journal: list[dict[str, Any]]) -> None:
+    (trace_id,) = {event["trace_id"] for event in journal}
+    assert re.fullmatch("[0-9a-f]{32}", trace_id)
+    outcomes = [event["data"]["outcome"] for event in named(journal, "task.processed")]
+    assert {outcome["meta"]["trace_id"] for outcome in outcomes} == {trace_id}
+
+
+def test_the_actor_is_the_person_the_worker_or_the_server(journal: list[dict[str, Any]]) -> None:
+    (requested,) = named(journal, "execution.requested")
+    assert requested["actor"] == getpass.getuser()
+    for event in named(journal, "step.started"):
+        assert event["actor"] == event["data"]["worker"] and event["actor"].startswith("worker-")
+    assert {event["actor"] for event in named(journal, "next.evaluated")} == {"server"}
+
+
+def test_a_task_says_the_guards_of_its_policy_that_were_evaluated(journal: list[dict[str, Any]]) -> None:
+    tasks = [event["data"] for event in named(journal, "task.processed")]
+    guards = [task["guards"] for task in tasks if task["task"] == "again"]
+    assert guards == [[{"when": "{{ outcome.error }}", "value": True, "rule": 0}]] * 2
 
 
 def test_task_events_say_their_task_their_attempt_and_their_iteration(journal: list[dict[str, Any]]) -> None:

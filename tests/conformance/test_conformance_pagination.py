@@ -11,7 +11,7 @@ import pytest
 from noetl_stream.engine.pipeline import current_task, decide_task
 from noetl_stream.engine.progress import advance_progress
 from noetl_stream.model.codec import payload_of
-from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -136,3 +136,18 @@ def test_where_the_example_goes_on_after_its_loop() -> None:
     scenario = Scenario(EXAMPLE)
     scenario.start({"endpoints": 7})  # nothing to iterate: the step fails
     assert scenario.working == [("cleanup", None)]
+
+
+def test_the_example_bounds_its_step() -> None:
+    scenario = Scenario(EXAMPLE)
+    scenario.start()
+    scenario.take("fetch_all_endpoints", index=0).begin()
+    scenario.wait(599)
+    assert scenario.working == [("fetch_all_endpoints", 0)]
+    scenario.wait(1)
+    assert scenario.working == [("cleanup", None)]
+    (failed,) = scenario.facts(StepFailed)
+    assert (failed.error.kind, failed.error.message) == (
+        "timeout",
+        "step fetch_all_endpoints took longer than lifecycle.timeout_s (600 s)",
+    )

@@ -25,6 +25,7 @@ from conformance_table import (
 SHARED = sorted((ROOT / "src" / "noetl_stream" / "testing").glob("conformance_*.py"))
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 NODE = re.compile(r"(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)(?:\[(.+)\])?\Z")
+DECISION = re.compile(r"\bADR (\d+)\b")
 LETTERS = {"language": "L", "canonical": "C", "formal": "F"}
 SECTIONS = {"language": range(15), "canonical": range(15), "formal": range(14)}
 """Which sections must have rows; 0 is what stands before the first."""
@@ -85,8 +86,14 @@ def test_a_row_that_is_not_yet_shown_names_no_test() -> None:
 
 
 def test_contradictions_say_which_way_they_are_decided() -> None:
-    silent = [row for row in all_rows() if row.state == "decided-otherwise" and "LANGUAGE §" not in row.decided]
-    assert silent == [], f"decided by which rule of LANGUAGE: {rows_named(silent)}"
+    others = [row for row in all_rows() if row.state == "decided-otherwise"]
+    silent = [row for row in others if "LANGUAGE §" not in row.decided and not DECISION.findall(row.decided)]
+    assert silent == [], f"decided by which rule of LANGUAGE, or by which ADR: {rows_named(silent)}"
+
+
+def test_every_decision_that_a_row_names_is_there() -> None:
+    named = {(row.id, number) for row in all_rows() for number in DECISION.findall(row.decided)}
+    assert [name for name, number in named if not list((ROOT / "docs" / "adr").glob(f"{int(number):04}-*.md"))] == []
 
 
 def test_every_row_has_an_id_of_its_own() -> None:

@@ -284,3 +284,59 @@ def test_the_claim_names_the_step_run_that_is_then_ordered() -> None:
     scenario = started(GATE)
     claimed = {fact.step_run_id for fact in scenario.facts(TokenClaimed)}
     assert {fact.step_run_id for fact in scenario.facts(StepScheduled)} <= claimed
+
+
+def test_a_held_token_is_tried_again_after_a_patch_from_outside() -> None:
+    scenario = started(GATE)
+    scenario.patch(unrelated=1)
+    assert scenario.held == ["second", "first"]
+    scenario.patch(open=True)
+    assert scenario.held == ["second"]
+
+
+def test_a_held_token_is_tried_again_when_a_loop_has_folded_what_was_shared() -> None:
+    scenario = started(
+        """
+        - step: start
+          next: {spec: {mode: inclusive}, arcs: [{step: gate}, {step: many}]}
+        - step: gate
+          spec: {policy: {admit: {rules: [{when: "{{ ctx.n | default(0) == 2 }}", then: {allow: true}}]}}}
+          tool: {kind: noop}
+        - step: many
+          loop: {in: [1, 2], iterator: n, spec: {mode: parallel}}
+          tool: {name: t, kind: noop, spec: {policy: {rules: [
+            {else: {then: {do: continue, set_shared: {n: {op: count}}}}}]}}}
+          next: {arcs: [{step: later}]}
+        - step: later
+          tool: {kind: noop}
+        """
+    )
+    scenario.done("many", index=1)
+    assert scenario.held == ["gate"]
+    scenario.done("many", index=0)
+    assert scenario.working == [("gate", None), ("later", None)]
+
+
+def test_a_token_that_stays_held_does_not_meet_the_limit_of_step_runs() -> None:
+    """The limit ends cycles; a token that admission would not let in begins nothing."""
+    scenario = started(
+        """
+        - step: start
+          next: {spec: {mode: inclusive}, arcs: [{step: shut}, {step: work}]}
+        - step: shut
+          spec: {policy: {admit: {rules: [{when: "{{ ctx.open is defined }}", then: {allow: true}}]}}}
+          tool: {kind: noop}
+        - step: work
+          tool: {kind: noop}
+        """,
+        limits(max_step_runs=2),
+    )
+    scenario.done("work", "result")
+    assert (scenario.status, scenario.result, scenario.execution.discarded) == ("completed", "result", 1)
+
+
+def test_one_that_is_let_in_does() -> None:
+    scenario = started(GATE, limits(max_step_runs=2))
+    scenario.patch(open=True)
+    assert scenario.execution.failing is not None or scenario.status == "failed"
+    assert scenario.error.message == "limits.max_step_runs (2) reached"

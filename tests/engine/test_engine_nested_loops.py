@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise, product
 from random import Random
+from statistics import median
 from typing import Any
 
 import pytest
 from engine_scenarios import limits, started
 
+from noetl_stream.engine.advance import advance
 from noetl_stream.engine.looping import PAGE_BYTES
-from noetl_stream.engine.state import Loop
+from noetl_stream.engine.state import Loop, Occurrence
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
     LoopDone,
@@ -471,3 +474,39 @@ def test_the_state_of_a_loop_does_not_depend_on_how_many_iterations_have_ended()
     assert sizes == {((0, 0, 0), 3, 0)}
     ordered = [fact.path for fact in scenario.facts(StepScheduled)]
     assert ordered == [(index,) for index in range(303)]
+
+
+@pytest.mark.parametrize("inner", ["", ", loop: {in: [1], iterator: m, spec: {mode: parallel}}"])
+def test_a_late_iteration_costs_as_many_calls_as_an_early_one(inner: str) -> None:
+    """In Python calls, which no busy machine changes; ``benchmarks/loop_cost.py`` measures time."""
+    shared = '{list: {op: append, value: "{{ n }}"}, times: {op: count}}'
+    scenario = started(
+        f"""
+        - step: start
+          loop: {{in: "{{{{ range(400) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 4}}{inner}}}
+          tool: {{name: work, kind: noop, spec: {{policy: {{rules: [
+            {{else: {{then: {{do: continue, set_shared: {shared}}}}}}}]}}}}}}
+        """,
+        limits(max_inline_bytes=200),
+    )
+
+    def calls_of(index: int) -> int:
+        counted = 0
+
+        def count(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        def tell(occurrence: Occurrence) -> None:
+            sys.setprofile(count)
+            try:
+                advanced = advance(scenario.plan, scenario.state, occurrence, scenario.execution_id)
+            finally:
+                sys.setprofile(None)
+            scenario.state = advanced.state
+
+        scenario.take("start", index=(index, 0) if inner else index, tell=tell).finish()
+        return counted
+
+    costs = [calls_of(index) for index in range(390)]
+    assert median(costs[300:]) == median(costs[50:150])

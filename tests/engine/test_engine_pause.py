@@ -155,7 +155,7 @@ def test_more_than_one_fact_may_decide_can_be_owed_without_being_taken_for_a_cyc
         - step: then
           tool: {kind: noop}
         """.replace("ARCS", ", ".join(["{step: work}"] * 15)),
-        limits(max_decisions_per_fact=60),
+        limits(max_decisions_per_fact=40),
     )
     scenario.pause()
     for _ in range(15):
@@ -301,6 +301,29 @@ def test_a_signal_wait_that_begins_while_paused_has_its_whole_time_afterwards() 
     scenario.wait(600)
     scenario.resume()
     scenario.wait(59)
+    assert scenario.suspended == [("start", None)]
+    scenario.wait(1)
+    assert scenario.working == [("start", None)]
+
+
+def test_nor_while_a_worker_has_the_command_of_the_wait() -> None:
+    scenario = started(
+        """
+        - step: start
+          loop: {in: [a, b], iterator: name, spec: {mode: parallel, exec: local}}
+          tool: {kind: wait, signal: "{{ name }}", timeout_s: 60}
+        """
+    )
+    scenario.done("start")
+    scenario.wait(50)
+    scenario.signal("a")
+    run = scenario.take("start")
+    run.begin()
+    scenario.pause()
+    scenario.wait(600)
+    scenario.resume()
+    run.finish()
+    scenario.wait(9)
     assert scenario.suspended == [("start", None)]
     scenario.wait(1)
     assert scenario.working == [("start", None)]

@@ -281,6 +281,30 @@ def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_n
     assert len(scenario.facts(ReferenceAwaited)) <= before + count
 
 
+def test_arrivals_at_a_join_meanwhile_are_told_apart_by_their_order() -> None:
+    scenario = by_reference(
+        """
+        - step: start
+          tool: {kind: noop}
+          next:
+            spec: {mode: inclusive}
+            arcs: [{step: gate}, {step: j, args: {n: 0}}, {step: j, args: {n: 1}}, {step: j, args: {n: 2}}]
+        - step: gate
+          spec: {policy: {admit: {rules: [{when: "{{ start.n == 2 }}", then: {allow: true}}]}}}
+          tool: {kind: noop}
+        - step: j
+          spec: {join: 2}
+          tool: {kind: noop}
+        """
+    )
+    scenario.done("start", LARGE)
+    assert scenario.names.count("token.joined") == 3 and scenario.working == []
+    scenario.look_into()
+    assert scenario.working == [("gate", None), ("j", None)]
+    assert [arrival["args"]["n"] for arrival in scenario.take("j").command.args["arrivals"]] == [0, 1]
+    assert scenario.names.count("token.absorbed") == 1
+
+
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 

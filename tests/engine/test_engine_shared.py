@@ -323,3 +323,12 @@ def test_a_key_that_changed_its_type_meanwhile_fails_the_execution() -> None:
     scenario.patch(k="text")
     run.answer()
     assert scenario.execution.failing is not None and "ctx.k is text" in scenario.execution.failing.message
+
+
+def test_what_it_has_shared_itself_a_step_run_still_sees_on_another_worker() -> None:
+    scenario = started(OUTSIDE.replace("SHARED", '{k: {op: append, value: "{{ outcome.result }}"}}'))
+    scenario.take("a").answer("a")
+    scenario.take("b").answer("b")
+    again = scenario.take("a")
+    scenario.claim(again)
+    assert again.inputs["args"] == {"seen": ["a"]}, "its own, and nothing of the others"

@@ -9,6 +9,7 @@ from noetl_stream.engine.evolve import takes
 from noetl_stream.engine.state import Occurrence
 from noetl_stream.model.events import (
     StepDone,
+    StepFailed,
     StepResumed,
     StepScheduled,
     StepSuspended,
@@ -481,3 +482,13 @@ def test_what_a_step_runs_waits_for_does_not_survive_it() -> None:
     scenario.done("start", index=0)
     scenario.take("start", index=1).answer(error=ErrorInfo("exception", "no wait today"))
     assert scenario.suspended == [] and scenario.execution.timers == {}
+
+
+def test_a_step_that_the_server_itself_fails_leaves_nothing_waiting() -> None:
+    """A command that became too large for the queue, say."""
+    scenario = started(LOCAL.replace(", exec: local", ""))
+    scenario.done("start", index=0)
+    step_run_id = scenario.owed("start", 1).step_run_id
+    scenario.feed(Occurrence(StepFailed(step_run_id, ErrorInfo("limit_exceeded", "too large"))))
+    assert (scenario.status, scenario.error.kind) == ("failed", "limit_exceeded")
+    assert scenario.names.count("step.cancelled") == 0

@@ -93,6 +93,12 @@ def test_a_playbook_is_called_by_its_path() -> None:
     )
 
 
+def test_the_version_of_a_called_playbook_stands_beside_its_path() -> None:
+    [problem] = found(pipeline("- { kind: playbook, path: library/child@2 }"), "invalid_value")
+    assert problem.message == "`path`: is a path alone: its version stands beside it, as in `version: '1.0'`"
+    assert codes(pipeline("- { kind: playbook, path: library/child, version: '2' }")) == []
+
+
 def test_payload_is_another_name_of_args() -> None:
     assert PlaybookInputs.model_validate({"path": "a", "payload": {"x": 1}}).args == {"x": 1}
     assert codes(pipeline("- { kind: playbook, path: a, payload: { x: 1 } }")) == []

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from playbook_building import pipeline
 from playbook_kinds import KINDS
 from pydantic import BaseModel, ConfigDict
 from referencing import Resource
@@ -181,6 +182,13 @@ def test_a_template_may_stand_where_it_is_rendered_and_nowhere_else() -> None:
     assert SCHEMA.is_valid(document("/a", "{{ workload.headers }}", True))
     assert not SCHEMA.is_valid(document("/a", {"x": 1}, True))
     assert not SCHEMA.is_valid(document("/a", {}, "{{ workload.follow }}"))
+
+
+def test_a_called_path_is_no_address_with_a_version() -> None:
+    def fits(path: str) -> bool:
+        return SCHEMA.is_valid(document_of(pipeline(f"- {{ kind: playbook, path: '{path}' }}").encode()))
+
+    assert fits("library/child") and fits("{{ workload.path }}") and not fits("library/child@2")
 
 
 def test_the_limits_are_the_operators() -> None:

@@ -453,7 +453,7 @@ async def test_cancel_stops_what_runs_and_what_waits(stage: Stage) -> None:
     await stage.until(lambda: stage.effects)
     await stage.ask(EXECUTION, CancelRequested("c", reason="enough"))
     row = await stage.ended(EXECUTION, 5)
-    assert (row.status, error_of(row)["message"]) == ("cancelled", "cancelled: enough")
+    assert (row.status, error_of(row)["message"]) == ("cancelled", "enough")
     for fact in (signal(), CtxPatched("p", patch={"a": 1}), CancelRequested("again")):
         assert await stage.ask(EXECUTION, fact) == f"execution {EXECUTION} has ended (cancelled)"
 

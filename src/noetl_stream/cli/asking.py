@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import click
 from noetl_stream.cli.options import home_option, output_option
 from noetl_stream.cli.output import print_json
 from noetl_stream.cli.process import principal, run_async, settings_for
-from noetl_stream.cli.workload import workload_of
+from noetl_stream.cli.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.events import (
     AskedFact,
@@ -57,7 +56,11 @@ def patch(
     **asked: Any,
 ) -> None:
     """Change ctx from outside. Held tokens are tried again with it."""
-    keys = workload_of(file, sets, strings)
+    inner = next((text for text in (*sets, *strings) if "." in text.partition("=")[0]), None)
+    if inner is not None and not merge:
+        key = inner.partition(".")[0]
+        raise UsageError(f"{inner!r} would replace all of {key!r}", hint="--merge changes only what is named inside it")
+    keys = workload_of(file, sets, strings, "--file")
     if not keys:
         raise UsageError("nothing to patch", hint="give --set KEY=VALUE or --file FILE")
     _ask(CtxPatched, asked, patch=keys, merge=merge, expected_version=if_version)
@@ -69,11 +72,9 @@ def patch(
 @click.option("--payload", default="null", metavar="JSON", help="What the wait gives as its result; text if not JSON.")
 def signal(name: str, payload: str, **asked: Any) -> None:
     """Send the signal NAME. The oldest `kind: wait` for it goes on; without one it is kept for the next."""
-    try:
-        value = json.loads(payload)
-    except ValueError:
-        value = payload
-    _ask(SignalReceived, asked, signal=name, payload=value)
+    if not name:
+        raise UsageError("a signal needs a name", hint="the one its `kind: wait` gives as `signal`")
+    _ask(SignalReceived, asked, signal=name, payload=json_or_text(payload))
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import click
 from rich.console import Console, Group
@@ -81,13 +81,7 @@ class Heard:
 
     def _moved(self, step: str, shown: StepProgress, fact: events.Fact) -> str | None:
         if isinstance(fact, events.TaskProcessed):
-            if fact.do != "retry":
-                return None
-            shown.retries += 1
-            error = fact.outcome.error
-            why = f"{error.kind}: {error.message}" if error else "by policy"
-            where = f"{step}{_place(fact.path)}.{fact.task}"
-            return f"{where}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})"
+            return self._processed(f"{step}{_place(fact.path)}.{fact.task}", shown, fact)
         if isinstance(fact, events.StepSuspended):
             return "\n".join(f"{step}{_place(wait.path)}: waits {_awaited(wait)}" for wait in fact.waits) or None
         if isinstance(fact, events.StepResumed):
@@ -105,6 +99,16 @@ class Heard:
             why = f": {fact.error.kind}: {fact.error.message}" if isinstance(fact, events.StepFailed) else ""
             return f"{step}: {shown.state}{why}"
         return None
+
+    def _processed(self, where: str, shown: StepProgress, fact: events.TaskProcessed) -> str | None:
+        """What the code of a task has printed, then whether it runs again (LANGUAGE §12 *python*)."""
+        said = [f"{where} | {line}" for line in fact.outcome.output.splitlines()]
+        if fact.do == "retry":
+            shown.retries += 1
+            error = fact.outcome.error
+            why = f"{error.kind}: {error.message}" if error else "by policy"
+            said.append(f"{where}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})")
+        return "\n".join(said) or None
 
     def _iteration(
         self,
@@ -125,6 +129,7 @@ class Heard:
         return None
 
 
+_ALSO_ABOVE_THE_PICTURE: Final = ("retry", "failed", "discarded", " | ")
 _ITERATION_ENDS = events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone
 
 
@@ -172,7 +177,7 @@ class LiveProgress:
 
     def news(self, news: News) -> None:
         for line in self._heard.take(news):
-            if "retry" in line or "failed" in line or "discarded" in line:
+            if any(word in line for word in _ALSO_ABOVE_THE_PICTURE):
                 self._live.console.print(Text(line, style="yellow"))
         self._live.update(self._draw())
 

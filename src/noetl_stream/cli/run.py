@@ -76,8 +76,8 @@ def _print(found: dict[str, Any], output: str) -> None:
         return
     if found["result"] is not None:
         print_result(found["result"])
-    if found["discarded_tokens"]:
-        click.echo(f"{found['discarded_tokens']} held tokens were discarded at the end", err=True)
+    if discarded := found["discarded_tokens"]:
+        click.echo(f"{discarded} {'token was' if discarded == 1 else 'tokens were'} discarded at the end", err=True)
     error = found["error"]
     if error is not None:
         where = f" in task {error['task']}" if error.get("task") else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,50 @@ from noetl_stream.engine.decide import deep_merge
 from noetl_stream.errors import UsageError
 
 
-def workload_of(file: Path | None, sets: tuple[str, ...], strings: tuple[str, ...]) -> dict[str, Any]:
+def workload_of(
+    file: Path | None, sets: tuple[str, ...], strings: tuple[str, ...], file_option: str = "--workload"
+) -> dict[str, Any]:
     """The workload of the options: the file's mapping, and each ``KEY=VALUE`` merged over it.
 
     Raises:
         UsageError: says which option is wrong and how.
     """
-    workload: dict[str, Any] = _read(file) if file is not None else {}
+    workload: dict[str, Any] = _read(file, f"{file_option} {file}") if file is not None else {}
     for text in sets:
         key, value = _split(text, "--set")
-        workload = deep_merge(workload, _nest(key, _json_or_text(value)))
+        workload = deep_merge(workload, _nest(key, json_or_text(value)))
     for text in strings:
         key, value = _split(text, "--set-string")
         workload = deep_merge(workload, _nest(key, value))
     return workload
 
 
-def _read(file: Path) -> dict[str, Any]:
+def json_or_text(text: str) -> Any:
+    """The value of JSON, and of anything else the text itself: that of ``NaN`` and ``1e999``, too.
+
+    Raises:
+        UsageError: it is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise UsageError(f"{text[:20]}… is nested too deeply") from None
+    except ValueError:
+        return text
+
+
+def _read(file: Path, named: str) -> dict[str, Any]:
     try:
         found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-        plain = json.loads(json.dumps(found))
+        plain = json.loads(json.dumps(found, allow_nan=False))
     except OSError as error:
-        raise UsageError(f"--workload {file}: {error.strerror}") from None
+        raise UsageError(f"{named}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"{named}: is nested too deeply") from None
     except (YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
-        raise UsageError(f"--workload {file}: not YAML or JSON: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
-        raise UsageError(f"--workload {file}: must hold a mapping")
+        raise UsageError(f"{named}: must hold a mapping")
     return plain
 
 
@@ -54,12 +73,10 @@ def _nest(key: str, value: Any) -> dict[str, Any]:
     return {first: _nest(rest, value) if rest else value}
 
 
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return text
-
-
 def _refuse(constant: str) -> Any:
-    raise ValueError(constant)  # NaN and Infinity are no JSON: they stay text
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from noetl_stream.model import codec
-from noetl_stream.model.events import LoopDone, StepDone, StepFailed, TaskProcessed, TokenClaimed, TokenEnqueued
+from noetl_stream.model.events import (
+    ExecutionFinished,
+    LoopDone,
+    StepDone,
+    StepFailed,
+    TaskProcessed,
+    TokenClaimed,
+    TokenEnqueued,
+)
 from noetl_stream.ports.store import ExecutionRow, StoredEvent
 
 
@@ -55,10 +63,24 @@ def summarize(journal: Iterable[StoredEvent]) -> list[StepSummary]:
             step, began_ms = runs.pop(fact.step_run_id)
             steps[step].duration_s += (row.at_ms - began_ms) / 1000
             steps[step].status = "failed" if isinstance(fact, StepFailed) else "done"
+        elif isinstance(fact, ExecutionFinished):
+            for step, began_ms in runs.values():  # what its end has stopped
+                steps[step].duration_s += (row.at_ms - began_ms) / 1000
+                steps[step].status = "cancelled"
     return list(steps.values())
 
 
-_READ = frozenset({"token.enqueued", "token.claimed", "task.processed", "step.done", "loop.done", "step.failed"})
+_READ = frozenset(
+    {
+        "token.enqueued",
+        "token.claimed",
+        "task.processed",
+        "step.done",
+        "loop.done",
+        "step.failed",
+        "execution.finished",
+    }
+)
 
 
 def describe(row: ExecutionRow, journal: Iterable[StoredEvent]) -> dict[str, Any]:

@@ -31,8 +31,7 @@ def refusal(plan: Plan, state: Execution, fact: Asked) -> str:
     if isinstance(fact, TokenInjected):
         return _refuse_token(plan, state, fact)
     if isinstance(fact, SignalReceived):
-        queued, at_most = len(state.signals.get(fact.signal, ())), state.limits.max_queued_signals
-        return "" if queued < at_most else f"{queued} signals {fact.signal} wait already (limits.max_queued_signals)"
+        return _refuse_signal(state, fact)
     return ""
 
 
@@ -68,6 +67,14 @@ def _refuse_patch(state: Execution, fact: CtxPatched) -> str:
         return f"ctx is at version {state.ctx_version}, not {fact.expected_version}: read it again"
     size, at_most = len(codec.encode(patched(state.ctx, fact))), state.limits.max_ctx_bytes
     return "" if size <= at_most else f"ctx would have {size} bytes; limits.max_ctx_bytes is {at_most}"
+
+
+def _refuse_signal(state: Execution, fact: SignalReceived) -> str:
+    queued, limits = len(state.signals.get(fact.signal, ())), state.limits
+    if queued >= limits.max_queued_signals:
+        return f"{queued} signals {fact.signal} wait already (limits.max_queued_signals)"
+    size, at_most = len(codec.encode(fact.payload)), limits.max_inline_bytes
+    return "" if size <= at_most else f"the payload has {size} bytes; limits.max_inline_bytes is {at_most}"
 
 
 def _refuse_token(plan: Plan, state: Execution, fact: TokenInjected) -> str:

@@ -26,7 +26,7 @@ def end_when_stopped(state: Execution) -> Sequence[Fact]:
         return ()
     if state.failing is not None:
         return (ExecutionFinished("failed", Outcome("error", error=state.failing), state.discarded),)
-    error = ErrorInfo("cancelled", f"cancelled: {state.cancelling}")
+    error = ErrorInfo("cancelled", state.cancelling)
     return (ExecutionFinished("cancelled", Outcome("error", error=error), state.discarded),)
 
 

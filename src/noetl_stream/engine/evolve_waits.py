@@ -23,7 +23,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
     if state.ending or assignment.cancelling:
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
-    waits = {path_key(wait.path): _noted(wait, command_id, state.at_ms) for wait in fact.waits}
+    waits = {path_key(wait.path): _noted(wait, assignment, state.at_ms) for wait in fact.waits}
     suspended = replace(assignment, waits=waits, answers={}, paused=fact.paused, run=None, next_number=0)
     state = replace(
         state,
@@ -42,11 +42,15 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
     return state
 
 
-def _noted(wait: Wait, command_id: str, at_ms: int) -> Wait:
+def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
+    """What is waited for, and since when; of a wait that was noted before, what the state knows of it by now."""
+    known = assignment.waits.get(path_key(wait.path)) if wait.since_ms else None
+    if known is not None:
+        return known
     child = wait.child
-    if child is not None and not child.execution_id:
-        child = replace(child, execution_id=child_of(command_id, wait.path, at_ms))
-    return replace(wait, child=child, since_ms=wait.since_ms or at_ms)
+    if child is not None:
+        child = replace(child, execution_id=child_of(assignment.command_id, wait.path, at_ms))
+    return replace(wait, child=child, since_ms=at_ms)
 
 
 def resumed(state: Execution, fact: events.StepResumed) -> Execution:

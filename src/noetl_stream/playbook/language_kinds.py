@@ -62,7 +62,11 @@ class WaitInputs(LanguageInputs):
 class PlaybookInputs(LanguageInputs):
     """Inputs of ``playbook``."""
 
-    path: str = Field(min_length=1, description="Path of the called playbook in the catalog.")
+    path: str = Field(
+        min_length=1,
+        description="Path of the called playbook in the catalog.",
+        json_schema_extra={"pattern": "^[^@]*$"},
+    )
     version: str | None = Field(None, min_length=1, description="Its version; the latest at the call by default.")
     args: dict[str, Any] | None = Field(
         None,
@@ -72,6 +76,13 @@ class PlaybookInputs(LanguageInputs):
     return_step: str | None = Field(
         None, min_length=1, description="The step whose result is the call's; by default the playbook's own result."
     )
+
+    @field_validator("path")
+    @classmethod
+    def _is_no_address(cls, path: str) -> str:
+        if "@" in path:
+            raise ValueError("is a path alone: its version stands beside it, as in `version: '1.0'`")
+        return path
 
 
 class WorkbookInputs(LanguageInputs):

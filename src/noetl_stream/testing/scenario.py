@@ -71,7 +71,7 @@ class Scenario:
     """One execution of a playbook on the engine alone.
 
     Args:
-        playbook: The YAML, indented as you like.
+        playbook: The YAML, indented as you like; or what it was compiled to, for another run of it.
         kinds: The tool kinds the playbook may name; those installed here by default.
 
     Raises:
@@ -84,9 +84,9 @@ class Scenario:
         objects: Results that workers keep by reference: those that ``objects.takes``.
     """
 
-    def __init__(self, playbook: str, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
+    def __init__(self, playbook: str | Plan, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
         self.kinds = installed_kinds() if kinds is None else kinds
-        self.plan: Plan = compile_playbook(dedent(playbook), self.kinds)
+        self.plan: Plan = playbook if isinstance(playbook, Plan) else compile_playbook(dedent(playbook), self.kinds)
         self.execution_id = execution_id
         self.state: Execution | None = None
         self.journal: list[Entry] = []

@@ -1,0 +1,131 @@
+"""What journeys of waiting executions share: playbooks whose effects are counted, a hand on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from journey_stack import NOETL, LiveStack
+
+from noetl_stream.client.submit import Submission
+from noetl_stream.errors import NoetlError
+from noetl_stream.model import codec
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.wiring import Connected, connect, make_client
+
+PATIENCE_S = 150.0
+POLL_S = 0.1
+
+
+class Effects:
+    """Counts calls of ``/<name>``: each is one effect of a task."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self.url = ""
+
+    async def call(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        self.seen[name] += 1
+        fails = name.startswith("fails_once") and self.seen[name] == 1
+        return web.json_response({"name": name, "count": self.seen[name]}, status=503 if fails else 200)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Effects]:
+        application = web.Application()
+        application.router.add_get("/{name}", self.call)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = "http://{}:{}".format(*runner.addresses[0])
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+
+def effect(name: str, **more: Any) -> dict[str, Any]:
+    """A task whose effect is counted; its result is the name."""
+    return {"name": name, "kind": "http", "url": "{{ workload.url }}/" + name, **more}
+
+
+def playbook(name: str, workflow: list[dict[str, Any]], **more: Any) -> str:
+    """The text of a playbook (JSON is YAML)."""
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": f"journey/{name}"}}
+    return json.dumps({**head, "workload": {"url": ""}, **more, "workflow": workflow})
+
+
+async def noetl(home: Path, *arguments: object, code: int = 0) -> str:
+    """One command to its end, which must be with ``code``; what it said on both streams."""
+    process = await asyncio.create_subprocess_exec(
+        *NOETL, *map(str, arguments), "--home", str(home), stdin=-3, stdout=-1, stderr=-2
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert process.returncode == code, output.decode()
+    return output.decode()
+
+
+@asynccontextmanager
+async def connected_to(stack: LiveStack) -> AsyncIterator[Connected]:
+    """Connections to the stack as it is now."""
+    connected = await connect(stack.endpoint, name="journey")
+    try:
+        yield connected
+    finally:
+        await connected.close()
+
+
+async def begin(connected: Connected, source: str, workload: dict[str, Any]) -> str:
+    """Submits; the execution's id once it is accepted."""
+    submission = Submission.new(source, "journey", workload, connected.clock)
+    client = make_client(connected)
+    follower = await client.follow(submission.execution_id).open()
+    try:
+        await client.submit(submission, follower)
+    finally:
+        await follower.close()
+    return submission.execution_id
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
+    """Looks again and again until ``condition`` gives something; the stores may be away meanwhile."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with contextlib.suppress(NoetlError):
+                if found := await condition():
+                    return found
+            await asyncio.sleep(POLL_S)
+
+
+async def until_status(store: Store, execution_id: str, *statuses: str) -> ExecutionRow:
+    """Its row, once it has one of these statuses."""
+
+    async def look() -> ExecutionRow | None:
+        row = await store.execution(execution_id)
+        return row if row is not None and row.status in statuses else None
+
+    found: ExecutionRow = await until(look)
+    return found
+
+
+async def ended(store: Store, execution_id: str) -> ExecutionRow:
+    return await until_status(store, execution_id, "completed", "failed", "cancelled")
+
+
+async def whole_journal(store: Store, execution_id: str) -> list[StoredEvent]:
+    """Its journal, which has every position once."""
+    journal = await store.journal(execution_id)
+    assert [row.position for row in journal] == list(range(1, len(journal) + 1))
+    return journal
+
+
+def result_of(row: ExecutionRow) -> Any:
+    assert row.result is not None, row.error
+    return codec.decode_json(codec.decode_payload(row.result).value)
