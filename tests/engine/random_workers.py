@@ -122,7 +122,8 @@ class Storm:
         """One thing happens somewhere."""
         state, weather, chance = self.scenario.execution, self.weather, self.random.random()
         if not calm and chance < weather.faults:
-            self.random.choice([self._crash, self._expire, self._repeat, self._issue_again, self._lose])()
+            faults = [self._crash, self._expire, self._repeat, self._issue_again, self._lose, self.scenario.take_over]
+            self.random.choice(faults)()
             return
         if not calm and chance < weather.faults + weather.people:
             self.random.choice([self._signal, self._signal, self._patch, self._pass_time, self._end_child])()

@@ -405,3 +405,14 @@ def test_a_failed_iteration_is_recorded_with_its_index() -> None:
     assert [fact.path for fact in scenario.facts(LoopIterationFailed)] == [(2,)]
     (run,) = scenario.execution.runs.values()
     assert run.loop is not None and run.loop.first_error is not None and run.loop.first_error.index == 2
+
+
+def test_after_one_result_by_reference_the_state_keeps_no_others() -> None:
+    scenario = loop()
+    scenario.objects.takes = lambda data: data == b'"small"'
+    scenario.done("start", "small", index=0)
+    scenario.done("start", "inline", index=1)
+    (run,) = scenario.execution.runs.values()
+    assert run.loop is not None and run.loop.spilled and run.loop.results is None
+    scenario.done("start", "last", index=2)
+    assert scenario.result == ["small", "inline", "last"]

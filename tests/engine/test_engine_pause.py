@@ -446,3 +446,18 @@ def test_wherever_it_is_paused_an_execution_comes_to_the_same_end(at: int) -> No
             scenario.wait(1)
     assert (scenario.result, scenario.ctx) == (plain.result, plain.ctx)
     assert scenario.replayed() == scenario.state
+
+
+def test_what_goes_wrong_in_ctx_while_paused_acts_on_resume() -> None:
+    shared = (
+        "{name: t, kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_shared: {k: {op: count}}}}}]}}}"
+    )
+    scenario = started(f"- step: start\n  tool: [{shared}, {{name: more, kind: noop}}]\n", ctx={"k": 1})
+    run = scenario.take("start")
+    run.begin()
+    scenario.patch(k="text")
+    scenario.pause()
+    run.answer()
+    assert scenario.execution.failing is None
+    scenario.resume()
+    assert scenario.execution.failing is not None and scenario.execution.failing.kind == "expression_error"

@@ -9,8 +9,8 @@ from engine_scenarios import BEST_EFFORT, limits, started
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.evolve import RESOLVED_KEPT, evolve
-from noetl_stream.engine.state import NOT_AT_HAND, Occurrence
+from noetl_stream.engine.evolve import RESOLVED_KEPT
+from noetl_stream.engine.state import Occurrence
 from noetl_stream.model.events import (
     CancelRequested,
     Fact,
@@ -308,14 +308,6 @@ def test_arrivals_at_a_join_meanwhile_are_told_apart_by_their_order() -> None:
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 
-def replayed_without_values(scenario: Scenario) -> Any:
-    """The state of a server that has read the journal: the values do not stand there."""
-    state = None
-    for occurrence, _ in scenario.journal:
-        state = evolve(state, occurrence._replace(value=NOT_AT_HAND), scenario.execution_id)
-    return state
-
-
 def held_by_a_reference() -> Scenario:
     scenario = by_reference(
         """
@@ -340,14 +332,13 @@ def held_by_a_reference() -> Scenario:
 
 def test_a_state_that_was_replayed_knows_no_values_and_is_the_same_but_for_that() -> None:
     scenario = held_by_a_reference()
-    state = replayed_without_values(scenario)
-    assert state.resolved == {} and scenario.execution.resolved != {}
-    assert replace(state, resolved={}) == replace(scenario.execution, resolved={})
+    assert scenario.execution.resolved != {}
+    assert scenario.replayed() == replace(scenario.execution, resolved={})
 
 
 def test_a_server_that_took_over_looks_again_and_decides_the_same() -> None:
     scenario = held_by_a_reference()
-    scenario.state = replayed_without_values(scenario)
+    scenario.take_over()
     scenario.patch(open=True)
     assert scenario.execution.deciding is not None, "it must not take the value for null"
     scenario.look_into()
@@ -358,6 +349,6 @@ def test_a_cancel_that_comes_while_it_looks_is_decided_by_the_replayed_state_ali
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     asked = Occurrence(CancelRequested("asked"))
-    states = (scenario.state, replayed_without_values(scenario))
+    states = (scenario.state, scenario.replayed())
     here, there = (advance(scenario.plan, state, asked, scenario.execution_id) for state in states)
     assert here == there

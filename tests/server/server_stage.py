@@ -14,6 +14,7 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.asking import RequestRefused, ask_of
 from noetl_stream.client.submit import Client, Submission
+from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec
@@ -35,7 +36,6 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
-from noetl_stream.server.living import replay
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
 from noetl_stream.testing.simulated_host import Fate, GoodFate, Host
 from noetl_stream.testing.simulated_time import simulated_clock

@@ -17,6 +17,8 @@ from noetl_stream.hosting import connected_to, open_place, prepare_embedded
 from noetl_stream.model.envelope import envelope, iso
 from noetl_stream.ports.store import ListedExecution, Store
 
+WAITS_SHOWN = 20
+
 STATUSES = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled")
 
 
@@ -85,6 +87,10 @@ def get(execution_id: str, output: str, home: Path | None) -> None:
         if found[key]:
             click.echo(f"{key}: {_plain(found[key])}")
     print_table(("step", "runs", "status", "seconds", "retries"), [list(step.values()) for step in found["steps"]])
+    for wait in found["waits"][:WAITS_SHOWN]:
+        click.echo(_waiting(wait))
+    if len(found["waits"]) > WAITS_SHOWN:
+        click.echo(f"… and {len(found['waits']) - WAITS_SHOWN} more waits")
     if found["ctx"]:
         click.echo("ctx:")
         print_result(found["ctx"])
@@ -140,6 +146,12 @@ def _with_store(home: Path | None, read: Any) -> Any:
 
     with open_place(settings_for(home)) as place:
         return run_async(work())
+
+
+def _waiting(wait: dict[str, Any]) -> str:
+    where = [wait["step"], *map(str, wait["iteration"]), *([wait["task"]] if wait["task"] else [])]
+    until = f", until {wait['until']}" if wait["until"] else ""
+    return f"{'.'.join(where)} waits for {wait['for']}{until}"
 
 
 def _plain(value: Any) -> str:

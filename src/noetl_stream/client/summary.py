@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from noetl_stream.client.awaited import awaited
+from noetl_stream.engine.replay import replay
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     ExecutionFinished,
@@ -83,8 +85,9 @@ _READ = frozenset(
 )
 
 
-def describe(row: ExecutionRow, journal: Iterable[StoredEvent]) -> dict[str, Any]:
-    """The object that ``run -o json`` and ``execution get`` print."""
+def describe(row: ExecutionRow, journal: Sequence[StoredEvent]) -> dict[str, Any]:
+    """The object that ``run -o json`` and ``execution get`` print; ``waits`` (:func:`awaited`) is empty at the end."""
+    state = replay(row.execution_id, journal) if row.finished_ms is None else None
     error = codec.decode_json(row.error) if row.error is not None else None
     ended_ms = row.finished_ms if row.finished_ms is not None else row.updated_ms
     return {
@@ -95,6 +98,7 @@ def describe(row: ExecutionRow, journal: Iterable[StoredEvent]) -> dict[str, Any
         "ctx": codec.decode_json(row.ctx),
         "duration_s": round((ended_ms - row.started_ms) / 1000, 3),
         "steps": [step.to_json() for step in summarize(journal)],
+        "waits": list(awaited(state)) if state is not None else [],
         "error": error,
         "discarded_tokens": row.discarded,
     }

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from noetl_stream.engine.advance import Refusal
-from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.engine.replay import replay
+from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted
@@ -119,22 +119,3 @@ class LivingExecutions:
         first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
         through = self._cursor_of(partition_of(execution_id))  # all of its messages up to there are in the journal
         return Living(state, known.plan, first_ms, last_ms, through)
-
-
-def replay(execution_id: str, journal: Sequence[StoredEvent]) -> Execution | None:
-    """The state that these journal rows fold to, with ``evolve`` alone (PROTOCOL §1 *Journal*).
-
-    Raises:
-        NotReady: if the journal was written by a newer format.
-    """
-    state: Execution | None = None
-    for row in journal:
-        fact = codec.decode_fact(row.data)
-        if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
-            raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this server")
-        if row.report_id is not None and row.number is not None:
-            occurrence = Occurrence(fact, run_of_report(row.report_id), row.number, row.at_ms)
-        else:
-            occurrence = Occurrence(fact, at_ms=row.at_ms)
-        state = evolve(state, occurrence, execution_id)
-    return state

@@ -16,12 +16,14 @@ from functools import cache
 from textwrap import dedent
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.asked import is_so_already, refusal
 from noetl_stream.engine.binding import answer_claim
 from noetl_stream.engine.evolve import evolve
 from noetl_stream.engine.orders import command_for
-from noetl_stream.engine.state import Assignment, Execution, Occurrence, Status
+from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, Occurrence, Status
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Asked,
@@ -47,7 +49,7 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.playbook.kinds import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario_laws import hold_against_the_laws
+from noetl_stream.testing.scenario_laws import LawBroken, hold_against_the_laws
 from noetl_stream.testing.scenario_objects import Objects
 from noetl_stream.testing.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -94,6 +96,7 @@ class Scenario:
         self.objects = Objects(lambda: (entry.occurrence for entry in self.journal))
         self.now_ms = 1_000_000
         self._deliveries: dict[str, int] = {}
+        self._takeovers: set[int] = set()
         self._requests = 0
 
     # --- when ---------------------------------------------------------------------------------------------------------
@@ -216,6 +219,18 @@ class Scenario:
         assert reference is not None, "the execution is looking into nothing"
         return self.feed(Occurrence(ReferenceLost(reference.key, reason)))
 
+    def take_over(self) -> None:
+        """Another server goes on: it has the journal, and no value of any reference.
+
+        Raises:
+            LawBroken: the journal gives another state.
+        """
+        state = self.replayed()
+        if state != replace(self.execution, resolved={}):
+            raise LawBroken(f"the journal gives the state: {state} is not {self.execution}")
+        self._takeovers.add(len(self.inputs))
+        self.state = state
+
     def feed(self, occurrence: Occurrence) -> Advanced:
         """One input is folded.
 
@@ -314,14 +329,16 @@ class Scenario:
         state: Execution | None = None
         for occurrence, _ in self.journal:
             fact = codec.decode_fact(codec.encode(occurrence.fact))
-            state = evolve(state, occurrence._replace(fact=fact), self.execution_id)
+            state = evolve(state, occurrence._replace(fact=fact, value=NOT_AT_HAND), self.execution_id)
         return state
 
     def decided_again(self) -> list[Entry]:
         """The journal that ``advance`` gives for the same inputs."""
         state: Execution | None = None
         journal: list[Entry] = []
-        for occurrence in self.inputs:
+        for number, occurrence in enumerate(self.inputs):
+            if number in self._takeovers and state is not None:
+                state = replace(state, resolved={})
             advanced = advance(self.plan, state, occurrence, self.execution_id)
             if advanced.taken:
                 journal += [Entry(occurrence, decided=False)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rest import at_rest
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepScheduled, TokenClaimed, TokenEnqueued
@@ -11,7 +12,6 @@ from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import InputByReport
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import StoredEvent
-from noetl_stream.server.living import replay
 from noetl_stream.server.server import Server
 from noetl_stream.testing.simulated_faults import STEADY
 from noetl_stream.testing.simulated_work import Job

@@ -1,0 +1,46 @@
+"""A state from its journal, with ``evolve`` alone (PROTOCOL §1 *Journal*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.errors import NotReady
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionStarted
+from noetl_stream.model.ids import run_of_report
+from noetl_stream.model.messages import FORMAT
+
+
+class JournalRow(Protocol):
+    """What replay reads of a stored event."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def report_id(self) -> str | None: ...
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def data(self) -> bytes: ...
+
+
+def replay(execution_id: str, journal: Iterable[JournalRow]) -> Execution | None:
+    """The state that these rows fold to; ``None`` without any.
+
+    Raises:
+        NotReady: if the journal was written by a newer format.
+    """
+    state: Execution | None = None
+    for row in journal:
+        fact = codec.decode_fact(row.data)
+        if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
+            raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this one")
+        if row.report_id is not None and row.number is not None:
+            occurrence = Occurrence(fact, run_of_report(row.report_id), row.number, row.at_ms)
+        else:
+            occurrence = Occurrence(fact, at_ms=row.at_ms)
+        state = evolve(state, occurrence, execution_id)
+    return state
