@@ -669,3 +669,32 @@ def test_tokens_that_arrive_at_one_moment_are_told_apart_by_their_order(join: st
     assert len(scenario.facts(TokenAbsorbed)) == 3 - wanted
     scenario.done("j")
     assert scenario.status == "completed"
+
+
+def test_what_several_joins_have_merged_descends_from_the_firings_of_all() -> None:
+    scenario = started(
+        """
+        - step: start
+          next: {spec: {mode: inclusive}, arcs: [{step: first}, {step: slow}]}
+        - step: slow
+          tool: {kind: noop}
+          next: {arcs: [{step: first}]}
+        - step: first
+          spec: {join: any}
+          next: {spec: {mode: inclusive}, arcs: [{step: x, when: "{{ args.again is undefined }}"}, {step: y}]}
+        - step: x
+          tool: {kind: noop}
+          next: {arcs: [{step: both}]}
+        - step: y
+          tool: {kind: noop}
+          next: {arcs: [{step: both, when: "{{ ctx.stop is undefined }}"}]}
+        - step: both
+          spec: {join: 2}
+          next: {arcs: [{step: first, args: {again: true}}]}
+        """
+    )
+    scenario.done("x")
+    scenario.done("y")
+    assert scenario.execution.waves == {"first": 2, "both": 1}, "it descends from the first firing, and fires again"
+    scenario.done("slow")
+    assert len(scenario.facts(TokenAbsorbed)) == 1

@@ -16,7 +16,7 @@ from random_workers import CLEAR, Storm
 from noetl_stream.playbook.compile import check
 from noetl_stream.testing.scenario import Scenario, installed_kinds
 
-SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "400"))
+SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
 SEEDS_AT_ONCE = 25
 
 

@@ -26,7 +26,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.testing.scenario import Scenario, installed_kinds
 from noetl_stream.testing.scripted_run import ARGS, ScriptedRun
 
-SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "400"))
+SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
 SEEDS_AT_ONCE = 40
 STORMS_A_PLAYBOOK = 4
 """Compiling takes longer than running."""
@@ -108,7 +108,7 @@ def test_where_order_cannot_matter_it_does_not(seeds: range) -> None:
 
 
 def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
-    texts = [random_language(Random(seed), confluent=seed % 2 == 0) for seed in range(200)]
+    texts = [random_language(Random(seed), confluent=seed % 2 == 0) for seed in range(80)]
     assert all(check(text, installed_kinds()).ok for text in texts)
     words = (
         "parallel sequential local distributed best_effort fail_fast admit inclusive jump retry set_ctx set_vars "

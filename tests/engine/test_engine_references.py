@@ -352,3 +352,14 @@ def test_a_cancel_that_comes_while_it_looks_is_decided_by_the_replayed_state_ali
     states = (scenario.state, scenario.replayed())
     here, there = (advance(scenario.plan, state, asked, scenario.execution_id) for state in states)
     assert here == there
+
+
+def test_the_grace_of_a_cancel_that_came_while_it_looked_is_not_lost() -> None:
+    scenario = by_reference(BRANCH, limits(cancel_grace_s=10))
+    scenario.inject("beside")
+    scenario.take("beside").begin()
+    scenario.done("start", LARGE)
+    scenario.cancel()
+    assert scenario.status == "running"
+    scenario.wait(10)
+    assert scenario.status == "cancelled"

@@ -365,9 +365,7 @@ def test_an_iteration_that_waits_holds_its_place_in_the_window() -> None:
     assert since == [1_000_000, 0], "the first waits since the beginning"
     scenario.wait(200)
     scenario.done("start")
-    scenario.wait(0)
-    scenario.done("start")
-    assert scenario.status == "completed"
+    assert scenario.status == "completed", "both were over by then: they have gone on together"
 
 
 def test_each_iteration_of_a_distributed_loop_waits_by_itself() -> None:
@@ -449,6 +447,7 @@ def test_cancelling_ends_what_waits_at_once() -> None:
     scenario = napping("for_s: 60")
     scenario.cancel("enough")
     assert (scenario.status, scenario.execution.timers, scenario.execution.suspensions) == ("cancelled", {}, {})
+    assert scenario.names.count("step.cancelled") == 1
 
 
 def test_a_failure_elsewhere_ends_what_waits_at_once() -> None:
@@ -492,3 +491,13 @@ def test_a_step_that_the_server_itself_fails_leaves_nothing_waiting() -> None:
     scenario.feed(Occurrence(StepFailed(step_run_id, ErrorInfo("limit_exceeded", "too large"))))
     assert (scenario.status, scenario.error.kind) == ("failed", "limit_exceeded")
     assert scenario.names.count("step.cancelled") == 0
+
+
+def test_an_iteration_that_suspends_although_it_was_told_to_stop_is_skipped() -> None:
+    scenario = started(LOCAL.replace(", exec: local", ""))
+    run = scenario.take("start", index=0)
+    run.begin()
+    scenario.failed("start", index=1)
+    assert scenario.working == [("start", 0)]
+    run.finish()
+    assert (scenario.suspended, scenario.status) == ([], "failed")

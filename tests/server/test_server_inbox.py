@@ -7,8 +7,8 @@ import pytest
 from server_stage import Stage, once
 from waiting_stage import (
     EXECUTION,
-    Mute,
     Dies,
+    Mute,
     before_and_after,
     error_of,
     hear,

@@ -19,6 +19,7 @@ from waiting_stage import (
     whole,
 )
 
+from noetl_stream.engine.due import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.server.server import Server, ServerPorts
@@ -239,37 +240,39 @@ async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Sta
     assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 
 
-TIMED: dict[str, tuple[str, str]] = {
-    "signal": (before_and_after(hear(30)), "wait"),
-    "lifecycle": (
-        playbook(
-            "slow",
-            [{"step": "slow", "spec": {"policy": {"lifecycle": {"timeout_s": 30}}}, "tool": [hear()]}],
-        ),
-        "step",
-    ),
-    "deadline": (
-        playbook(
-            "slow",
-            [{"step": "slow", "spec": {"policy": {"lifecycle": {"deadline_s": 30}}}, "tool": [hear()]}],
-        ),
-        "deadline",
-    ),
-    "execution": (
-        playbook("slow", [{"step": "slow", "tool": [hear()]}], executor={"spec": {"timeout_s": 30}}),
-        "execution",
-    ),
-    "admission": (
-        gated(30),
-        "admission",
-    ),
-}
+async def test_iterations_of_one_command_whose_time_is_over_together_go_on_together(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    spec = {"mode": "parallel", "exec": "local", "max_in_flight": 50}
+    loop = {"in": list(range(50)), "iterator": "n", "spec": spec}
+    tasks = [rest(30), {"name": "after", **work("{{ iter.n }}")}]
+    await starts(stage, playbook("all", [{"step": "all", "loop": loop, "tool": tasks}]))
+    assert result_of(await stage.ended(EXECUTION)) == list(range(50))
+    names = await whole(stage, EXECUTION)
+    assert (names.count("step.suspended"), names.count("timer.set")) == (1, 50)
 
 
-@pytest.mark.parametrize("timed", TIMED)
+def limited(seconds: float) -> dict[str, tuple[str, str]]:
+    """Every kind of timer a playbook can ask for: a playbook, and the purpose of its timer."""
+
+    def within(lifecycle: str) -> str:
+        spec = {"policy": {"lifecycle": {lifecycle: seconds}}}
+        return playbook("slow", [{"step": "slow", "spec": spec, "tool": [hear()]}])
+
+    whole_execution = {"spec": {"timeout_s": seconds}}
+    return {
+        "signal": (before_and_after(hear(seconds)), "wait"),
+        "lifecycle": (within("timeout_s"), "step"),
+        "deadline": (within("deadline_s"), "deadline"),
+        "execution": (playbook("slow", [{"step": "slow", "tool": [hear()]}], executor=whole_execution), "execution"),
+        "admission": (gated(seconds), "admission"),
+    }
+
+
+@pytest.mark.parametrize("timed", limited(30))
 @pytest.mark.parametrize("pauses", [0, 1, 3])
 async def test_time_paused_does_not_count_towards_any_timeout(stage: Stage, timed: str, pauses: int) -> None:
-    source, purpose = TIMED[timed]
+    source, purpose = limited(30)[timed]
     await stage.server()
     stage.start_worker()
     await starts(stage, source)
@@ -335,3 +338,28 @@ async def test_a_long_delay_before_a_retry_holds_no_worker_and_survives_a_takeov
     row = await stage.ended(EXECUTION, 200)
     assert (row.status, result_of(row)) == ("completed", "at last")
     assert sorted(effect.attempt for effect in stage.effects if effect.execution_id == EXECUTION) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e17, 1.7e308])
+@pytest.mark.parametrize("timed", [*limited(30), "time", "delay"])
+async def test_a_wait_longer_than_any_calendar_stops_no_server(stage: Stage, timed: str, seconds: float) -> None:
+    rule = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 2, "delay": seconds}}
+    tried = {
+        **work(1, failures=1),
+        "spec": {"policy": {"rules": [{**rule, "then": rule["then"] | {"max_delay": seconds}}]}},
+    }
+    others = {
+        "time": before_and_after(rest(seconds)),
+        "delay": playbook("tries", [{"step": "try", "tool": [{"name": "try", **tried}]}]),
+    }
+    await stage.server()
+    stage.start_worker()
+    await starts(stage, others.get(timed) or limited(seconds)[timed][0])
+    await is_waiting(stage, EXECUTION)
+    due = [timer.due_ms for timer in await stage.store.real.timers(EXECUTION)]
+    assert due and max(due) == LATEST_MS
+    await stage.ask(EXECUTION, PauseRequested("pause"))
+    await stage.pass_time(10)
+    await stage.ask(EXECUTION, ResumeRequested("resume"))
+    assert max(timer.due_ms for timer in await stage.store.real.timers(EXECUTION)) == LATEST_MS
+    assert not stage.running[0].done()

@@ -7,14 +7,30 @@ from typing import Any
 from server_stage import Stage
 
 from noetl_stream.model import codec
-from noetl_stream.model.events import SignalReceived
+from noetl_stream.model.events import AskedFact, SignalReceived
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.testing.simulated_host import GoodFate, Host
 from noetl_stream.testing.simulated_work import playbook, work
 
 EXECUTION = "execution-1"
 SIGNAL = "go"
+_LIMITS = {"max_ctx_bytes": 2000, "max_queued_signals": 3}
+_HELD = {
+    "policy": {
+        "admit": {
+            "rules": [{"when": "{{ ctx.open | default(false) }}", "then": {"allow": True}}],
+            "wait": {"timeout_s": 3000},
+        }
+    }
+}
+_STEPS: list[dict[str, Any]] = [
+    {"step": "gate", "spec": _HELD, "tool": work("{{ ctx }}")},
+    {"step": "aside", "tool": work("{{ args }}"), "next": {"arcs": []}},
+]
+GATE = playbook("gate", _STEPS, executor={"spec": {"policy": {"limits": _LIMITS}}})
+"""Its first step waits to be let in by a patch; its second is reached by injected tokens alone."""
 
 
 def hear(timeout_s: float = 3000, **more: Any) -> dict[str, Any]:
@@ -98,3 +114,26 @@ class Mute(GoodFate):
             return False
         self.left -= 1
         return True
+
+
+async def begin_gate(stage: Stage) -> None:
+    """An execution of :data:`GATE` that waits, with a server and a worker."""
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", GATE)
+    await is_waiting(stage, EXECUTION)
+
+
+async def publish(stage: Stage, fact: AskedFact, execution_id: str = EXECUTION) -> None:
+    """Publishes by hand, without waiting for an answer, whether the same was published before or not."""
+    body = codec.encode(Request(execution_id, fact.request_id, fact))
+    stage.broker.event_log.forget_message_ids()
+    await stage.broker.event_log.publish_reported(execution_id, f"{execution_id}.{fact.request_id}", body)
+
+
+async def answer_row(stage: Stage, request_id: str = "ask", execution_id: str = EXECUTION) -> dict[str, Any]:
+    row = await stage.store.real.request(execution_id, request_id)
+    assert row is not None
+    answer: dict[str, Any] = codec.decode_json(row.answer)
+    assert row.position == answer.get("position", 0)
+    return answer

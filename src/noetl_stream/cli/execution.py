@@ -77,7 +77,7 @@ def get(execution_id: str, output: str, home: Path | None) -> None:
         row = await store.execution(execution_id)
         if row is None:
             raise no_execution(execution_id)
-        return describe(row, await store.journal(execution_id))
+        return describe(row, await store.journal(execution_id), await store.now_ms())
 
     found = _with_store(home, read)
     if output == "json":

@@ -64,12 +64,18 @@ def summarize(journal: Iterable[StoredEvent]) -> list[StepSummary]:
                 continue  # an inner loop's end is not the step's
             step, began_ms = runs.pop(fact.step_run_id)
             steps[step].duration_s += (row.at_ms - began_ms) / 1000
-            steps[step].status = "failed" if isinstance(fact, StepFailed) else "done"
+            steps[step].status = _ended(fact)
         elif isinstance(fact, ExecutionFinished):
             for step, began_ms in runs.values():  # what its end has stopped
                 steps[step].duration_s += (row.at_ms - began_ms) / 1000
                 steps[step].status = "cancelled"
     return list(steps.values())
+
+
+def _ended(fact: StepDone | LoopDone | StepFailed) -> str:
+    if not isinstance(fact, StepFailed):
+        return "done"
+    return "cancelled" if fact.error.kind == "cancelled" else "failed"
 
 
 _READ = frozenset(
@@ -85,11 +91,15 @@ _READ = frozenset(
 )
 
 
-def describe(row: ExecutionRow, journal: Sequence[StoredEvent]) -> dict[str, Any]:
-    """The object that ``run -o json`` and ``execution get`` print; ``waits`` (:func:`awaited`) is empty at the end."""
+def describe(row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int = 0) -> dict[str, Any]:
+    """The object that ``run -o json`` and ``execution get`` print; ``waits`` (:func:`awaited`) is empty at the end.
+
+    Args:
+        now_ms: By the store's clock: how long one that has not ended has taken so far.
+    """
     state = replay(row.execution_id, journal) if row.finished_ms is None else None
     error = codec.decode_json(row.error) if row.error is not None else None
-    ended_ms = row.finished_ms if row.finished_ms is not None else row.updated_ms
+    ended_ms = row.finished_ms if row.finished_ms is not None else max(now_ms, row.updated_ms)
     return {
         "execution_id": row.execution_id,
         "path": row.path,

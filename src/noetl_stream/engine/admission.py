@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noetl_stream.engine.due import due_ms
 from noetl_stream.engine.ids import step_run_of, timer_of
 from noetl_stream.engine.scope import admission_scope
 from noetl_stream.engine.state import Execution, WaitingToken
@@ -42,8 +43,8 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
     held = TokenHeld(token.token_id, guards, keeps_alive=policy.wait_s is not None)
     if policy.wait_s is None:
         return (held,)
-    due_ms = state.at_ms + round(policy.wait_s * 1000)
-    return (held, TimerSet(timer_of(token.token_id, "admission"), "admission", due_ms, token.token_id))
+    due = due_ms(state.at_ms, policy.wait_s)
+    return (held, TimerSet(timer_of(token.token_id, "admission"), "admission", due, token.token_id))
 
 
 def _judge(state: Execution, policy: AdmitPlan, scope: Scope) -> tuple[bool, list[EvaluatedGuard]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from noetl_stream.engine.due import due_ms
 from noetl_stream.engine.ending import cancel, fail
 from noetl_stream.engine.ids import injected_token, start_token, step_run_of, timer_of
 from noetl_stream.engine.joins import fire_if_enough
@@ -56,8 +57,8 @@ def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) ->
     if fact.ctx:
         facts.append(events.CtxPatched(fact.request_id, fact.principal, patch=fact.ctx))
     if plan.timeout_s is not None:
-        due_ms = state.at_ms + round(plan.timeout_s * 1000)
-        facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due_ms))
+        due = due_ms(state.at_ms, plan.timeout_s)
+        facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
     return (*facts, events.TokenEnqueued(token))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noetl_stream.engine.due import due_ms
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import ChildOrdered, ExecutionFinished, Fact, StepCancelled, TimerSet, TokenDiscarded
@@ -39,6 +40,6 @@ def _stop(state: Execution, reason: str) -> Sequence[Fact]:
     )
     facts += (ChildOrdered(child_id, "cancel", reason) for child_id in state.children)
     if state.assignments:
-        due_ms = state.at_ms + round(state.limits.cancel_grace_s * 1000)
-        facts.append(TimerSet(timer_of(state.execution_id, "grace"), "grace", due_ms))
+        due = due_ms(state.at_ms, state.limits.cancel_grace_s)
+        facts.append(TimerSet(timer_of(state.execution_id, "grace"), "grace", due))
     return facts

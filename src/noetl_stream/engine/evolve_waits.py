@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_stream.engine.due import LATEST_MS
 from noetl_stream.engine.endings import drop_assignment, without
 from noetl_stream.engine.ids import child_of, timer_of
 from noetl_stream.engine.state import Assignment, Execution, Timer
@@ -83,8 +84,12 @@ def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     if timer.purpose == "grace":
         return replace(state, assignments={})
     suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
-    wait = suspended.waits.get(path_key(timer.path)) if suspended is not None else None
-    return state if wait is None else _answer(state, timer.subject, path_key(timer.path), _time_over(wait))
+    for key, wait in suspended.waits.items() if suspended is not None else ():
+        # All of this command that is due by now: each alone would be a segment that brings the others back.
+        other = state.timers.get(timer_of(timer.subject, "wait", wait.path))
+        if wait.path == timer.path or (other is not None and other.due_ms <= state.at_ms):
+            state = _answer(state, timer.subject, key, _time_over(wait))
+    return state
 
 
 def _time_over(wait: Wait) -> Outcome | None:
@@ -124,7 +129,9 @@ def went_on(state: Execution, fact: events.ExecutionResumed) -> Execution:
         state,
         paused_at_ms=0,
         timers={
-            key: timer if _is_no_timeout(state, timer) else replace(timer, due_ms=timer.due_ms + paused_ms)
+            key: timer
+            if _is_no_timeout(state, timer)
+            else replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
             for key, timer in state.timers.items()
         },
         runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},

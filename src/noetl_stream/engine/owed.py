@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noetl_stream.engine.admission import admit
+from noetl_stream.engine.due import due_ms
 from noetl_stream.engine.ids import command_of, step_run_of, timer_of
 from noetl_stream.engine.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.looping import open_loop
@@ -66,8 +67,8 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
     timer_id = timer_of(token.token_id, "deadline")
     if step.deadline_s is None or timer_id in state.timers:
         return facts
-    due_ms = state.at_ms + round(step.deadline_s * 1000)
-    return (TimerSet(timer_id, "deadline", due_ms, token.token_id), *facts)
+    due = due_ms(state.at_ms, step.deadline_s)
+    return (TimerSet(timer_id, "deadline", due, token.token_id), *facts)
 
 
 def _ask_to_enter(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
@@ -96,7 +97,7 @@ def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     timer_id = timer_of(run.step_run_id, "step") if timeout_s is not None and run.started_ms else ""
     if timeout_s is None or not timer_id or timer_id in state.timers:
         return ()
-    return (TimerSet(timer_id, "step", run.started_ms + round(timeout_s * 1000), run.step_run_id),)
+    return (TimerSet(timer_id, "step", due_ms(run.started_ms, timeout_s), run.step_run_id),)
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noetl_stream.engine.due import LATEST_MS, due_ms
 from noetl_stream.engine.ids import command_of, timer_of
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.model.events import (
@@ -23,10 +24,10 @@ def follow(state: Execution, suspended: Assignment) -> Sequence[Fact]:
         return _resume(suspended)
     facts: list[Fact] = []
     for wait in suspended.waits.values():
-        due_ms = _due_ms(wait)
+        due = _due(wait)
         timer_id = timer_of(suspended.command_id, "wait", wait.path)
-        if due_ms is not None and timer_id not in state.timers:
-            facts.append(TimerSet(timer_id, "wait", due_ms, suspended.command_id, wait.path))
+        if due is not None and timer_id not in state.timers:
+            facts.append(TimerSet(timer_id, "wait", due, suspended.command_id, wait.path))
         if wait.child is not None and wait.child.execution_id not in state.children:
             child = wait.child
             facts.append(
@@ -59,8 +60,8 @@ def _resume(suspended: Assignment) -> Sequence[Fact]:
     return (resumed, StepScheduled(step_run_id, command_id, path))
 
 
-def _due_ms(wait: Wait) -> int | None:
+def _due(wait: Wait) -> int | None:
     if wait.until_ms is not None:
-        return wait.until_ms
+        return min(wait.until_ms, LATEST_MS)
     waits_s = next((each for each in (wait.delay_s, wait.for_s, wait.timeout_s) if each is not None), None)
-    return None if waits_s is None else wait.since_ms + round(waits_s * 1000)
+    return None if waits_s is None else due_ms(wait.since_ms, waits_s)

@@ -10,10 +10,7 @@ from noetl_stream.engine.advance import Refusal
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotReady
-from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionStarted
-from noetl_stream.model.ids import partition_of, run_of_report
-from noetl_stream.model.messages import FORMAT
+from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import Store, StoredEvent
 from noetl_stream.server.plans import Plans

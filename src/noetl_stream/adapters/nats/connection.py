@@ -191,7 +191,10 @@ class NatsConnection:
         except Unreachable as error:
             log.debug("closing without a flush: %s", error)
         await self.wire.close()
-        await self.client.close()
+        try:
+            await self.client.close()
+        except (RuntimeError, OSError) as error:  # nats-py writes what is left even to a socket that is gone
+            log.debug("closing without a farewell: %s", error)
 
     async def _connect(self, timeout_s: float) -> None:
         attempt = asyncio.ensure_future(

@@ -1,0 +1,73 @@
+"""What `execution get` says an execution waits for."""
+
+from __future__ import annotations
+
+from noetl_stream.client.awaited import awaited
+from noetl_stream.model.envelope import iso
+from noetl_stream.testing.scenario import Scenario
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: waits, path: tests/waits}
+workflow:
+  - step: start
+    next: {spec: {mode: inclusive}, arcs: [{step: ear}, {step: gate}, {step: naps}, {step: tries}]}
+  - step: ear
+    tool: {name: hear, kind: wait, signal: go, timeout_s: 60}
+  - step: gate
+    spec:
+      policy:
+        admit:
+          rules: [{when: "{{ ctx.open | default(false) }}", then: {allow: true}}]
+          wait: {timeout_s: 120}
+    tool: {kind: noop}
+  - step: naps
+    loop: {in: [10, 20], iterator: n, spec: {mode: parallel}}
+    tool: {name: nap, kind: wait, for_s: "{{ iter.n }}"}
+  - step: tries
+    tool:
+      name: try
+      kind: noop
+      spec: {policy: {rules: [{when: "{{ outcome.status == 'error' }}", then: {do: retry, attempts: 3, delay: 30}}]}}
+"""
+
+
+def waiting() -> Scenario:
+    """Everything in it waits."""
+    scenario = Scenario(PLAYBOOK)
+    scenario.start()
+    for index in (0, 1):
+        scenario.done("naps", index=index)
+    scenario.done("ear")
+    scenario.failed("tries")
+    return scenario
+
+
+def test_everything_that_waits_is_named_with_its_end() -> None:
+    scenario = waiting()
+    began_ms = scenario.now_ms
+    found = {(wait["step"], *wait["iteration"]): wait for wait in awaited(scenario.execution)}
+    assert {key: (wait["task"], wait["for"]) for key, wait in found.items()} == {
+        ("ear",): ("hear", "signal go"),
+        ("gate",): (None, "admission"),
+        ("naps", 0): ("nap", "its time"),
+        ("naps", 1): ("nap", "its time"),
+        ("tries",): ("try", "its next attempt"),
+    }
+    assert [found[key]["until"] for key in (("ear",), ("gate",), ("naps", 0), ("naps", 1))] == [
+        iso(began_ms + 1000 * seconds) for seconds in (60, 120, 10, 20)
+    ]
+
+
+def test_what_has_what_it_waited_for_is_not_named_any_more() -> None:
+    scenario = waiting()
+    scenario.signal("go")
+    assert "ear" not in {wait["step"] for wait in awaited(scenario.execution)}
+
+
+def test_an_execution_that_has_ended_waits_for_nothing() -> None:
+    scenario = waiting()
+    scenario.cancel()
+    assert scenario.status == "cancelled"
+    assert list(awaited(scenario.execution)) == []
