@@ -43,6 +43,7 @@ AT_ONCE = 500
 """How many requests are on their way at the same time."""
 
 REST_S = 20.0
+LOADING_S = 5.0
 POLL_S = 0.05
 NAMES = ("timer.set", "timer.fired", "execution.finished")
 
@@ -240,7 +241,8 @@ async def _measure_many(measured: Measured, count: int) -> None:
     rest = ", ".join(f"{name} {percent:.1f} %" for name, percent in (await measured.at_rest()).items())
     print(f"CPU at rest: {rest}")
     took_s = await measured.replace_server()
-    print(f"a killed server is replaced after {took_s:.1f} s, and has {measured.memory_mib():.0f} MiB then")
+    await asyncio.sleep(LOADING_S)
+    print(f"a killed server is replaced after {took_s:.1f} s; the next has {measured.memory_mib():.0f} MiB")
     measured.forget()
     fired, ended = await measured.fired_a_second(count)
     print(f"{fired:.0f} timers fired a second, {ended:.0f} executions ended")

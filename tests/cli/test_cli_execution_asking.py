@@ -177,8 +177,12 @@ def test_a_file_of_keys_must_hold_plain_values(tmp_path: Path, content: str, why
 
 
 def test_a_merge_goes_deep_and_null_deletes(waiting: Waiting) -> None:
-    assert waiting.ask("patch", "--set", 'order={"a": 1, "b": 2}').returncode == 0
-    assert waiting.ask("patch", "--merge", "--set", "order.b=3", "--set", "order.a=null").returncode == 0
+    version = waiting.described()["ctx_version"]
+    assert waiting.ask("patch", "--set", 'order={"a": 1, "b": 2}', "--if-version", version).returncode == 0
+    (shown,) = re.findall(r"^ctx, version (\d+):$", waiting.ask("get").stdout, re.M)
+    words = ("--merge", "--set", "order.b=3", "--set", "order.a=null", "--if-version", shown)
+    assert waiting.ask("patch", *words).returncode == 0
+    assert waiting.refused("patch", *words, code=1).endswith("read it again\n")
     assert waiting.described()["ctx"] == {"order": {"b": 3}}
 
 

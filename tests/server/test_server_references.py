@@ -6,7 +6,7 @@ import pytest
 from server_stage import Stage, once
 from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, whole
 
-from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
+from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
 from noetl_stream.testing.simulated_host import GoodFate, Host
 from noetl_stream.testing.simulated_work import playbook, work
@@ -182,6 +182,21 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
     await stage.broker.blobs.put(key, b"[]")
     row = await stage.ended(EXECUTION)
     assert (error_of(row)["kind"], "checksum differs" in error_of(row)["message"]) == ("result_lost", True)
+
+
+async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
+    class Gone(GoodFate):
+        async def befall(self, host: Host, point: str) -> None:
+            if point == "blobs.get" and stage.store.real._tables.executions:
+                raise NotReady("there is no stream OBJ_noetl-results")
+
+    _, _, task = stage.start_server(stage.host("server", Gone()))
+    stage.start_worker()
+    await starts(stage, branching())
+    with pytest.raises(NotReady, match="there is no stream"):
+        await task
+    await stage.server()
+    assert result_of(await stage.ended(EXECUTION)) == 39
 
 
 async def test_an_object_store_that_is_away_is_waited_for(stage: Stage) -> None:

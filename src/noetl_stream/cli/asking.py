@@ -46,7 +46,7 @@ def _asking(command: Command) -> Command:
 @click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a key, always text.")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="YAML or JSON mapping of keys.")
 @click.option("--merge", is_flag=True, help="Merge deeply (RFC 7396): null deletes a key.")
-@click.option("--if-version", type=int, default=None, help="Only if ctx last changed at this position.")
+@click.option("--if-version", type=int, default=None, help="Only at this version of ctx, as `execution get` shows it.")
 def patch(
     sets: tuple[str, ...],
     strings: tuple[str, ...],

@@ -92,7 +92,7 @@ def get(execution_id: str, output: str, home: Path | None) -> None:
     if len(found["waits"]) > WAITS_SHOWN:
         click.echo(f"… and {len(found['waits']) - WAITS_SHOWN} more waits")
     if found["ctx"]:
-        click.echo("ctx:")
+        click.echo(f"ctx, version {found['ctx_version']}:" if found["ctx_version"] else "ctx:")
         print_result(found["ctx"])
     if found["result"] is not None:
         click.echo("result:")

@@ -92,7 +92,8 @@ _READ = frozenset(
 
 
 def describe(row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int = 0) -> dict[str, Any]:
-    """The object that ``run -o json`` and ``execution get`` print; ``waits`` (:func:`awaited`) is empty at the end.
+    """The object that ``run -o json`` and ``execution get`` print. At the end ``waits`` (:func:`awaited`) is empty and
+    ``ctx_version``, which a patch may expect, ``None``.
 
     Args:
         now_ms: By the store's clock: how long one that has not ended has taken so far.
@@ -106,6 +107,7 @@ def describe(row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int = 0)
         "status": row.status,
         "result": result_of(row),
         "ctx": codec.decode_json(row.ctx),
+        "ctx_version": state.ctx_version if state is not None else None,
         "duration_s": round((ended_ms - row.started_ms) / 1000, 3),
         "steps": [step.to_json() for step in summarize(journal)],
         "waits": list(awaited(state)) if state is not None else [],

@@ -42,8 +42,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bounds of one execution. Bytes are bytes of JSON, ``_s`` seconds; those of templates are counted, never timed.
 
     Attributes:
-        max_inline_bytes: A larger result stands in the object store. A larger error, outcome block or execution result
-            is an error.
+        max_inline_bytes: A larger result stands in the object store. A larger error, outcome block, signal or execution
+            result is an error.
         max_resolve_bytes: A result in the object store that the server reads for a guard, `args` or `in`; what the `in`
             of a distributed loop gives.
         max_ctx_bytes: All of `ctx` together.

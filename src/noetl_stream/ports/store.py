@@ -233,6 +233,10 @@ class Store(Protocol):
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
 
+    async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of these requests (execution id, request id) that have their row."""
+        ...
+
     async def playbook(self, digest: str) -> PlaybookRow | None: ...
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:

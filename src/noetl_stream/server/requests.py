@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import Asked
@@ -20,14 +21,15 @@ Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
 
 async def first_told(bodies: Bodies, store: Store) -> Bodies:
     """``bodies`` without what was asked of an execution before, here or earlier: no request is evaluated twice."""
-    if not any(_is_asked(body) for _, body in bodies):
+    asked = {(body.execution_id, body.request_id) for _, body in bodies if _is_asked(body)}
+    if not asked:
         return bodies
-    told: set[tuple[str, str]] = set()
+    told = await store.answered(asked)
     first = []
     for message, body in bodies:
-        if isinstance(body, Request) and _is_asked(body):
+        if _is_asked(body):
             key = (body.execution_id, body.request_id)
-            if key in told or await store.request(*key):
+            if key in told:
                 continue
             told.add(key)
         first.append((message, body))
@@ -39,6 +41,7 @@ async def refuse_others(bodies: Bodies, living: LivingExecutions, store: Store, 
 
     Call it after the fold of ``bodies``: whoever came first has begun the execution by then.
     """
+    answered = {(row.execution_id, row.request_id) for row in tick.requests}
     for message, body in bodies:
         if not isinstance(body, Request):
             continue
@@ -46,8 +49,9 @@ async def refuse_others(bodies: Bodies, living: LivingExecutions, store: Store, 
         if one is not None and one.state is not None and one.state.request_id == body.request_id:
             continue
         key = (body.execution_id, body.request_id)
-        if any((row.execution_id, row.request_id) == key for row in tick.requests) or await store.request(*key):
+        if key in answered or await store.request(*key):
             continue
+        answered.add(key)
         text = await _reason(body, one, store)
         answer = {"ok": False, "execution_id": body.execution_id, "error": text}
         tick.requests.append(RequestRow(body.request_id, body.execution_id, codec.encode(answer), IN_NO_JOURNAL))
@@ -64,5 +68,5 @@ async def _reason(body: Request, one: Living | None, store: Store) -> str:
     return f"execution {body.execution_id} has ended ({row.status})"
 
 
-def _is_asked(body: Request | Report) -> bool:
+def _is_asked(body: Request | Report) -> TypeGuard[Request]:
     return isinstance(body, Request) and isinstance(body.fact, Asked)

@@ -51,6 +51,7 @@ class Waits:
         self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._loaded: list[Input] = []
         self._ahead_ms = 0
+        self._broken: BaseException | None = None
 
     async def synchronize(self) -> None:
         """Measures how far the database's clock is ahead of this machine's."""
@@ -79,7 +80,13 @@ class Waits:
         return min(most_s, max(0.0, (self._due[0][0] - self.now_ms()) / 1000))
 
     def ready(self, living: LivingExecutions) -> list[Input]:
-        """Everything that is due now and still waited for, at most :data:`MOST_AT_ONCE` timers."""
+        """Everything that is due now and still waited for, at most :data:`MOST_AT_ONCE` timers.
+
+        Raises:
+            NotReady: there is no object store; any other error of a lookup comes as it is, too: nobody waits in vain.
+        """
+        if self._broken is not None:
+            raise self._broken
         if len(self._due) > self._many:
             self._forget_others(living)
         now_ms = self.now_ms()
@@ -131,7 +138,14 @@ class Waits:
         if key in self._loading:
             return
         task = self._loading[key] = asyncio.create_task(self._fetch(execution_id, reference))
-        task.add_done_callback(lambda done: self._loading.pop(key, None) if self._loading.get(key) is done else None)
+        task.add_done_callback(lambda done: self._loading_ended(key, done))
+
+    def _loading_ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self._loading.get(key) is task:
+            del self._loading[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+            self._nudge()
 
     async def _fetch(self, execution_id: str, reference: Reference) -> None:
         fact: ReferenceResolved | ReferenceLost

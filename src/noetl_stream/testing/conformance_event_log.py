@@ -214,13 +214,14 @@ class EventLogConformance:
         assert await event_log.stored_at(sequence + 1) is None
 
     async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, event_log: EventLog) -> None:
+        before = await event_log.last_sequence()
         for bad in ("", "a b", "a.b", "*", "a\r\nPUB x 0\r\n", "x" * 65):
             try:
                 await event_log.publish_reported(bad, "request-1", b"{}")
             except UsageError:
                 continue
             raise AssertionError(f"{bad!r} was taken")
-        assert await event_log.last_sequence() == 0
+        assert await event_log.last_sequence() == before
 
     async def test_a_closed_reader_reads_no_more(self, event_log: EventLog) -> None:
         reader = await event_log.open_reader(ALL, 0)

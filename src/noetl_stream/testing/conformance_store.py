@@ -208,6 +208,8 @@ class CommitConformance:
         assert isinstance(await refusal_of(store, again), JournalConflict)
         assert await store.request("a", "r") == row
         assert await store.request("a", "other") is None
+        assert await store.answered([("a", "r"), ("a", "other"), ("other", "r")]) == {("a", "r")}
+        assert await store.answered([]) == set()
 
     async def test_what_is_not_json_is_refused_and_writes_nothing(self, store: Store) -> None:
         (lease,) = await taken(store)

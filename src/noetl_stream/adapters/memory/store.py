@@ -307,6 +307,10 @@ class MemoryStore:
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self._tables.requests.get((execution_id, request_id))
 
+    async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """See :meth:`noetl_stream.ports.store.Store.answered`."""
+        return self._tables.requests.keys() & set(requests)
+
     async def playbook(self, digest: str) -> PlaybookRow | None:
         return self._tables.playbooks.get(digest)
 

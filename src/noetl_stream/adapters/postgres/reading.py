@@ -75,6 +75,10 @@ class Reading:
         rows = await self._database.fetch("request", execution_id, request_id)
         return RequestRow._make(rows[0]) if rows else None
 
+    async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        execution_ids, request_ids = zip(*requests, strict=True) if requests else ((), ())
+        return set(map(tuple, await self._database.fetch("answered", execution_ids, request_ids)))
+
     async def playbook(self, digest: str) -> PlaybookRow | None:
         rows = await self._database.fetch("playbook", digest)
         return PlaybookRow._make(rows[0]) if rows else None
