@@ -235,5 +235,24 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         except Unreachable as error:
             log.warning("waiting: %s", error)
             continue
-        if now_s - moved_s >= linger_s:
+        if now_s - moved_s >= linger_s and await may_leave(roles.server, embedded.others if embedded else _nobody):
             return
+
+
+async def may_leave(server: Server | None, others: Callable[[], bool]) -> bool:
+    """Whether nobody has come to rely on ``server``, which is about to leave; it is silent from then on.
+
+    Whoever comes joins the stack before asking for a server: so those that were still answered are seen here, and the
+    rest find none and start another, instead of waiting for one that folds nothing any more.
+    """
+    if server is None:
+        return True
+    await server.answers.close()
+    if not await asyncio.to_thread(others):
+        return True
+    await server.answers.open()
+    return False
+
+
+def _nobody() -> bool:
+    return False

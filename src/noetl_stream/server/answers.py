@@ -59,7 +59,9 @@ class Answers:
             self._subscriptions.append(await self._secrets.listen(self._bus, GROUP))
 
     async def close(self) -> None:
-        for subscription in self._subscriptions:
+        """Answers nothing more, until it is opened again."""
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
             await subscription.close()
 
     def _answering(self, answer: Callable[[list[str]], Awaitable[Any]]) -> Callable[[str, bytes, str], Awaitable[None]]:
