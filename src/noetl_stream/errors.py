@@ -6,6 +6,8 @@ exceptions (asyncpg, nats, OS) are translated into these inside the adapter that
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class NoetlError(Exception):
     """Base of all errors of this project.
@@ -26,6 +28,42 @@ class NoetlError(Exception):
 
 class UsageError(NoetlError):
     """The caller asked for something that cannot be: a bad option, a missing file, an unknown id."""
+
+
+class NotFound(UsageError):
+    """What an id, a path or a name stands for is not there."""
+
+
+class PlaybookRefused(UsageError):
+    """A playbook has errors. ``diagnostics`` are its findings, as JSON objects."""
+
+    def __init__(self, message: str, diagnostics: list[dict[str, Any]], *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.diagnostics = diagnostics
+
+
+class Conflict(NoetlError):
+    """It could be done to another state of the same thing: it has ended, it is being written, its version differs."""
+
+
+class VersionMismatch(Conflict):
+    """The version that the caller expected is not the present one: read again, decide again."""
+
+
+class TooBusy(NoetlError):
+    """More is asked for than can be taken in now. ``retry_after_s`` says when to come again."""
+
+    def __init__(self, message: str, retry_after_s: float, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class Unauthenticated(NoetlError):
+    """The caller shows no token, or one that does not hold."""
+
+
+class Forbidden(NoetlError):
+    """The caller is known, and may not do this."""
 
 
 class Unreachable(NoetlError):
