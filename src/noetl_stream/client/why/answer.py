@@ -1,0 +1,65 @@
+"""The whole answer: one sentence in front, then every reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from noetl_stream.client.why.ended import why_ended
+from noetl_stream.client.why.past import Past, read_past
+from noetl_stream.client.why.reason import Reason
+from noetl_stream.client.why.surroundings import Surroundings
+from noetl_stream.client.why.tokens import halted_tokens, held_tokens, joins
+from noetl_stream.client.why.whole import the_whole
+from noetl_stream.client.why.work import commands, suspended
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import NotFound
+from noetl_stream.model.envelope import iso
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.store import StoredEvent
+
+REASONS_SHOWN: Final = 50
+
+
+def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Surroundings) -> Document:
+    """``{"execution_id", "status", "summary", "since", "reasons", "more"}``, the reasons in order of weight.
+
+    Args:
+        journal: Whole.
+        plan: ``None`` if the playbook does not compile here: guards and joins are then named without their values.
+
+    Raises:
+        NotFound: the journal is empty.
+    """
+    past = read_past(execution_id, journal)
+    state = past.state
+    if state is None:
+        raise NotFound(f"no execution {execution_id}")
+    reasons = why_ended(past, state, plan) if state.ended else _why_not_ended(past, state, plan, around)
+    since = max((reason.since_ms for reason in reasons[:1]), default=0) or past.begun_ms
+    return {
+        "execution_id": execution_id,
+        "status": state.shown_status,
+        "summary": _summary(state, reasons),
+        "since": iso(since),
+        "reasons": [reason.to_json() for reason in reasons[:REASONS_SHOWN]],
+        "more": max(0, len(reasons) - REASONS_SHOWN),
+    }
+
+
+def _why_not_ended(past: Past, state: Execution, plan: Plan | None, around: Surroundings) -> Sequence[Reason]:
+    reasons = [*the_whole(past, state, around), *commands(past, state, plan, around), *suspended(past, state, around)]
+    if state.halted:
+        reasons += halted_tokens(past, state)
+    reasons += joins(past, state, plan)
+    reasons += held_tokens(past, state, plan)
+    if reasons:
+        return reasons
+    text = "nothing that it could wait for is recorded: this is a defect of the engine, or its events are on their way"
+    return [Reason("unknown", text, "ask again in a second; if this stays, report it with the journal")]
+
+
+def _summary(state: Execution, reasons: Sequence[Reason]) -> str:
+    first = reasons[0].sentence if reasons else f"It is {state.shown_status}."
+    return first if len(reasons) < 2 else f"{first} (and {len(reasons) - 1} more)"

@@ -1,0 +1,132 @@
+"""The journal read once more: the state it folds to, and what the state has forgotten (since when, where, by whom)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from noetl_stream.engine.evolve import evolve
+from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.model import codec
+from noetl_stream.model.events import (
+    Asked,
+    CancelRequested,
+    ExecutionFailing,
+    Fact,
+    NextEvaluated,
+    PauseRequested,
+    ReferenceAwaited,
+    StepScheduled,
+    StepStarted,
+    TaskProcessed,
+    TaskStarted,
+    TokenClaimed,
+    TokenDiscarded,
+    TokenEnqueued,
+    TokenHeld,
+    TokenJoined,
+)
+from noetl_stream.model.ids import run_of_report
+from noetl_stream.ports.store import StoredEvent
+
+
+@dataclass(slots=True)
+class Command:
+    """What the journal knows of a command. Times are ms since the epoch."""
+
+    scheduled_ms: int
+    worker: str = ""
+    started_ms: int = 0
+    num_delivered: int = 1
+    task: str | None = None
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A routing in which nothing fired for a failure: the state it was judged in."""
+
+    before: Execution
+    fact: NextEvaluated
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last task of a step run that its policy did not go on from."""
+
+    fact: TaskProcessed
+    command_id: str
+
+
+@dataclass(slots=True)
+class Past:
+    """Everything by the id it is about."""
+
+    state: Execution | None = None
+    begun_ms: int = 0
+    tokens_ms: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, str] = field(default_factory=dict)
+    commands: dict[str, Command] = field(default_factory=dict)
+    failed: dict[str, Failed] = field(default_factory=dict)
+    routed: dict[str, Routed] = field(default_factory=dict)
+    discarded: list[tuple[str, str]] = field(default_factory=list)
+    asked: dict[type[Asked], tuple[Asked, int]] = field(default_factory=dict)
+    awaited_ms: int = 0
+    failing: tuple[ExecutionFailing, int] | None = None
+    failed_run: str = ""
+
+
+def read_past(execution_id: str, journal: Iterable[StoredEvent]) -> Past:
+    """The journal from its first entry on; nothing is decided."""
+    past = Past()
+    for row in journal:
+        fact = codec.decode_fact(row.data)
+        by_worker = row.report_id is not None and row.number is not None
+        run = run_of_report(row.report_id or "") if by_worker else None
+        before = past.state
+        past.begun_ms = past.begun_ms or row.at_ms
+        past.state = evolve(before, Occurrence(fact, run, row.number or 0, row.at_ms), execution_id)
+        if run is not None:
+            _note_report(past, fact, run.command_id, run.num_delivered, row.step_run_id or "", row.at_ms)
+        elif before is not None:
+            _note(past, before, fact, row.at_ms)
+        if isinstance(fact, TokenEnqueued):
+            past.steps[fact.token.token_id] = fact.token.step
+    return past
+
+
+def _note(past: Past, before: Execution, fact: Fact, at_ms: int) -> None:
+    match fact:
+        case TokenEnqueued():
+            past.tokens_ms[fact.token.token_id] = at_ms
+        case TokenHeld() | TokenJoined():
+            past.tokens_ms[fact.token_id] = at_ms
+        case TokenClaimed():
+            past.steps[fact.step_run_id] = past.steps.get(fact.token_id, "")
+        case TokenDiscarded():
+            past.discarded.append((past.steps.get(fact.token_id, ""), fact.reason))
+        case StepScheduled():
+            past.commands[fact.command_id] = Command(at_ms)
+        case NextEvaluated(event="step.failed", fired=[]):
+            past.routed[fact.step_run_id] = Routed(before, fact)
+            past.failed_run = fact.step_run_id
+        case ExecutionFailing():
+            past.failing = past.failing or (fact, at_ms)
+        case ReferenceAwaited():
+            past.awaited_ms = at_ms
+        case PauseRequested() | CancelRequested():
+            past.asked[type(fact)] = (fact, at_ms)
+
+
+def _note_report(past: Past, fact: Fact, command_id: str, num_delivered: int, step_run_id: str, at_ms: int) -> None:
+    command = past.commands.setdefault(command_id, Command(at_ms))
+    command.num_delivered = max(command.num_delivered, num_delivered)
+    match fact:
+        case StepStarted():
+            command.worker, command.started_ms = fact.worker, at_ms
+        case TaskStarted():
+            command.task, command.attempt = fact.task, fact.attempt
+        case TaskProcessed(do="fail"):
+            past.failed[step_run_id] = Failed(fact, command_id)
+        case TaskProcessed():
+            command.task, command.attempt = fact.to, fact.attempt + 1 if fact.do == "retry" else 1

@@ -1,0 +1,62 @@
+"""Reasons that hold for the whole execution: nobody serves it, somebody paused it, it is ending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noetl_stream.client.why.past import Past
+from noetl_stream.client.why.reason import Reason, counted
+from noetl_stream.client.why.surroundings import Surroundings
+from noetl_stream.engine.state import Execution
+from noetl_stream.model.events import Asked, CancelRequested, PauseRequested
+
+
+def the_whole(past: Past, state: Execution, around: Surroundings) -> Iterator[Reason]:
+    """In order of weight: what stops everything comes first."""
+    yield from _server(state, around)
+    left = counted(len(state.assignments), "command")
+    if state.cancelling:
+        by, since = _asked(past, CancelRequested)
+        text = f"It is being cancelled{by}; {left} have yet to end."
+        grace = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "grace"), None)
+        yield Reason("cancelling", text, "the last of them ends, or the grace is over", since, until_ms=grace)
+    elif state.failing is not None:
+        text = f"It has failed ({state.failing.kind}: {state.failing.message}); {left} have yet to end."
+        since = past.failing[1] if past.failing else 0
+        yield Reason("failing", text, "the last of them ends, or the grace is over", since)
+    elif state.paused_at_ms:
+        by, _ = _asked(past, PauseRequested)
+        held_up = f" {left} still run to their end." if state.assignments else ""
+        text = f"It is paused{by}.{held_up}"
+        moves = f"`noetl-stream execution resume {state.execution_id}`"
+        yield Reason("paused", text, moves, state.paused_at_ms)
+    if state.deciding is not None and not state.ending:
+        text = f"A decision reads a result of {state.deciding.size} bytes that the server has yet to load."
+        moves = "the object store gives it, or is found to have lost it"
+        yield Reason("reference", text, moves, past.awaited_ms, details={"key": state.deciding.key})
+
+
+def _server(state: Execution, around: Surroundings) -> Iterator[Reason]:
+    partition = around.partition
+    if partition is None:
+        return
+    name, details = partition["partition"], {"partition": partition["partition"], "behind": partition["behind"]}
+    if not partition["live"]:
+        text = f"No server folds its partition ({name}): nothing of it can move."
+        moves = (
+            "start a server: `noetl-stream server`; one that is up takes over when the lease of the last has run out"
+        )
+        yield Reason("no_server", text, moves, details=details)
+    elif partition["behind"]:
+        text = f"The server of its partition ({name}) has {counted(partition['behind'], 'message')} yet to fold."
+        yield Reason("server_behind", text, "it catches up; if it falls behind, start more servers", details=details)
+
+
+def _asked(past: Past, kind: type[Asked]) -> tuple[str, int]:
+    """`` by alice: too slow`` and since when; nothing where another execution has ordered it."""
+    found = past.asked.get(kind)
+    if found is None:
+        return " by the execution that called it", 0
+    fact, at_ms = found
+    by = f" by {fact.principal}" if fact.principal else ""
+    return f"{by}{f' ({fact.reason})' if fact.reason else ''}", at_ms

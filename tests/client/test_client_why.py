@@ -1,0 +1,386 @@
+"""Why an execution is where it is: every state in which it can wait has its sentence."""
+
+from __future__ import annotations
+
+import pytest
+from why_scenarios import HEAD, SERVED, WORKER, reasons, stored, why
+
+from noetl_stream.client.why import Surroundings, explain
+from noetl_stream.errors import NotFound
+from noetl_stream.model.events import CancelRequested, PauseRequested, TaskStarted
+from noetl_stream.testing.scenario import Scenario
+
+STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
+
+GATE = (
+    HEAD
+    + """
+workflow:
+  - step: work
+    tool: {kind: noop}
+    next: {arcs: [{step: deploy}]}
+  - step: deploy
+    spec:
+      policy:
+        admit:
+          rules: [{when: "{{ ctx.approved | default(false) and workload.stage == 'prod' }}", then: {allow: true}}]
+          wait: {timeout_s: 60}
+    tool: {kind: noop}
+workload: {stage: prod}
+"""
+)
+
+BRANCHES = (
+    HEAD
+    + """
+workflow:
+  - step: start
+    next: {spec: {mode: inclusive}, arcs: [{step: left}, {step: right}]}
+  - {step: left, tool: {kind: noop}, next: {arcs: [{step: both}]}}
+  - {step: right, tool: {kind: noop}, next: {arcs: [{step: both}]}}
+  - {step: both, spec: {join: all}, tool: {kind: noop}}
+"""
+)
+
+
+def waits_for(task: str) -> Scenario:
+    """A step whose only task is this, done: it waits."""
+    scenario = Scenario(HEAD + f"workflow: [{{step: rest, tool: {{name: nap, {task}}}}}]\n")
+    scenario.start()
+    scenario.done("rest")
+    return scenario
+
+
+def test_a_command_without_a_worker_names_the_pool() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    found = why(scenario, workers=[])
+    assert found["status"] == "running"
+    assert (
+        found["summary"]
+        == "Step `work`: 1 command in the queue of pool `default`, and no worker of that pool is alive."
+    )
+    assert found["reasons"][0]["moves"] == "start one: `noetl-stream worker --pool default`"
+    assert found["reasons"][0]["since"] == found["since"]
+
+
+def test_workers_of_another_pool_do_not_count() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    assert "no_worker" in reasons(scenario, workers=[{**WORKER, "pool": "other"}])
+
+
+def test_a_command_in_a_full_pool_waits_for_a_slot() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    found = reasons(scenario, workers=[{**WORKER, "busy": 4}])["slot"]
+    assert "1 worker with 4 slots, all of them busy" in found["sentence"]
+    assert found["details"] | {"slots": 4, "busy": 4, "workers": 1} == found["details"]
+
+
+def test_a_command_that_was_issued_again_says_so() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    scenario.issue_again(scenario.owed("work"))
+    assert "issued 2 times" in reasons(scenario)["queued"]["sentence"]
+
+
+def test_a_running_task_names_its_worker_and_attempt() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    run = scenario.take("work")
+    run.begin()
+    run.say(TaskStarted("act"))
+    found = reasons(scenario)["running"]
+    assert "task `act`, attempt 1" in found["sentence"] and found["task"] == "act"
+
+
+def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    scenario.take("work").begin()
+    found = reasons(scenario, workers=[])["worker_gone"]
+    assert "does not answer any more" in found["sentence"] and "another worker" in found["moves"]
+
+
+def test_a_command_delivered_again_says_how_often_and_when_it_ends() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    for _ in range(3):
+        run = scenario.take("work")
+    run.claim()
+    run.begin()
+    found = reasons(scenario)["running"]
+    assert found["details"]["delivered"] == 3
+    assert "delivered 3 times; more than 5 fail the step" in found["sentence"]
+
+
+def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
+    scenario = Scenario(GATE)
+    scenario.start()
+    scenario.done("work")
+    found = reasons(scenario)["admission"]
+    assert found["step"] == "deploy" and found["until"] is not None
+    assert "`{{ ctx.approved | default(false) and workload.stage == 'prod' }}` does not let it in" in found["sentence"]
+    assert found["sentence"].endswith('(workload.stage is "prod", ctx.approved is not there).')
+    assert "execution patch execution-1 --set approved=…" in found["moves"]
+    assert "the step fails" in found["moves"]
+
+
+def test_what_a_patch_has_changed_is_seen_in_the_guard() -> None:
+    scenario = Scenario(GATE)
+    scenario.start(workload={"stage": "test"})
+    scenario.done("work")
+    scenario.patch(approved=True)
+    (guard,) = reasons(scenario)["admission"]["details"]["guards"]
+    assert guard["values"] == {"ctx.approved": True, "workload.stage": "test"} and guard["holds"] is False
+
+
+def test_a_token_that_may_not_wait_is_held_while_others_live() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+  - {step: start, next: {spec: {mode: inclusive}, arcs: [{step: closed}, {step: open}]}}
+  - step: closed
+    spec: {policy: {admit: {rules: [{when: "{{ steps.open.ready | default(false) }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+  - {step: open, tool: {kind: noop}}
+"""
+    )
+    scenario.start()
+    found = reasons(scenario)["held"]
+    assert "when nothing else lives it is discarded" in found["moves"] and found["until"] is None
+    scenario.done("open")
+    ended = why(scenario)
+    assert ended["status"] == "completed"
+    assert [reason["sentence"] for reason in ended["reasons"]][1:] == [
+        "A token for step `closed` was discarded: nothing is left that could change its admission."
+    ]
+
+
+def test_a_join_names_who_has_come_and_who_has_not() -> None:
+    scenario = Scenario(BRANCHES)
+    scenario.start()
+    scenario.done("left")
+    found = reasons(scenario)["join"]
+    assert found["sentence"] == (
+        "Step `both` joins its branches (`join: all`): 1 token arrived, from `left`; "
+        "it waits for step `right`, which runs."
+    )
+    assert found["details"] == {"arrived": ["left"], "coming": ["step `right`, which runs"]}
+
+
+def test_a_timer_says_when_it_is_due() -> None:
+    found = reasons(waits_for("kind: wait, for_s: 60"))["timer"]
+    assert found["until"] in found["sentence"] and found["task"] == "nap"
+
+
+def test_a_long_retry_says_when_it_tries_again() -> None:
+    policy = "{rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 30}}]}"
+    scenario = Scenario(
+        HEAD + f"workflow: [{{step: rest, tool: {{name: nap, kind: noop, spec: {{policy: {policy}}}}}}}]\n"
+    )
+    scenario.start()
+    scenario.failed("rest")
+    assert "waits until" in reasons(scenario)["retry"]["sentence"]
+
+
+def test_a_signal_is_named_with_those_that_nobody_takes() -> None:
+    scenario = waits_for("kind: wait, signal: go, timeout_s: 60")
+    scenario.signal("goo")
+    found = reasons(scenario)["signal"]
+    assert "waits for the signal `go`" in found["sentence"] and "nobody has taken: goo" in found["sentence"]
+    assert "execution signal execution-1 go" in found["moves"]
+
+
+def test_a_child_is_named_with_its_status() -> None:
+    scenario = waits_for("kind: playbook, path: tests/child")
+    (child,) = scenario.execution.children
+    found = reasons(scenario, children={child: "waiting"})["child"]
+    assert found["details"] == {"execution_id": child, "status": "waiting"}
+    assert f"execution why {child}" in found["moves"]
+    assert reasons(scenario)["child"]["details"]["status"] == "not begun"
+
+
+def test_a_pause_says_who_and_what_still_runs() -> None:
+    scenario = Scenario(BRANCHES)
+    scenario.start()
+    scenario.ask(PauseRequested, principal="alice", reason="night")
+    scenario.done("left")
+    found = reasons(scenario)
+    assert found["paused"]["sentence"] == "It is paused by alice (night). 1 command still run to their end."
+    assert found["paused"]["moves"] == "`noetl-stream execution resume execution-1`"
+    assert why(scenario)["reasons"][0]["kind"] == "paused"
+
+
+def test_a_token_that_nobody_looks_at_during_a_pause_is_named() -> None:
+    scenario = Scenario(GATE)
+    scenario.start()
+    scenario.pause()
+    scenario.inject("deploy")
+    assert reasons(scenario)["token"]["step"] == "deploy"
+
+
+def test_a_cancel_says_who_and_what_has_not_answered() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    scenario.take("work").begin()
+    scenario.ask(CancelRequested, principal="bob", reason="wrong data")
+    found = reasons(scenario)
+    assert "being cancelled by bob (wrong data); 1 command" in found["cancelling"]["sentence"]
+    assert found["cancelling"]["until"] is not None
+    assert "has not answered" in found["stopping"]["sentence"]
+
+
+def test_an_end_by_cancel_says_who() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    scenario.ask(CancelRequested, principal="bob")
+    run = scenario.take("work") if scenario.working else None
+    if run is not None:
+        run.stop()
+    assert why(scenario)["summary"] == "It was cancelled by bob."
+
+
+def test_a_failure_on_its_way_out_says_what_still_runs() -> None:
+    scenario = Scenario(BRANCHES)
+    scenario.start()
+    scenario.take("right").begin()
+    scenario.failed("left", message="no disk")
+    assert "It has failed (exception: no disk); 1 command" in reasons(scenario)["failing"]["sentence"]
+
+
+def test_a_reference_that_is_looked_into_is_named() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+  - step: work
+    tool: {kind: noop}
+    next: {arcs: [{step: end, when: "{{ event.result.ready }}"}]}
+  - {step: end, tool: {kind: noop}}
+"""
+    )
+    scenario.objects.takes = lambda result: True
+    scenario.start()
+    scenario.done("work", {"ready": True})
+    found = reasons(scenario)["reference"]
+    assert "has yet to load" in found["sentence"] and found["details"]["key"]
+    scenario.lose()
+    assert why(scenario)["status"] == "failed"
+
+
+def test_a_partition_without_a_server_comes_first() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    found = why(scenario, partition={**SERVED, "live": False})
+    assert found["reasons"][0]["kind"] == "no_server" and "partition (7)" in found["summary"]
+
+
+def test_a_server_that_is_behind_says_by_how_much() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    found = reasons(scenario, partition={**SERVED, "behind": 12})["server_behind"]
+    assert "12 messages yet to fold" in found["sentence"]
+
+
+def test_a_failed_task_says_which_rule_decided_and_which_arcs_did_not_fire() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+  - step: pay
+    tool:
+      name: charge
+      kind: http
+      url: "https://pay.example"
+      spec:
+        policy:
+          rules:
+            - when: "{{ outcome.status == 'error' and outcome.error.retryable }}"
+              then: {do: retry, attempts: 3}
+            - when: "{{ outcome.status == 'error' }}"
+              then: {do: fail}
+    next:
+      arcs:
+        - {step: refund, when: "{{ event.name == 'step.failed' and ctx.refundable | default(false) }}"}
+        - {step: ship, when: "{{ event.result.ok }}"}
+  - {step: refund, tool: {kind: noop}}
+  - {step: ship, tool: {kind: noop}}
+"""
+    )
+    scenario.start()
+    scenario.failed("pay", "http_status", "503 Service Unavailable")
+    failed, refund, ship = why(scenario)["reasons"]
+    assert failed["kind"] == "failed" and failed["task"] == "charge"
+    assert (
+        "503 Service Unavailable" in failed["sentence"]
+        and "rule 2 of its policy (line 17) decided" in failed["sentence"]
+    )
+    assert failed["details"]["attempt"] == 1 and failed["details"]["line"] == 17
+    assert [guard["holds"] for guard in failed["details"]["guards"]] == [False, True]
+    assert "ctx.refundable is not there" in refund["sentence"] and refund["details"]["to"] == "refund"
+    assert "it is not for failures" in ship["sentence"]
+    assert "execution retry execution-1" in failed["moves"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("", "without a policy an error fails the step"),
+        (
+            "spec: {policy: {on_unmatched: fail, "
+            "rules: [{when: \"{{ outcome.status == 'ok' }}\", then: {do: break}}]}}",
+            "no rule of its policy matched",
+        ),
+        (
+            "spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 2}}]}}",
+            "has used up its attempts",
+        ),
+    ],
+)
+def test_whatever_decided_a_failure_is_said(policy: str, said: str) -> None:
+    scenario = Scenario(HEAD + f"workflow: [{{step: work, tool: {{name: act, kind: noop, {policy}}}}}]\n")
+    scenario.start()
+    scenario.failed("work")
+    assert said in why(scenario)["summary"]
+
+
+def test_a_failure_without_a_task_says_what_failed() -> None:
+    scenario = Scenario(GATE.replace("ctx.approved | default(false)", "ctx.approved"))
+    scenario.start()
+    scenario.done("work")
+    found = why(scenario)
+    assert "It failed in step `deploy`: expression_error" in found["summary"]
+
+
+def test_a_loop_says_how_far_it_is() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+  - step: each
+    loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel}}
+    tool: {kind: noop}
+"""
+    )
+    scenario.start()
+    scenario.done("each", index=0)
+    scenario.take("each", index=1).begin()
+    found = reasons(scenario)
+    assert "(1 of 3 iterations ended), iteration 1, runs" in found["running"]["sentence"]
+    assert "(1 of 3 iterations ended): 1 command in the queue" in found["queued"]["sentence"]
+
+
+def test_without_a_plan_the_reasons_stay() -> None:
+    scenario = Scenario(GATE)
+    scenario.start()
+    scenario.done("work")
+    answer = explain(scenario.execution_id, stored(scenario), None, Surroundings(scenario.now_ms, [WORKER]))
+    assert [reason["kind"] for reason in answer["reasons"]] == ["admission"]
+
+
+def test_an_execution_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(NotFound, match="no execution nothing"):
+        explain("nothing", [], None, Surroundings(0))
