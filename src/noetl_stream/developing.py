@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting import Place, connected_to, embedded_endpoint, on_ending, open_place, prepare_embedded
+from noetl_stream.local.ports import LOOPBACK, choose_port, is_free
 from noetl_stream.processes import Supervised
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import make_client
@@ -17,10 +18,27 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
 ANSWER_POLL_S = 0.05
+GATEWAY_PORT: Final = 8080
+GATEWAY_WAIT_S = 10.0
+"""A gateway that has not come up by then may still come: its log says why it has not."""
 
 
-async def develop(settings: Settings, *, servers: int, workers: int, slots: int, say: Callable[[str], object]) -> None:
-    """Keeps everything up until SIGINT or SIGTERM, then ends it in order."""
+async def develop(
+    settings: Settings,
+    *,
+    servers: int,
+    workers: int,
+    slots: int,
+    gateway_port: int | None,
+    say: Callable[[str], object],
+) -> None:
+    """Keeps everything up until SIGINT or SIGTERM, then ends it in order.
+
+    Args:
+        gateway_port: ``None`` for no gateway; 0 for :data:`GATEWAY_PORT`, or where that is taken another one.
+    """
+    if gateway_port and not is_free(gateway_port):
+        raise UsageError(f"something listens on port {gateway_port} already", hint="choose another --gateway-port")
     ending = asyncio.Event()
     on_ending(ending.set)
     with open_place(settings) as place:
@@ -28,6 +46,9 @@ async def develop(settings: Settings, *, servers: int, workers: int, slots: int,
         children = [Supervised(f"server {n}", ["server"], place) for n in range(1, servers + 1)]
         worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
         children += [Supervised(f"worker {n}", worker, place) for n in range(1, workers + 1)]
+        port = gateway_port or (GATEWAY_PORT if is_free(GATEWAY_PORT) else choose_port())
+        if gateway_port is not None:
+            children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], place))
         tasks = [asyncio.create_task(child.run()) for child in children]
         tasks.append(asyncio.create_task(_watch(settings, place, children)))
         try:
@@ -35,6 +56,8 @@ async def develop(settings: Settings, *, servers: int, workers: int, slots: int,
                 await _first(_answer(place), ending.wait())
             for line in _address(place):
                 say(line)
+            if gateway_port is not None and await _listens(port, ending):
+                say(f"  gateway   http://{LOOPBACK}:{port}")
             await ending.wait()
             log.info("stopping")
         finally:
@@ -60,6 +83,20 @@ async def _answer(place: Place) -> None:
         client = make_client(connected)
         while not await client.alive():
             await connected.clock.sleep(ANSWER_POLL_S)
+
+
+async def _listens(port: int, ending: asyncio.Event) -> bool:
+    """Whether something takes connections there before the time is over, or the end has come."""
+    until_s = asyncio.get_running_loop().time() + GATEWAY_WAIT_S
+    while not ending.is_set() and asyncio.get_running_loop().time() < until_s:
+        try:
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
+        except OSError:
+            await asyncio.sleep(ANSWER_POLL_S)
+            continue
+        writer.close()
+        return True
+    return False
 
 
 async def _watch(settings: Settings, place: Place, children: Sequence[Supervised]) -> None:

@@ -25,6 +25,7 @@ from noetl_stream.wiring import (
     HostedWorker,
     connect,
     ensure_all_streams,
+    make_gateway,
     make_server,
     make_worker,
     migrate_schema,
@@ -182,6 +183,27 @@ async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | 
     """Connects, runs the roles until a signal, and closes."""
     async with connected_to(place, name, nats_wait_s=ROLE_WAIT_S) as connected:
         await Roles(connected, place.endpoint).run(server=server, worker=worker)
+
+
+async def host_gateway(place: Place, settings: Settings, host: str, port: int) -> None:
+    """Connects, serves HTTP until a signal, answers what is under way, and closes."""
+    async with connected_to(place, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
+        hosted = await make_gateway(connected, place.endpoint, settings, host)
+        on_ending(hosted.gateway.stop)
+        lost: list[bool] = []
+
+        def lose() -> None:
+            lost.append(True)
+            hosted.gateway.stop()
+
+        connected.nats.on_ended(lose)
+        log.info("the gateway is %s", hosted.sentence)
+        try:
+            await hosted.gateway.run(host, port)
+        finally:
+            await hosted.close()
+        if lost:
+            raise connected.nats.unreachable("the connection has ended")
 
 
 @contextmanager

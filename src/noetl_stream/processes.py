@@ -81,7 +81,7 @@ class Supervised:
     def __init__(self, title: str, arguments: Sequence[str], place: Place) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
-        self._is_server = arguments[0] == "server"
+        self._needs_keys = arguments[0] in ("server", "gateway")
         self._place = place
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -94,7 +94,7 @@ class Supervised:
         """Runs the child for ever, each time in the place as it is then."""
         while not self._stopping:
             endpoint = self._place.endpoint
-            keys = endpoint.credential_keys if self._is_server else ()
+            keys = endpoint.credential_keys if self._needs_keys else ()
             environment = child_environment(endpoint.nats_url, endpoint.postgres_dsn, endpoint.credentials, keys)
             if self._place.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
                 environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child cannot tell that its servers are embedded

@@ -6,24 +6,31 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
+from noetl_stream.oidc_settings import OidcSettings, read_oidc
 from noetl_stream.sealing.keys import read_key
 
 LogFormat = Literal["text", "json"]
+GatewayAuth = Literal["open", "required"]
 Choice = TypeVar("Choice", bound=str)
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
+GATEWAY_AUTHS: tuple[GatewayAuth, ...] = ("open", "required")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 POSTGRES_SCHEMES = ("postgres", "postgresql")
+GATEWAY_SCHEMES = ("http", "https")
 
 DEFAULT_HOME = "~/.noetl"
+DEFAULT_CONFIG = "~/.config"
+TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
@@ -41,6 +48,9 @@ KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
+
+GATEWAY_PREFIX = "NOETL_GATEWAY_"
+MAX_GATEWAY_LIMIT = 2**31 - 1
 
 HTTP_ALLOW_VARIABLE = "NOETL_HTTP_ALLOW"
 HTTP_ALLOW_WORDS = {
@@ -76,6 +86,27 @@ class ToolSettings:
     duckdb_folders: tuple[Path, ...] = ()
 
 
+class GatewayLimits(NamedTuple):
+    """How much a gateway takes in. Errors name the variable; ``docs/settings.md`` says what each means."""
+
+    max_requests: int = 1000
+    max_streams: int = 1000
+    max_behind: int = 100_000
+    max_body_bytes: int = 4 * 1024 * 1024
+    max_playbook_bytes: int = 1024 * 1024
+
+    def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
+        """The variable that bounds bodies of this kind, and what it says, in bytes."""
+        if size == "json":
+            return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
+        return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
+
+
+def _gateway_limit(name: str) -> Any:
+    default = GatewayLimits._field_defaults[name]
+    return field(default=default, metadata=_from(GATEWAY_PREFIX + name.upper(), str(default)))
+
+
 def _from(variable: str, default: str) -> dict[str, str]:
     """Where a field comes from, and its default in words: what the table in the documentation is tested against."""
     return {"variable": variable, "default": default}
@@ -100,6 +131,10 @@ class Settings:
         shell: Whether `shell` tasks may run.
         duckdb_folders: Folders whose files `duckdb` tasks may use, absolute.
         limits: By lower-case name, numbers as written; ``model.limits.operator_limits`` makes limits of them.
+        gateway_max_requests, …: Read :attr:`gateway_limits`.
+        gateway_auth: Whether a gateway lets everybody in, or nobody without a token; ``None``: its address says.
+        oidc: The identity provider whose tokens a gateway takes.
+        url, token, context: The gateway that commands ask, what they show to it, its name in :attr:`contexts_file`.
         no_color: Whether output stays without colours (https://no-color.org).
     """
 
@@ -125,6 +160,19 @@ class Settings:
     shell: bool = field(default=True, metadata=_from("NOETL_SHELL", "on"))
     duckdb_folders: tuple[Path, ...] = field(default=(), metadata=_from("NOETL_DUCKDB_PATHS", "none"))
     limits: Mapping[str, str] = field(default_factory=dict, metadata=_from(LIMIT_VARIABLE, "see limits.md"))
+    gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_behind: int = _gateway_limit("max_behind")
+    gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
+    gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_auth: GatewayAuth | None = field(
+        default=None, metadata=_from("NOETL_GATEWAY_AUTH", "open on loopback, else required")
+    )
+    oidc: OidcSettings | None = field(default=None, metadata=_from("NOETL_OIDC_<NAME>", "none"))
+    url: str | None = field(default=None, metadata=_from("NOETL_URL", "none"))
+    token: str | None = field(default=None, repr=False, metadata=_from(TOKEN_VARIABLE, "none"))
+    context: str | None = field(default=None, metadata=_from("NOETL_CONTEXT", "the current one"))
+    config_folder: Path | None = field(default=None, metadata=_from("XDG_CONFIG_HOME", DEFAULT_CONFIG))
     no_color: bool = field(default=False, metadata=_from("NO_COLOR", "colours on a terminal"))
 
     @classmethod
@@ -143,7 +191,7 @@ class Settings:
             postgres_dsn=postgres_dsn,
             home_folder=_home(given),
             pool=_pool(given),
-            slots=_slots(given),
+            slots=_number(given, "NOETL_SLOTS", DEFAULT_SLOTS, MAX_SLOTS),
             log_level=_choice(given, "NOETL_LOG_LEVEL", LOG_LEVELS, DEFAULT_LOG_LEVEL),
             log_format=_choice(given, "NOETL_LOG_FORMAT", LOG_FORMATS, DEFAULT_LOG_FORMAT),
             credentials=MappingProxyType(_credentials(given)),
@@ -153,8 +201,22 @@ class Settings:
             shell=_choice(given, "NOETL_SHELL", ("on", "off"), "on") == "on",
             duckdb_folders=_duckdb_folders(given),
             limits=MappingProxyType(limits_given(given)),
+            **{
+                f"gateway_{name}": _number(given, GATEWAY_PREFIX + name.upper(), default, MAX_GATEWAY_LIMIT)
+                for name, default in GatewayLimits._field_defaults.items()
+            },
+            gateway_auth=_gateway_auth(given),
+            oidc=read_oidc(given),
+            url=_address(given, "NOETL_URL", GATEWAY_SCHEMES),
+            token=given.get(TOKEN_VARIABLE),
+            context=given.get("NOETL_CONTEXT"),
+            config_folder=Path(given["XDG_CONFIG_HOME"]) if "XDG_CONFIG_HOME" in given else None,
             no_color="NO_COLOR" in given,
         )
+
+    @property
+    def gateway_limits(self) -> GatewayLimits:
+        return GatewayLimits(*(getattr(self, f"gateway_{name}") for name in GatewayLimits._fields))
 
     @property
     def home(self) -> Path:
@@ -169,6 +231,17 @@ class Settings:
                 "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the local stack"
             )
         return self.home_folder
+
+    @property
+    def contexts_file(self) -> Path | None:
+        """Where gateways have names; ``None`` if nothing says where that is."""
+        folder = self.config_folder or _own(DEFAULT_CONFIG)
+        return folder and folder / "noetl-stream" / "contexts.yaml"
+
+    @property
+    def names_stack(self) -> bool:
+        """Whether the environment says which NATS and Postgres commands are to use."""
+        return self.nats_url is not None or self.home_folder not in (None, _own(DEFAULT_HOME))
 
     def tools(self, *, embedded: bool) -> ToolSettings:
         """What tools may do here. On the embedded stack, which is one machine's own, `http` reaches that machine."""
@@ -205,6 +278,12 @@ def _home(given: Mapping[str, str]) -> Path | None:
     return Path(value).absolute()
 
 
+def _own(folder: str) -> Path | None:
+    with suppress(RuntimeError):  # a user may have no home
+        return Path(folder).expanduser()
+    return None
+
+
 def _pool(given: Mapping[str, str]) -> str:
     value = given.get("NOETL_POOL", DEFAULT_POOL)
     if POOL_NAME.fullmatch(value) is None:
@@ -212,10 +291,10 @@ def _pool(given: Mapping[str, str]) -> str:
     return value
 
 
-def _slots(given: Mapping[str, str]) -> int:
-    value = given.get("NOETL_SLOTS", str(DEFAULT_SLOTS))
-    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= MAX_SLOTS):
-        raise UsageError(f"NOETL_SLOTS is {value!r}", hint=f"a whole number from 1 to {MAX_SLOTS}")
+def _number(given: Mapping[str, str], variable: str, default: int, most: int) -> int:
+    value = given.get(variable, str(default))
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
+        raise UsageError(f"{variable} is {value!r}", hint=f"a whole number from 1 to {most}")
     return int(value)
 
 
@@ -225,6 +304,10 @@ def _choice(given: Mapping[str, str], variable: str, choices: tuple[Choice, ...]
         if value == choice:
             return choice
     raise UsageError(f"{variable} is {value!r}", hint=f"one of {', '.join(choices)}")
+
+
+def _gateway_auth(given: Mapping[str, str]) -> GatewayAuth | None:
+    return _choice(given, "NOETL_GATEWAY_AUTH", GATEWAY_AUTHS, "open") if "NOETL_GATEWAY_AUTH" in given else None
 
 
 def read_http_allow(text: str) -> HttpAllow:
@@ -298,7 +381,7 @@ def _old_keys(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def environment_variable(name: str) -> str | None:
-    """A variable of this process that a playbook's keychain names (``kind: env``, LANGUAGE §11)."""
+    """A variable of this process that a playbook's keychain names (``kind: env``, LANGUAGE §11), or a context."""
     return os.environ.get(name)
 
 
@@ -308,9 +391,9 @@ def child_environment(
     """The environment of a child process that is to work in the same place as this one.
 
     Args:
-        keys: What the child may decrypt stored credentials with; only a server needs any.
+        keys: What the child may encrypt and decrypt credentials with; only servers and gateways need any.
     """
-    found = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
+    found = {name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, TOKEN_VARIABLE)}
     if keys:
         found |= {KEY_VARIABLE: keys[0], OLD_KEYS_VARIABLE: ",".join(keys[1:])}
     found |= {"NOETL_NATS_URL": nats_url, "NOETL_POSTGRES_DSN": postgres_dsn}

@@ -25,12 +25,15 @@ from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.sealing.keys import KeyRing, key_ring
-from noetl_stream.settings import ToolSettings
+from noetl_stream.settings import Settings, ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
 
 if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
+    from noetl_stream.adapters.oidc_keys import ProviderKeys
     from noetl_stream.client.credentials import CredentialKeeper
+    from noetl_stream.gateway.gateway import Gateway
+    from noetl_stream.ports.operations import Operations
     from noetl_stream.server.server import Server
     from noetl_stream.worker.asked_plans import AskedPlans
     from noetl_stream.worker.worker import Worker
@@ -137,6 +140,37 @@ def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> Credenti
     return CredentialKeeper(connected.store.credentials, _key_ring(endpoint))
 
 
+def make_operations(
+    connected: Connected, endpoint: Endpoint, *, unanswered: Callable[[], Awaitable[None]] | None = None
+) -> Operations:
+    """The verbs of people, directly on these connections.
+
+    Args:
+        unanswered: Called each time no server has answered a request, as by a command that can start one.
+    """
+    from noetl_stream.client.access import AccessKeeper
+    from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+    from noetl_stream.client.credential_store import DirectCredentials
+    from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
+    from noetl_stream.client.feed import LiveFeed
+    from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+    from noetl_stream.client.starting import Checking
+    from noetl_stream.ports.operations import Operations
+
+    log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
+    checking = Checking(kinds_of(installed_kinds()), endpoint.limits)
+    cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
+    ports = ExecutionPorts(log, bus, connected.blobs, store, store.catalog, clock)
+    return Operations(
+        DirectExecutions(ports, checking, cluster, unanswered),
+        LiveFeed(store, store.feed, bus, clock),
+        DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking),
+        DirectCredentials(make_credential_keeper(connected, endpoint)),
+        cluster,
+        AccessKeeper(store.tokens, store.audit, clock),
+    )
+
+
 def _key_ring(endpoint: Endpoint) -> KeyRing | None:
     return key_ring(endpoint.credential_keys, "a credential key")
 
@@ -154,6 +188,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         connected.clock,
         connected.store.catalog,
         SecretsAnswers(connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials),
+        connected.store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
 
@@ -199,6 +234,54 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         secrets=AskedSecrets(connected.bus, connected.clock),
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.known))
+
+
+@dataclass(frozen=True, slots=True)
+class HostedGateway:
+    """A gateway with what was made for it alone. ``sentence`` says whom it lets in."""
+
+    gateway: Gateway
+    sentence: str
+    keys: ProviderKeys | None
+
+    async def close(self) -> None:
+        if self.keys is not None:
+            await self.keys.close()
+
+
+async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Settings, host: str) -> HostedGateway:
+    """
+    Args:
+        host: What it will listen on.
+
+    Raises:
+        UsageError: nobody could come in, and it was not said that everybody may.
+    """
+    from noetl_stream.adapters.oidc import OidcProvider
+    from noetl_stream.adapters.oidc_keys import ProviderKeys
+    from noetl_stream.client.ingest import DirectIngest
+    from noetl_stream.client.readiness import DirectReadiness
+    from noetl_stream.gateway.authentication import LOCAL, Authentication
+    from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+    from noetl_stream.gateway.opening import decide_opening
+
+    log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
+    wish, has_provider = settings.gateway_auth, oidc is not None
+    opening = await decide_opening(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
+    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
+    provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
+    nobody = LOCAL if opening.open_to_all else None
+    ports = GatewayPorts(
+        make_operations(connected, endpoint),
+        DirectIngest(log, store),
+        store.idempotency,
+        DirectReadiness(log, store, connected.bus),
+        Authentication(store.tokens, clock, provider, nobody),
+        store.audit,
+        clock,
+    )
+    gateway = Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all)
+    return HostedGateway(gateway, opening.sentence, keys)
 
 
 def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[CredentialValue]]:

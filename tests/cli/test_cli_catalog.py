@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cli_program
 import pytest
-from cli_program import HEAD, noetl, one_clear_line, only_json
+from cli_program import HEAD, one_clear_line, only_json
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -294,7 +296,7 @@ def test_every_command_has_a_help_that_reads_as_documentation(command: str) -> N
 
 
 def test_checking_loads_no_library_of_the_stores() -> None:
-    found = noetl("playbook", "check", "--help", PYTHONPROFILEIMPORTTIME="1")
+    found = cli_program.noetl("playbook", "check", "--help", PYTHONPROFILEIMPORTTIME="1")
     assert " noetl_stream.cli.catalog\n" in found.stderr
     for costly in ("asyncpg", "nats", "uvloop", "psutil"):
         assert f" {costly}\n" not in found.stderr

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cli_program import HEAD, ONE_STEP, noetl, only_json
+from cli_program import HEAD, ONE_STEP, only_json
+from warm_program import noetl
 
 WRONG = HEAD + "metadata: {name: a, path: b}\nworkflow:\n  - step: start\n    tool: {kind: nooop}\n"
 FOREIGN = HEAD + "metadata: {name: a, path: b}\nworkflow:\n  - step: start\n    tool: {kind: snowflake, query: x}\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import NOETL, environment, noetl, one_clear_line, only_json
+from cli_program import NOETL, environment, one_clear_line, only_json
+from warm_program import noetl
 
 from noetl_stream.sealing.keys import new_key
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import noetl, one_clear_line, only_json
+from cli_program import one_clear_line, only_json
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 

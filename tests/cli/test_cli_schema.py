@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli_program import noetl
+from warm_program import noetl
 
 
 def test_the_schema_is_printed_as_one_json_document() -> None:

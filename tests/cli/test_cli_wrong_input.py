@@ -6,7 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from cli_program import noetl, one_clear_line
+from cli_program import all_at_once, one_clear_line
+from warm_program import noetl
 
 NOBODY_LISTENS = "nats://127.0.0.1:1"
 NO_POSTGRES = "postgresql://someone:secret@127.0.0.1:1/nothing"
@@ -96,12 +97,11 @@ def test_one_server_of_ones_own_is_not_enough(one_step: Path) -> None:
     assert "NOETL_NATS_URL" in one_clear_line(found)
 
 
-@pytest.mark.parametrize("command", [("run", "FILE"), ("stream", "ensure"), ("worker",)])
-def test_a_nats_that_does_not_answer_is_named(one_step: Path, command: tuple[str, ...]) -> None:
-    words = [one_step if word == "FILE" else word for word in command]
-    found = noetl(*words, NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES)
-    assert found.returncode == 3
-    assert "cannot reach NATS at nats://127.0.0.1:1" in one_clear_line(found)
+def test_a_nats_that_does_not_answer_is_named(one_step: Path) -> None:
+    commands = [("run", one_step), ("stream", "ensure"), ("worker",)]
+    for found in all_at_once(commands, NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES):
+        assert found.returncode == 3, found.args
+        assert "cannot reach NATS at nats://127.0.0.1:1" in one_clear_line(found), found.args
 
 
 def test_a_postgres_that_does_not_answer_is_named_without_its_password() -> None:

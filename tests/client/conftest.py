@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from client_stage import ClientStage
 
 from noetl_stream.testing.simulated_time import SimulatedLoop
 
@@ -10,3 +12,12 @@ from noetl_stream.testing.simulated_time import SimulatedLoop
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
     """All tests here run in simulated time."""
     return {"simulated": SimulatedLoop}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[ClientStage]:
+    """Operations with a server and a worker behind them."""
+    stage = ClientStage()
+    await stage.begin()
+    yield stage
+    await stage.close()

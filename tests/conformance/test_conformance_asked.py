@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import HEAD, noetl, only_json
+from cli_program import HEAD, only_json
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 

@@ -62,6 +62,7 @@ def test_the_events_of_the_language_are_those_of_its_table_by_whom_it_says() -> 
 def test_whoever_says_an_event_in_the_model_does_so_on_the_page() -> None:
     module = {name: fact.__module__.rpartition(".")[2].removesuffix("_events") for name, fact in FACTS.items()}
     module["loop.paged"] = "server"  # it stands with the other facts about loops
+    module |= {"execution.reused": "server", "execution.rerun_refused": "server"}  # with what they are made of
     assert [line.name for line in EVERY if module[line.name] not in line.by] == []
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from cli_program import HEAD, noetl, only_json
+from cli_program import HEAD, only_json
 from engine_scenarios import given
+from warm_program import noetl
 
 from noetl_stream.model.events import AnyFact
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import psutil
 import pytest
-from cli_program import HEAD, noetl, only_json
+from cli_program import HEAD, only_json
 from engine_scenarios import started
+from warm_program import noetl
 from worker_stage import Endless, Stage
 
 from noetl_stream.model.events import TaskProcessed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Final
 
 from noetl_stream.model import events
@@ -67,34 +68,51 @@ def check_the_end(scenario: Scenario) -> None:
     assert not begun, "a step was begun although the execution was ending"
 
 
+def told(scenario: Scenario) -> Iterator[events.Fact]:
+    """What the journal says, in order, what is reused in the place of the facts that bring it."""
+    for entry in scenario.journal:
+        fact = entry.occurrence.fact
+        yield from fact.entries if isinstance(fact, events.ExecutionReused) else [fact]
+
+
 def check_tokens(scenario: Scenario) -> None:
     """Each token comes once, and is claimed, joined, absorbed or discarded once."""
-    enqueued = scenario.facts(events.TokenEnqueued)
+    facts = list(told(scenario))
+    enqueued = [fact for fact in facts if isinstance(fact, events.TokenEnqueued)]
     came = Counter(fact.token.token_id for fact in enqueued)
-    left = Counter(fact.token_id for fact in scenario.facts(events.TokenClaimed))
-    discarded = scenario.facts(events.TokenDiscarded)
+    left = Counter(fact.token_id for fact in facts if isinstance(fact, events.TokenClaimed | events.TokenAbsorbed))
+    discarded = [fact for fact in facts if isinstance(fact, events.TokenDiscarded)]
     left.update(fact.token_id for fact in discarded)
-    left.update(fact.token_id for fact in scenario.facts(events.TokenAbsorbed))
     left.update(token_id for fact in enqueued for token_id in fact.joined)
     assert came == left and set(came.values()) <= {1}
     finished = scenario.facts(events.ExecutionFinished)
     assert [fact.discarded for fact in finished] == [len(discarded)]
-    fired = sum(len(fact.fired) for fact in scenario.facts(events.NextEvaluated))
+    fired = sum(len(fact.fired) for fact in facts if isinstance(fact, events.NextEvaluated))
     merged = sum(bool(fact.joined) for fact in enqueued)
-    assert len(came) == 1 + fired + merged + len(scenario.facts(events.TokenInjected))
+    assert len(came) == 1 + fired + merged + _injected(enqueued)
+
+
+def _injected(enqueued: list[events.TokenEnqueued]) -> int:
+    """Tokens that came from outside; the chosen one of a rerun may have been one."""
+    again = [fact.token for fact in enqueued if fact.token.cause == "rerun" and not fact.joined]
+    begun = any(fact.token.cause == "start" for fact in enqueued)
+    by_arcs = [token for token in again if token.from_step_run_id is not None]
+    return sum(fact.token.cause == "injected" for fact in enqueued) + len(again) - len(by_arcs) - (not begun)
 
 
 def check_step_runs(scenario: Scenario) -> None:
     """Each step run has exactly one end, which is routed once, before anything else happens to it."""
-    claimed = [fact.step_run_id for fact in scenario.facts(events.TokenClaimed)]
+    facts = list(told(scenario))
+    claimed = [fact.step_run_id for fact in facts if isinstance(fact, events.TokenClaimed)]
     assert len(set(claimed)) == len(claimed)
     ends: dict[str, list[str]] = defaultdict(list)
     routed: dict[str, list[str]] = defaultdict(list)
-    for (occurrence, _), name in zip(scenario.journal, scenario.names, strict=True):
-        fact = occurrence.fact
+    for fact in facts:
         inner = isinstance(fact, events.LoopDone) and fact.path
         if isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone) and not inner:
-            ends[fact.step_run_id].append(name)
+            ends[fact.step_run_id].append(str(type(fact).__struct_config__.tag))
+        elif isinstance(fact, events.StepReused):
+            ends[fact.step_run_id].append(fact.ended)
         elif isinstance(fact, events.NextEvaluated):
             routed[fact.step_run_id].append(fact.event)
     cut_short = is_cut_short(scenario)

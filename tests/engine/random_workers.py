@@ -199,8 +199,7 @@ class Storm:
             working.tell,
             num_delivered=copy.delivered,
             nonce=nonce,
-            keep=scenario.objects.keep,
-            loaded=scenario.objects,
+            objects=scenario.objects,
         )
         self.working.append(working)
         if copy.command.issue > 1 or copy.delivered > 1:

@@ -79,7 +79,7 @@ def test_a_workload_above_its_limit_is_refused_with_the_limit_named() -> None:
     scenario.start({"text": "x" * 40})
     assert scenario.status == "failed"
     assert "limits.max_workload_bytes is 30" in scenario.error.message
-    assert scenario.execution.refused[0]["code"] == "limit_exceeded"
+    assert scenario.execution.refused[0]["code"] == "too_large"
     assert "execution.started" not in scenario.names
 
 

@@ -160,12 +160,6 @@ def test_in_is_evaluated_once_when_the_loop_starts_by_what_the_step_saw() -> Non
     assert scenario.result == [{"item": 1}, {"item": 2}]
 
 
-def test_items_above_the_limit_fail_the_step_with_the_limit_named() -> None:
-    root = "executor: {spec: {policy: {limits: {max_loop_items_bytes: 20}}}}\n"
-    scenario = loop(items=f'["{"x" * 30}"]', spec=TOGETHER_LOCALLY, root=root)
-    assert scenario.error.kind == "limit_exceeded" and "limits.max_loop_items_bytes is 20" in scenario.error.message
-
-
 def test_an_iteration_sees_its_item_its_index_and_the_count() -> None:
     scenario = started(
         """

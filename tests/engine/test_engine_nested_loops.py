@@ -12,7 +12,7 @@ import pytest
 from engine_scenarios import limits, started
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.looping import PAGE_BYTES
+from noetl_stream.engine.paging import PAGE_BYTES
 from noetl_stream.engine.state import Loop, Occurrence
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
@@ -380,12 +380,6 @@ def test_pages_hold_all_items_in_order_and_each_iteration_finds_its_own() -> Non
     assert scenario.result == list(range(7))
 
 
-def test_items_of_a_distributed_loop_above_their_limit_fail_the_step_with_its_name() -> None:
-    root = limits(max_resolve_bytes=50)
-    scenario = nested(items='["aaaaaaaaaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbb"]', root=root)
-    assert scenario.error.kind == "limit_exceeded" and "limits.max_resolve_bytes is 50" in scenario.error.message
-
-
 @pytest.mark.parametrize("inner", [PARALLEL, SEQUENTIAL])
 def test_a_large_nested_result_is_a_reference_that_leads_to_the_same_list(inner: str) -> None:
     scenario = nested(PARALLEL, inner, root=limits(max_inline_bytes=60))
@@ -431,23 +425,6 @@ def test_an_in_reads_a_result_kept_by_reference() -> None:
     work_off(scenario)
     assert scenario.result == [[{"cell": 1}, {"cell": 2}], []]
     assert scenario.names.count("reference.awaited") == 1
-
-
-def test_an_in_that_reads_a_reference_above_the_limit_fails_the_step_with_its_name() -> None:
-    scenario = started(
-        """
-        - step: fetch
-          tool: {kind: noop}
-          next: {arcs: [{step: each}]}
-        - step: each
-          loop: {in: "{{ fetch.rows }}", iterator: row, spec: {mode: parallel}}
-          tool: {kind: noop}
-        """,
-        limits(max_resolve_bytes=30),
-    )
-    scenario.objects.takes = lambda data: True
-    scenario.done("fetch", {"rows": ["x" * 40]})
-    assert scenario.error.kind == "expression_error" and "limits.max_resolve_bytes" in scenario.error.message
 
 
 def test_the_state_of_a_loop_does_not_depend_on_how_many_iterations_have_ended() -> None:

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.opening import Opened, open_level
+from noetl_stream.engine.opening import Opened, cut, open_level
+from noetl_stream.engine.paging import PAGE_BYTES
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.pages import Page, Place
 from noetl_stream.model.reference import Payload, Reference
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ReferenceNeeded, ResultView, Scope, compile_template
@@ -59,14 +62,29 @@ def test_a_window_that_is_no_whole_number_from_one_is_an_error(window: Any) -> N
     assert "max_in_flight" in error.message
 
 
-def test_items_over_the_limit_are_an_error_that_names_it() -> None:
-    error = opened(["{{ workload.text }}"], max_loop_items_bytes=3)
+def test_items_are_cut_into_pages_if_they_are_too_many_for_an_event_or_must_be() -> None:
+    few = Opened(["ab"], 1)
+    assert cut(few, Limits(), paging=False) is None
+    assert cut(few, Limits(), paging=True) == cut(few, Limits(max_loop_items_bytes=3), paging=False) == [["ab"]]
+    assert cut(Opened([], 1), Limits(), paging=True) == []
+
+
+def test_more_pages_than_there_may_be_are_an_error_that_names_the_limit() -> None:
+    error = cut(Opened(["x" * PAGE_BYTES] * 3, 1), Limits(max_loop_pages=2), paging=True)
     assert isinstance(error, ErrorInfo) and error.kind == "limit_exceeded"
-    assert "limits.max_loop_items_bytes" in error.message
+    assert "in 3 pages; limits.max_loop_pages is 2" in error.message
 
 
 def test_items_that_are_known_are_not_evaluated_again() -> None:
-    assert open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), [7]) == Opened([7], 10)
+    stands = LoopProgress(items=[7])
+    assert open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), stands) == Opened([7], 10)
+    pages = [Page(0, 3, Reference("nats", "a", 9)), Page(3, 2, Reference("nats", "b", 9))]
+    opened = open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), LoopProgress(pages=pages))
+    assert isinstance(opened, Opened) and opened.total == 5
+    assert [opened.at(index) for index in (0, 2, 3, 4)] == [
+        Place(pages[0].reference, 0), Place(pages[0].reference, 2), Place(pages[1].reference, 0),
+        Place(pages[1].reference, 1),
+    ]  # fmt: skip
 
 
 def test_a_result_kept_by_reference_is_asked_for() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -16,10 +17,12 @@ from zlib import crc32
 
 import pytest
 from journal_laws import check_journal
+from msgspec import structs
 from random_language import random_language
 from random_workers import BROKE, CLEAR, Answer, Storm, Weather
 
 from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEnqueued
+from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile import check, compile_playbook
 from noetl_stream.playbook.plan import Plan
@@ -105,6 +108,19 @@ def test_where_order_cannot_matter_it_does_not(seeds: range) -> None:
         expected = end_of(plan, Random(seed), CLEAR)
         for number, weather in enumerate(OTHER_WEATHERS):
             assert end_of(plan, Random(seed + number), weather) == expected, f"seed {seed}, weather {number}"
+
+
+LONG = Limits()
+SHORT = structs.replace(LONG, max_resolve_bytes=1, max_loop_items_bytes=1)
+"""With these every loop over anything is paged out by a worker."""
+
+
+def test_whether_loops_are_paged_shows_in_no_end_whatever_the_weather() -> None:
+    for seed in range(SEEDS // 20):
+        plan = compiled(seed, confluent=True)
+        expected = end_of(replace(plan, limits=LONG), Random(seed), CLEAR)
+        for weather in OTHER_WEATHERS[:2]:
+            assert end_of(replace(plan, limits=SHORT), Random(seed), weather) == expected, f"seed {seed}"
 
 
 def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:

@@ -175,10 +175,10 @@ def test_a_policy_can_handle_a_signal_that_does_not_come() -> None:
 def test_more_signals_than_the_limit_are_refused_with_its_name() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n", limits(max_queued_signals=2))
     scenario.signal("go")
-    scenario.signal("go")
-    with pytest.raises(AskRefused, match=r"limits\.max_queued_signals"):
-        scenario.signal("go")
     scenario.signal("other")
+    for name in ("go", "other", "a new one"):
+        with pytest.raises(AskRefused, match=r"2 signals wait already \(limits\.max_queued_signals\)"):
+            scenario.signal(name)
 
 
 # --- long delays ------------------------------------------------------------------------------------------------------

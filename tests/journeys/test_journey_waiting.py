@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 import psutil
 import pytest
-from journey_stack import NOETL, LiveStack
+from journey_stack import NOETL, LiveStack, stacks
 from journey_waits import (
     Effects,
     begin,
@@ -34,7 +34,7 @@ from noetl_stream.client.asking import ask_of
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.store import Store, Wanted
 from noetl_stream.wiring import Connected, make_client
 
 pytestmark = pytest.mark.xdist_group("journeys")
@@ -152,7 +152,7 @@ async def child_of(store: Store, execution_id: str) -> str:
     """Its one child, once that waits."""
 
     async def look() -> str:
-        rows = await store.list_executions("waiting", "journey/child", 10, None)
+        rows = await store.list_executions(Wanted(["waiting"], "journey/child"), 10, None)
         return rows[0].execution_id if rows else ""
 
     found: str = await until(look)
@@ -395,7 +395,7 @@ async def test_a_cancel_ends_children_and_everything_that_runs(start_stack: Star
             await noetl(stack.home, "execution", "cancel", execution_id, "--reason", "enough")
             row = await ended(connected.store, execution_id)
             assert row.status == "cancelled"
-            rows = await connected.store.list_executions(None, "journey/sleeper", 10, None)
+            rows = await connected.store.list_executions(Wanted(path="journey/sleeper"), 10, None)
             below = await ended(connected.store, rows[0].execution_id)
             assert below.status == "cancelled"
 
@@ -422,15 +422,28 @@ async def _sleeping(sql: asyncpg.Connection[asyncpg.Record]) -> bool:
     return bool(found)
 
 
+@pytest.fixture(scope="module")
+def large_stack() -> Iterator[LiveStack]:
+    """Two servers and three workers; whoever dies is replaced, so that one stack serves for all deaths."""
+    with stacks() as start:
+        yield start(2, 3)
+
+
+async def whole(stack: LiveStack) -> bool:
+    return (len(stack.roles("server")), len(stack.roles("worker"))) == (2, 3)
+
+
 @pytest.mark.parametrize("victim", ["", "server", "worker", "nats", "postgres"], ids=lambda victim: victim or "nobody")
-async def test_a_hundred_executions_are_signalled_in_bulk(start_stack: StartStack, victim: str) -> None:
+async def test_a_hundred_executions_are_signalled_in_bulk(large_stack: LiveStack, victim: str) -> None:
     """Each waits for one signal, over two servers and three workers; somebody may die in the middle of it."""
     tasks = [
         {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 600},
         {"name": "tell", "kind": "noop", "args": {"heard": "{{ hear }}"}},
     ]
     source = playbook("ear", [{"step": "ear", "tool": tasks}])
-    stack = await asyncio.to_thread(start_stack, 2, 3)
+    stack = large_stack
+    await until(lambda: whole(stack))
+    await until_up(stack)
     async with connected_to(stack) as connected:
         ids = await asyncio.gather(*(begin(connected, source, {}) for _ in range(100)))
         for one in ids:

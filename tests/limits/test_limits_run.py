@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.cli.playbook import playbook as commands
 from noetl_stream.engine.advance import Refusal
@@ -22,6 +25,7 @@ from noetl_stream.server.plans import Plans
 from noetl_stream.settings import Settings
 from noetl_stream.testing.scenario import Scenario
 from noetl_stream.tools.noop import NoopTool
+from noetl_stream.wiring import Connected, Endpoint, make_server
 from noetl_stream.worker.asked_plans import AskedPlans
 
 KINDS = {"noop": NoopTool.spec}
@@ -123,6 +127,20 @@ def test_an_operators_variables_reach_the_server_of_a_place() -> None:
     )
     with open_place(settings) as place:
         assert place.endpoint.limits == Limits(max_step_runs=5)
+
+
+async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
+    broker = MemoryBroker()
+    store: Any = MemoryStore(broker.clock)
+    store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
+    ports = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
+    connected = Connected(**ports, nats=None, store=store, clock=broker.clock)  # type: ignore[arg-type]
+    server = make_server(connected, Endpoint("", "", {}, limits=Limits(max_step_runs=5)))
+    source = playbook("", PLAIN)
+    await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
+    plan = (await server.plans.load(digest_of(source))).plan
+    assert isinstance(plan, Plan)
+    assert plan.limits == Limits(max_step_runs=5)
 
 
 @pytest.mark.parametrize(("variable", "exit_code"), [("2000000", 0), ("10", 2)])

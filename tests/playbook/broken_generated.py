@@ -106,8 +106,8 @@ ENCODINGS = [
 ]
 
 TOO_MUCH = [
-    Broken("a_bomb_of_lists", bomb(12), [("yaml_limit", 5, 25)], "max_yaml_nodes"),
-    Broken("a_bomb_of_mappings", mapping_bomb(12), [("yaml_limit", 14, 16)], "max_yaml_nodes"),
+    Broken("a_bomb_of_lists", bomb(12), [("yaml_limit", 5, 10)], "max_yaml_nodes"),
+    Broken("a_bomb_of_mappings", mapping_bomb(12), [("yaml_limit", 13, 16)], "max_yaml_nodes"),
     Broken(
         "many_aliases",
         "a: &x 1\nb: [" + "*x , " * (MAX_YAML_ALIASES + 1) + "]",
@@ -117,9 +117,31 @@ TOO_MUCH = [
     Broken(
         "many_values",
         HEAD + "workload: [" + "1, " * MAX_YAML_NODES + "]",
-        [("yaml_limit", 4, 149973)],
+        [("yaml_limit", 4, 59973)],
         "max_yaml_nodes",
     ),
+    Broken(
+        "a_long_text_in_many_aliases",
+        HEAD + "workload: { a: &x '" + "x" * 100_000 + "', b: [" + "*x , " * 100 + "] }",
+        [("yaml_limit", 4, 100047)],
+        "max_playbook_bytes",
+    ),
+    Broken(
+        "much_code_in_many_aliases",
+        pipeline("- { kind: noop, args: { a: &x '" + "{{ a }}" * 1000 + "', b: [" + "*x , " * 20 + "] } }"),
+        [("limit_exceeded", 7, 9)],
+        "max_code_chars",
+    ),
+    Broken(
+        "a_long_tag", HEAD + "workload: !" + "x" * 500_000 + " 1", [("yaml_syntax", 4, 11)], "a tag of more than 100"
+    ),
+    Broken(
+        "many_tags_by_a_long_prefix",
+        "%TAG !e! tag:" + "x" * 200_000 + "\n---\n[" + "!e!a 1, " * 10_000 + "]",
+        [("yaml_syntax", 1, 1)],
+        "%YAML 1.2",
+    ),
+    Broken("many_foreign_directives", "%A b\n" * 100_000 + "---\n" + GOOD, [("yaml_syntax", 1, 1)], "%YAML 1.2"),
     Broken("many_lists", HEAD + "workload: { a: " + "[" * 100_000, [("yaml_limit", 4, 79)], "max_yaml_depth"),
     Broken("many_braces", HEAD + "workload: " + "{ a: " * 50_000, [("yaml_limit", 4, 328)], "max_yaml_depth"),
     Broken("many_dashes", "- " * 50_000, [("yaml_limit", 1, 131)], "max_yaml_depth"),
@@ -143,7 +165,7 @@ TOO_MUCH = [
         HEAD + "workload: { n: " + "9" * 100_000 + " }",
         [("missing_key", 1, 1), ("yaml_number", 4, 16)],
     ),
-    Broken("one_long_quote", HEAD + 'workload: { a: "' + "x" * 900_000, [("yaml_syntax", 4, 900017)]),
+    Broken("one_long_quote", HEAD + 'workload: { a: "' + "x" * 500_000, [("yaml_syntax", 4, 500017)]),
     Broken("many_directives", "%YAML 1.2\n" * 1000 + "---\na: 1\n", [("yaml_syntax", 2, 1)]),
     Broken("many_documents", "--- 1\n" * 5000, [("wrong_type", 1, 5), ("yaml_documents", 2, 1)]),
     Broken(

@@ -7,10 +7,12 @@ from playbook_building import checked, pipeline, workflow
 from playbook_kinds import KINDS
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.compile import check, compile_playbook
 from noetl_stream.playbook.diagnostics import (
+    MAX_DIAGNOSTICS,
     Diagnostic,
     InvalidPlaybook,
+    ListIsFull,
     Mark,
     Problems,
     Spot,
@@ -60,6 +62,21 @@ def test_the_same_problem_at_the_same_place_is_kept_once() -> None:
     for pointer in ("/a", "/b"):
         problems.error("wrong_type", "no", Spot(Mark(1, 1), pointer))
     assert len(problems.sorted()) == 1
+
+
+def test_nobody_looks_for_more_errors_than_are_listed() -> None:
+    problems = Problems("a.yaml")
+    for line in range(1, MAX_DIAGNOSTICS + 5):
+        problems.warn("no_effect", "m", Spot(Mark(line, 1)))
+    with pytest.raises(ListIsFull):
+        problems.error("wrong_type", "m", Spot(Mark(1, 1)))
+    assert problems.sorted()[-1].severity == "error"
+
+
+def test_an_error_after_very_many_warnings_still_refuses_the_playbook() -> None:
+    zeros = ", ".join(f"0{number}" for number in range(MAX_DIAGNOSTICS + 1))
+    lost = workflow("- step: start\n  next: { arcs: [ { step: lost } ] }", f"workload: {{ a: [ {zeros} ] }}\n")
+    assert not check(lost, KINDS).ok
 
 
 def test_pointers_escape_what_json_pointers_escape() -> None:

@@ -11,7 +11,7 @@ from playbook_building import workflow
 from playbook_kinds import KINDS
 
 from noetl_stream.model.limits import NAMES
-from noetl_stream.playbook import diagnostics, graph, loop, source
+from noetl_stream.playbook import diagnostics, graph, loop, source, templates
 from noetl_stream.playbook.compile import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -65,16 +65,17 @@ def test_the_reference_shows_every_part_of_a_playbook() -> None:
 
 def test_the_limits_on_the_page_are_those_of_the_checker() -> None:
     limits = {
-        "max_playbook_bytes": (source.MAX_PLAYBOOK_BYTES, "1 MiB"),
+        "max_playbook_bytes": (source.MAX_PLAYBOOK_BYTES, "512 KiB"),
         "max_yaml_depth": (source.MAX_YAML_DEPTH, "64"),
-        "max_yaml_nodes": (source.MAX_YAML_NODES, "50,000"),
+        "max_yaml_nodes": (source.MAX_YAML_NODES, "20,000"),
         "max_yaml_aliases": (source.MAX_YAML_ALIASES, "500"),
+        "max_code_chars": (templates.MAX_CODE_CHARS, "65,536"),
         "max_loop_levels": (loop.MAX_LOOP_LEVELS, "8"),
         "max_joins": (graph.MAX_JOINS, "100"),
     }
     for name, (value, shown) in limits.items():
         assert re.search(rf"{re.escape(shown)}\D*`{name}`", TEXT), name
-        assert value == 1024 * 1024 if shown == "1 MiB" else value == int(shown.replace(",", "")), name
+        assert value == 512 * 1024 if shown == "512 KiB" else value == int(shown.replace(",", "")), name
     assert f"the first {diagnostics.MAX_DIAGNOSTICS} are listed" in TEXT
     named = set(re.findall(r"limits\.(\w+)", TEXT)) - {"md"}
     assert named <= set(NAMES)

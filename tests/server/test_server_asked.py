@@ -200,6 +200,7 @@ async def test_what_is_asked_before_the_start_finds_nothing(stage: Stage) -> Non
         "ok": False,
         "execution_id": EXECUTION,
         "error": f"there is no execution {EXECUTION}",
+        "code": "unknown_execution",
     }
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -83,6 +84,44 @@ async def test_cancelling_kills_the_child_and_what_it_started(run: Any, home: Ho
         await task
     await gone(reader)
     writer.close()
+
+
+FORKS_TWICE = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    parent = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == parent:
+        pass
+    {orphan}
+    os._exit(0)
+os.wait()
+"""
+"""Code that leaves an orphan in a session of its own, which does something."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group ends")
+async def test_cancelling_kills_an_orphan_that_left_the_group(run: Any, home: Home) -> None:
+    orphan = indent(CALL_HOME + "os.read(home.fileno(), 1)", "    ").lstrip()
+    task = asyncio.ensure_future(
+        run(FORKS_TWICE.format(orphan=orphan) + "import time; time.sleep(600)", path=home.path)
+    )
+    _, reader, writer = await home.calls.get()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await gone(reader)
+    writer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody adopts orphans")
+async def test_orphans_that_end_leave_nothing_behind_in_a_warm_child(run: Any) -> None:
+    first = (await run(FORKS_TWICE.format(orphan="pass") + "result = os.getpid()")).result
+    count = "import os\nresult = [os.getpid(), open(f'/proc/self/task/{os.getpid()}/children').read()]"
+    while (done := (await run(count)).result) != [first, ""]:
+        assert done[0] == first
 
 
 async def test_code_that_never_lets_go_is_killed_too(run: Any, home: Home) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ Run = Callable[..., Awaitable[ToolResult]]
 
 HOLDS_AND_WAITS = "exec 3> '{fifo}'; sleep 1000 & sh -c 'sleep 1000 & echo ready >&3; wait'"
 """A command, its child and its grandchild hold the pipe ``fifo`` open, so that its end says when all are gone."""
+
+ESCAPES_AND_WAITS = (
+    "exec 3> '{fifo}'; (setsid sh -c 'setsid sh -c \"echo away >&3; sleep 1000\" & wait' &); echo ready >&3; sleep 1000"
+)
+"""The same, but the child is an orphan in a session of its own, and so is its child."""
 
 
 @pytest.fixture
@@ -117,6 +123,26 @@ def test_cancelling_kills_the_command_and_what_it_started(make_call: Any, tmp_pa
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await asyncio.to_thread(held.read) == ""  # ends when the last of them is gone
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if on_uvloop else None) as runner:
+        runner.run(asyncio.wait_for(cancel(), 30))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group ends")
+@pytest.mark.parametrize("on_uvloop", [False, True], ids=["asyncio", "uvloop"])
+def test_cancelling_kills_what_left_the_group_and_its_parent(make_call: Any, tmp_path: Path, on_uvloop: bool) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    async def cancel() -> None:
+        reader = asyncio.create_task(asyncio.to_thread(fifo.open))
+        task = asyncio.create_task(ShellTool().run(make_call({"command": ESCAPES_AND_WAITS.format(fifo=fifo)})))
+        with await reader as held:
+            assert {await asyncio.to_thread(held.readline) for _ in range(2)} == {"ready\n", "away\n"}
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(held.read) == ""
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if on_uvloop else None) as runner:
         runner.run(asyncio.wait_for(cancel(), 30))

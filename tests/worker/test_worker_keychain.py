@@ -26,6 +26,7 @@ from noetl_stream.testing.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.http import HttpTool
 from noetl_stream.tools.secrets import SecretsTool
+from noetl_stream.wiring import credential_lookup
 from noetl_stream.worker.asked_secrets import AskedSecrets
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
 
@@ -45,6 +46,12 @@ async def own_credential(name: str) -> Any:
     if name not in OWN:
         raise ToolFailure(ErrorInfo("credential", f"no credential named {name!r}"))
     return OWN[name]
+
+
+TOO_SHORT = (
+    "holds a secret of fewer than 4 characters, which cannot be kept out of logs and results; "
+    "names and addresses belong under keys such as `username`, `host`, `port`"
+)
 
 
 class Vault:
@@ -158,6 +165,18 @@ async def test_a_variable_of_the_worker_is_read_anew_each_time(vault: Vault, mon
     assert failure_of(processed).message == "keychain.entry: the variable KEYCHAIN_TEST is not set for this worker"
 
 
+@pytest.mark.parametrize("value", ["123", '{"username": "a", "password": "b"}', "postgresql://ann:pw@db/shop"])
+async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("KEYCHAIN_TEST", value)
+    [processed] = await vault.run(READS % "env, variable: KEYCHAIN_TEST")
+    assert failure_of(processed).message == f"keychain.entry: the variable KEYCHAIN_TEST {TOO_SHORT}"
+    with pytest.raises(ToolFailure) as failed:
+        await credential_lookup({"pin": value})("pin")
+    assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
+
+
 async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from a file\n")
@@ -172,6 +191,7 @@ async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> Non
         (b"", "is empty"),
         (b"{broken", "begins like a JSON object and is none"),
         (b"\xff\xfe", "is not UTF-8 text"),
+        (b"abc\n", TOO_SHORT),
         (b"x" * 70_000, "is larger than 65536 bytes"),
     ],
 )
@@ -211,11 +231,18 @@ async def test_a_kind_of_ones_own_is_asked_once_an_execution(
     for _ in range(2):
         await vault.run(READS % "locker, drawer: 7")
     assert said(vault) == ["what lies in drawer 7"] * 2
+    monkeypatch.setattr(plugin, "resolve", short_resolve)
+    [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-3")
+    assert failure_of(processed).message == f"keychain.entry: what kind 'locker' gave {TOO_SHORT}"
     monkeypatch.setattr(plugin, "resolve", broken_resolve)
     await vault.run(READS % "locker, drawer: 7")
     assert said(vault)[2:] == ["what lies in drawer 7"]
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-2")
     assert failure_of(processed).message == "keychain.entry: kind 'locker': ValueError: the locker is jammed"
+
+
+async def short_resolve(self: Any, settings: Any) -> str:
+    return "abc"
 
 
 async def broken_resolve(self: Any, settings: Any) -> str:

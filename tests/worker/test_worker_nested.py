@@ -3,9 +3,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from worker_stage import Endless, Stage, inputs_of, numbers_without_holes
 
+from noetl_stream.engine.paging import PAGE_BYTES
 from noetl_stream.model import codec
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
@@ -188,11 +190,31 @@ async def test_an_inner_window_that_is_no_number_fails_the_step(stage: Stage) ->
     assert isinstance(failed, StepFailed) and "max_in_flight" in failed.error.message
 
 
-async def test_inner_items_over_the_limit_fail_the_step_and_name_it(stage: Stage) -> None:
+async def test_inner_items_too_many_for_an_event_are_paged_out_before_the_loop_starts(stage: Stage) -> None:
     await run(stage, nested(), limits=Limits(max_loop_items_bytes=8))
+    inner = [fact for fact in stage.facts if isinstance(fact, LoopStarted) and fact.path]
+    assert [(fact.count, fact.items, len(fact.pages)) for fact in inner] == [(2, [], 1), (1, ["y0"], 0)]
+    assert codec.decode_json(await stage.broker.blobs.get(inner[0].pages[0].reference.key)) == ["x0", "x1"]
+    assert inputs_of(stage.puppet.calls, "hotel") == ["x0", "x1", "y0"]
+
+
+async def test_an_inner_loop_that_was_paged_out_goes_on_from_its_pages(stage: Stage) -> None:
+    await run(stage, nested(), limits=Limits(max_loop_items_bytes=8))
+    (first, *_) = [fact.pages for fact in stage.facts if isinstance(fact, LoopStarted) and fact.path]
+    stage.puppet.calls.clear()
+    plan = next(iter(stage.plans.plans.values()))
+    stands = LoopProgress(inner={0: LoopProgress(low=1, ok=1, items=[], pages=first)})
+    command = stage.command(plan, items=CITIES, segment=1, resume=Go(0, loop=stands))
+    await stage.issue(msgspec.structs.replace(command, command_id="command-2"))
+    assert inputs_of(stage.puppet.calls, "hotel") == ["x1", "y0"]
+
+
+async def test_more_pages_than_a_loop_may_have_fail_the_step_and_name_the_limit(stage: Stage) -> None:
+    items = [{"hotels": ["x" * PAGE_BYTES] * 3}]
+    await run(stage, nested(), items, limits=Limits(max_loop_items_bytes=8, max_loop_pages=2))
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.kind == "limit_exceeded"
-    assert "limits.max_loop_items_bytes" in failed.error.message
+    assert "limits.max_loop_pages is 2" in failed.error.message
 
 
 async def test_an_inner_loop_that_cannot_open_ends_what_runs_beside_it(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""``noetl-stream execution patch|signal|cancel|pause|resume|token``: what can be asked of an execution."""
+"""``noetl-stream execution patch|signal|token|cancel|pause|resume``: what can be asked of an execution."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
-from noetl_stream.cli.options import home_option, output_option
-from noetl_stream.cli.output import print_json
-from noetl_stream.cli.process import principal, run_async, settings_for
+from noetl_stream.cli.bulk import Verb, do
+from noetl_stream.cli.operating import Desk
+from noetl_stream.cli.options import form_option
+from noetl_stream.cli.process import new_id
+from noetl_stream.cli.selecting import LIVE, Selection, selection_options
+from noetl_stream.cli.where import where_options
 from noetl_stream.cli.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.events import (
@@ -22,26 +25,29 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.model.ids import is_valid_id
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _asking(command: Command) -> Command:
+def explained(command: Command) -> Command:
+    """``--reason`` and ``--correlation-id``."""
+    command = click.option("--correlation-id", default="", help="An id of yours, kept with the event.")(command)
+    return click.option("--reason", default="", help="Why; kept with the event.")(command)
+
+
+def _asking(word: str = "ID") -> Callable[[Command], Command]:
     """The options that all of these share."""
-    for option in (
-        home_option,
-        output_option("text", "json"),
-        click.option("--correlation-id", default="", help="An id of yours, kept with the event."),
-        click.option("--reason", default="", help="Why; kept with the event."),
-        click.argument("execution_id", metavar="ID"),
-    ):
-        command = option(command)
-    return command
+
+    def decorate(command: Command) -> Command:
+        for options in (where_options, form_option("text"), explained, selection_options(word=word)):
+            command = options(command)
+        return command
+
+    return decorate
 
 
 @click.command()
-@_asking
+@_asking()
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key; JSON if it is JSON.")
 @click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a key, always text.")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="YAML or JSON mapping of keys.")
@@ -63,66 +69,64 @@ def patch(
     keys = workload_of(file, sets, strings, "--file")
     if not keys:
         raise UsageError("nothing to patch", hint="give --set KEY=VALUE or --file FILE")
-    _ask(CtxPatched, asked, patch=keys, merge=merge, expected_version=if_version)
+    _ask("patch", LIVE, CtxPatched, asked, patch=keys, merge=merge, expected_version=if_version)
 
 
 @click.command()
-@_asking
+@_asking("NAME")
 @click.argument("name")
 @click.option("--payload", default="null", metavar="JSON", help="What the wait gives as its result; text if not JSON.")
 def signal(name: str, payload: str, **asked: Any) -> None:
     """Send the signal NAME. The oldest `kind: wait` for it goes on; without one it is kept for the next."""
     if not name:
         raise UsageError("a signal needs a name", hint="the one its `kind: wait` gives as `signal`")
-    _ask(SignalReceived, asked, signal=name, payload=json_or_text(payload))
+    _ask(f"send {name} to", LIVE, SignalReceived, asked, signal=name, payload=json_or_text(payload))
 
 
 @click.command()
-@_asking
+@_asking("STEP")
 @click.argument("step")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="An argument; JSON if it is JSON.")
 @click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="An argument, always text.")
 def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **asked: Any) -> None:
     """Put a token into STEP, as if an arc had fired."""
-    _ask(TokenInjected, asked, step=step, args=workload_of(None, sets, strings))
+    _ask(f"put a token into {step} of", LIVE, TokenInjected, asked, step=step, args=workload_of(None, sets, strings))
 
 
 @click.command()
-@_asking
+@_asking()
 def cancel(**asked: Any) -> None:
     """End an execution: what runs is stopped, then it is `cancelled`."""
-    _ask(CancelRequested, asked)
+    _ask("cancel", LIVE, CancelRequested, asked)
 
 
 @click.command()
-@_asking
+@_asking()
 def pause(**asked: Any) -> None:
     """Let running commands finish and start nothing new. Time paused does not count towards timeouts."""
-    _ask(PauseRequested, asked)
+    _ask("pause", ("pending", "running", "waiting"), PauseRequested, asked)
 
 
 @click.command()
-@_asking
+@_asking()
 def resume(**asked: Any) -> None:
     """Go on after a pause."""
-    _ask(ResumeRequested, asked)
+    _ask("resume", ("paused",), ResumeRequested, asked)
 
 
 COMMANDS = (patch, signal, token, cancel, pause, resume)
 
 
-def _ask(kind: type[AskedFact], asked: dict[str, Any], **fields: Any) -> None:
-    execution_id: str = asked["execution_id"]
-    if not is_valid_id(execution_id):
-        raise UsageError(f"{execution_id!r} is no execution id", hint="`noetl-stream execution list` shows them")
-    from noetl_stream.cli.asking_work import ask
+def _ask(name: str, statuses: tuple[str, ...], kind: type[AskedFact], asked: dict[str, Any], **fields: Any) -> None:
+    selection: Selection = asked["selection"]
 
-    def fact(request_id: str) -> AskedFact:
-        return kind(request_id, principal(), asked["reason"], asked["correlation_id"], **fields)
+    async def act(desk: Desk, execution_id: str) -> dict[str, Any]:
+        fact = kind(new_id(), desk.by, asked["reason"], asked["correlation_id"], **fields)
+        return await desk.operations.executions.ask(execution_id, fact)
 
-    answer = run_async(ask(settings_for(asked["home"]), execution_id, fact))
-    if asked["output"] == "json":
-        print_json(answer)
-    else:
-        done = "was so already" if answer.get("already") else f"done, at position {answer['position']}"
-        click.echo(f"{execution_id}: {done}")
+    do(Verb(name, statuses, act, _told), selection, asked["where"], asked["output"])
+
+
+def _told(answer: dict[str, Any]) -> str:
+    done = "was so already" if answer.get("already") else f"done, at position {answer['position']}"
+    return f"{answer['execution_id']}: {done}"

@@ -15,9 +15,18 @@ from noetl_stream.telemetry.logs import configure
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Worker processes.")
 @click.option("--servers", type=click.IntRange(0, 16), default=1, show_default=True, help="Server processes.")
 @click.option("--slots", type=click.IntRange(1, 10_000), default=None, help="Slots of each worker.")
+@click.option(
+    "--gateway-port",
+    type=click.IntRange(1, 65535),
+    default=None,
+    help="Port of the gateway. [default: 8080, or a free one where that is taken]",
+)
+@click.option("--no-gateway", is_flag=True, help="Run none.")
 @home_option
-def dev(workers: int, servers: int, slots: int | None, home: Path | None) -> None:
-    """Keep a whole stack up until Ctrl-C: NATS, Postgres, servers and workers.
+def dev(
+    workers: int, servers: int, slots: int | None, gateway_port: int | None, no_gateway: bool, home: Path | None
+) -> None:
+    """Keep a whole stack up until Ctrl-C: NATS, Postgres, servers, workers, and a gateway on this machine alone.
 
     Whatever of it dies is started again. Other commands with the same home use this stack.
     """
@@ -25,4 +34,12 @@ def dev(workers: int, servers: int, slots: int | None, home: Path | None) -> Non
 
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
-    run_async(develop(settings, servers=servers, workers=workers, slots=slots or settings.slots, say=click.echo))
+    work = develop(
+        settings,
+        servers=servers,
+        workers=workers,
+        slots=slots or settings.slots,
+        gateway_port=None if no_gateway else gateway_port or 0,
+        say=click.echo,
+    )
+    run_async(work)

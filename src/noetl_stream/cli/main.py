@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "dev": "Keep a whole stack up until Ctrl-C.",
     "server": "Run a server: what follows from what happened.",
     "worker": "Run a worker: the steps themselves.",
+    "gateway": "Run a gateway: everything over HTTP.",
     "playbook": "Check, register, find and compare playbooks.",
     "execution": "Look at executions, signal, patch, pause or cancel them.",
     "credential": "Keep credentials for playbooks: set, list, show, delete, rotate.",

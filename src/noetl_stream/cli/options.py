@@ -30,6 +30,14 @@ home_option = click.option(
 end_with_parent_option = click.option("--end-with-parent", "with_parent", is_flag=True, hidden=True)
 
 
+FORMS = ("json", "yaml", "name", "jsonl")
+
+
+def form_option(first: str = "table") -> Callable[[Command], Command]:
+    """``-o`` for documents: ``first`` for people, the others for programs (:mod:`noetl_stream.cli.output`)."""
+    return output_option(first, *FORMS)
+
+
 def output_option(*choices: str) -> Callable[[Command], Command]:
     """``-o``; the first choice is the default."""
     return click.option(

@@ -1,10 +1,10 @@
-"""Tables and JSON for people and programs: data to stdout, talk to stderr."""
+"""Documents for people and programs: data to stdout, talk to stderr."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,16 +13,72 @@ from rich.table import Table
 
 ROWS_SHOWN = 50
 
+Cell = str | Callable[[dict[str, Any]], Any]
+"""A key of a document, or what a column makes of one."""
+
 
 def console(*, stderr: bool = False) -> Console:
     """A console that folds at the terminal's width, and never cuts when piped."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 200, highlight=False, soft_wrap=True)
+    return Console(file=stream, width=None if stream.isatty() else 200, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_documents(
+    documents: Sequence[dict[str, Any]], output: str, columns: Mapping[str, Cell], name: Cell
+) -> None:
+    """A list in the form of ``-o``: a table of ``columns``, the names alone, or everything.
+
+    Args:
+        name: What ``-o name`` shows of each.
+    """
+    if output in ("table", "text"):
+        print_table(tuple(columns), [[_cell(one, cell) for cell in columns.values()] for one in documents])
+    elif output == "json":
+        print_json(documents)
+    elif output == "yaml":
+        print_yaml(documents)
+    else:
+        for one in documents:
+            print_document(one, output, name, print_json)
+
+
+def print_document(
+    document: dict[str, Any], output: str, name: Cell, show: Callable[[dict[str, Any]], object]
+) -> None:
+    """One document in the form of ``-o``; ``show`` is what people see."""
+    if output == "name":
+        click.echo(_cell(document, name))
+    elif output == "yaml":
+        print_yaml(document)
+    elif output in ("json", "jsonl"):
+        print_json(document)
+    else:
+        show(document)
+
+
+def print_members(document: Mapping[str, Any]) -> None:
+    """A document for people: a line for each member that has a value."""
+    for key, value in document.items():
+        if value not in (None, "", [], {}):
+            shown = ", ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
+            click.echo(f"{key}: {cell_text(shown)}")
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, and nothing else."""
+    """One JSON document on stdout, on one line."""
     click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_yaml(value: Any) -> None:
+    """One YAML document on stdout."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.allow_unicode = True
+    yaml.width = 4096
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.dump(value, sys.stdout)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
@@ -56,3 +112,7 @@ def print_result(result: Any) -> None:
         print_table(("key", "value"), list(result.items()))
     elif result is not None:
         click.echo(json.dumps(result, ensure_ascii=False, indent=2))
+
+
+def _cell(document: dict[str, Any], cell: Cell) -> Any:
+    return document[cell] if isinstance(cell, str) else cell(document)

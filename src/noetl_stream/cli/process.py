@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import secrets
 import signal
 import sys
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from noetl_stream.model.ids import uuid7
 from noetl_stream.settings import Settings
 
 Value = TypeVar("Value")
@@ -30,6 +33,11 @@ def principal() -> str:
     with contextlib.suppress(KeyError, OSError):
         return getpass.getuser()
     return ""
+
+
+def new_id() -> str:
+    """An id no other has, in the order of time."""
+    return uuid7(time.time_ns() // 1_000_000, secrets.token_bytes(10))
 
 
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:

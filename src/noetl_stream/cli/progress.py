@@ -1,9 +1,12 @@
-"""Live progress of one execution on stderr: a picture on a terminal, a plain log elsewhere."""
+"""Live progress of one execution: a picture on a terminal, a plain log elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Protocol
 
 import click
@@ -15,6 +18,7 @@ from rich.text import Text
 
 from noetl_stream.client.follow import News
 from noetl_stream.model import events
+from noetl_stream.ports.operations.documents import Document
 
 
 @dataclass(slots=True)
@@ -150,49 +154,68 @@ class Progress(Protocol):
 
     def news(self, news: News) -> None: ...
 
+    def waits(self, reasons: Sequence[Document]) -> None:
+        """Nothing moves, and this is why (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
+        ...
+
     def close(self) -> None: ...
 
 
 class PlainProgress:
-    """One line a change on stderr."""
+    """One line a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stderr: bool) -> None:
         self._heard = Heard()
+        self._said: set[str] = set()
+        self._stderr = stderr
 
     def news(self, news: News) -> None:
         for line in self._heard.take(news):
-            click.echo(line, err=True)
+            click.echo(line, err=self._stderr)
+
+    def waits(self, reasons: Sequence[Document]) -> None:
+        for reason in reasons:
+            sentence = reason["sentence"]
+            if sentence not in self._said:
+                self._said.add(sentence)
+                until = f" (until {reason['until']})" if reason["until"] else ""
+                click.echo(f"waits: {sentence}{until}", err=self._stderr)
 
     def close(self) -> None:
         """Nothing to put away."""
 
 
 class LiveProgress:
-    """A table that is redrawn in place."""
+    """A table that is redrawn in place, several times a second: times run down."""
 
     def __init__(self, console: Console) -> None:
         self._heard = Heard()
-        self._live = Live(self._draw(), console=console, refresh_per_second=8, transient=True)
+        self._waits: Sequence[Document] = ()
+        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
     def news(self, news: News) -> None:
+        self._waits = ()
         for line in self._heard.take(news):
             if any(word in line for word in _ALSO_ABOVE_THE_PICTURE):
                 self._live.console.print(Text(line, style="yellow"))
-        self._live.update(self._draw())
+
+    def waits(self, reasons: Sequence[Document]) -> None:
+        self._waits = reasons
 
     def close(self) -> None:
         self._live.stop()
 
     def _draw(self) -> Group:
         table = Table(box=None, pad_edge=False, show_header=False)
-        for name, step in self._heard.steps.items():
+        for name, step in list(self._heard.steps.items()):  # drawn by a thread of its own
             mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
             bar = ProgressBar(total=step.count, completed=step.ended, width=24) if step.count else Text("")
-            done = f"{step.ended}/{step.count}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
+            failed = f", {step.failed} failed" if step.failed else ""
+            done = f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
             retries = f"{step.retries} retries" if step.retries else ""
-            table.add_row(mark, name, bar, done, retries)
-        return Group(table)
+            table.add_row(mark, Text(name), bar, done, retries)
+        return Group(table, *(Text(_counted_down(reason), style="cyan") for reason in self._waits))
 
 
 class SilentProgress:
@@ -201,13 +224,24 @@ class SilentProgress:
     def news(self, news: News) -> None:
         """Nothing is shown."""
 
+    def waits(self, reasons: Sequence[Document]) -> None:
+        """Nothing is shown."""
+
     def close(self) -> None:
         """Nothing to put away."""
 
 
-def progress_for(output: str) -> Progress:
+def progress_for(output: str, *, stderr: bool = True) -> Progress:
     """The picture that fits the output and the terminal."""
-    if output == "json":
+    if output != "text":
         return SilentProgress()
-    console = Console(stderr=True)
-    return LiveProgress(console) if sys.stderr.isatty() and not console.is_dumb_terminal else PlainProgress()
+    console = Console(stderr=stderr)
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty() and not console.is_dumb_terminal
+    return LiveProgress(console) if is_terminal else PlainProgress(stderr=stderr)
+
+
+def _counted_down(reason: Document) -> str:
+    if not reason["until"]:
+        return f"  {reason['sentence']}"
+    left_s = datetime.fromisoformat(reason["until"]).timestamp() - time.time()
+    return f"  {reason['sentence']} ({max(0, round(left_s))} s left)"

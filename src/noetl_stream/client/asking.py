@@ -22,7 +22,11 @@ LOOKS: Final = 40
 
 
 class RequestRefused(NoetlError):
-    """The fold said no: the execution is unknown, has ended, or cannot take this."""
+    """The fold said no: the execution is unknown, has ended, or cannot take this. ``code`` says which, for programs."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 async def ask_of(
@@ -63,5 +67,5 @@ async def ask_of(
 
 def _granted(answer: dict[str, Any]) -> dict[str, Any]:
     if not answer["ok"]:
-        raise RequestRefused(answer["error"])
+        raise RequestRefused(answer["error"], answer.get("code", ""))
     return {key: value for key, value in answer.items() if key != "ok"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from noetl_stream.errors import NotReady, UsageError
+from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model import codec
-from noetl_stream.model.credential import SHORTEST_SECRET, CredentialValue, secrets_of
+from noetl_stream.model.credential import CredentialValue, check_secrets
 from noetl_stream.playbook.diagnostics import did_you_mean
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, CredentialInfo, Credentials, NewCredential
 from noetl_stream.sealing.envelope import CannotDecrypt, Envelope, decrypt, encrypt
@@ -59,7 +59,7 @@ class CredentialKeeper:
         """What may be shown of one.
 
         Raises:
-            UsageError: there is none of that name.
+            NotFound: there is none of that name.
         """
         stored = await self._credentials.get(name)
         if stored is None:
@@ -74,7 +74,7 @@ class CredentialKeeper:
         """Forgets every trace of ``name`` in the store; workers may keep its value for their time.
 
         Raises:
-            UsageError: there is none of that name.
+            NotFound: there is none of that name.
         """
         if not await self._credentials.delete(name):
             raise await self._unknown(name)
@@ -109,10 +109,10 @@ class CredentialKeeper:
             )
         return self._keys
 
-    async def _unknown(self, name: str) -> UsageError:
+    async def _unknown(self, name: str) -> NotFound:
         names = [info.name for info in await self._credentials.list_all()]
         hint = did_you_mean(name, names) or "`noetl-stream credential list` shows those there are"
-        return UsageError(f"no credential is stored as {name!r}", hint=hint)
+        return NotFound(f"no credential is stored as {name!r}", hint=hint)
 
 
 def _check(name: str, value: Any) -> None:
@@ -121,8 +121,7 @@ def _check(name: str, value: Any) -> None:
         raise UsageError(f"{name!r} is no name for a credential", hint=hint)
     if len(codec.encode(value)) > MAX_VALUE_BYTES:
         raise UsageError(f"the value is larger than {MAX_VALUE_BYTES} bytes", hint="store what opens it, not the data")
-    if any(len(secret) < SHORTEST_SECRET for secret in secrets_of(value)):
-        raise UsageError(
-            f"a secret of fewer than {SHORTEST_SECRET} characters cannot be kept out of logs and results",
-            hint="choose a longer one; names and addresses belong under keys such as `username`, `host`, `port`",
-        )
+    try:
+        check_secrets(value, "the value")
+    except PayloadRefused as error:
+        raise UsageError(error.message) from None

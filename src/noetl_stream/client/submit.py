@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,16 @@ from noetl_stream.ports.event_log import EventLog
 ANSWER_WAIT_S = 2.0
 
 
-class Refused(NoetlError):
-    """The fold refused the request. ``diagnostics`` are the playbook's, if that is why."""
+PUTS_KEPT = 10_000
 
-    def __init__(self, message: str, diagnostics: list[dict[str, Any]]) -> None:
+
+class Refused(NoetlError):
+    """The fold refused the request. ``diagnostics`` are the playbook's, if that is why; ``code`` is for programs."""
+
+    def __init__(self, message: str, diagnostics: list[dict[str, Any]], code: str = "") -> None:
         super().__init__(message)
         self.diagnostics = diagnostics
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Client:
         self._log = log
         self._blobs = blobs
         self._bus = bus
-        self._put: set[str] = set()
+        self._put: OrderedDict[str, None] = OrderedDict()
 
     def follow(self, execution_id: str) -> Follower:
         """A live view of one execution; open it before submitting to miss nothing."""
@@ -72,6 +77,31 @@ class Client:
 
     async def submit(
         self, submission: Submission, follower: Follower, *, unanswered: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """:meth:`put` and :meth:`begin`."""
+        digest = await self.put(submission.source)
+        fact = ExecutionRequested(
+            submission.request_id,
+            digest,
+            submission.path,
+            submission.workload,
+            principal=submission.principal,
+            trace_id=submission.trace_id,
+        )
+        await self.begin(Request(submission.execution_id, submission.request_id, fact), follower, unanswered=unanswered)
+
+    async def put(self, source: str) -> str:
+        """Puts a text where servers find it, before it is requested; its digest."""
+        digest = digest_of(source)
+        if digest not in self._put:
+            await self._blobs.put(subjects.playbook_key(digest), source.encode())
+            self._put[digest] = None
+            while len(self._put) > PUTS_KEPT:
+                self._put.popitem(last=False)
+        return digest
+
+    async def begin(
+        self, request: Request, follower: Follower, *, unanswered: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """Publishes the request until the fold has answered it.
 
@@ -82,29 +112,17 @@ class Client:
         Raises:
             Refused: the fold said no.
         """
-        digest = digest_of(submission.source)
-        if digest not in self._put:
-            await self._blobs.put(subjects.playbook_key(digest), submission.source.encode())
-            self._put.add(digest)
-        fact = ExecutionRequested(
-            submission.request_id,
-            digest,
-            submission.path,
-            submission.workload,
-            principal=submission.principal,
-            trace_id=submission.trace_id,
-        )
-        body = codec.encode(Request(submission.execution_id, submission.request_id, fact))
+        body = codec.encode(request)
         while True:
             # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
             with contextlib.suppress(OutcomeUnknown):
-                await self._log.publish_reported(submission.execution_id, submission.request_id, body)
+                await self._log.publish_reported(request.execution_id, request.request_id, body)
             if await follower.begun(ANSWER_WAIT_S):
                 answer = follower.refusal
                 if answer is not None:
                     raise Refused(answer[0], answer[1])
                 return
-            if await self._answered(submission):
+            if await self._answered(request):
                 return
             if unanswered is not None:
                 await unanswered()
@@ -113,13 +131,13 @@ class Client:
         """Whether any server answers."""
         return await self._bus.ask(subjects.PING, b"", timeout_s) is not None
 
-    async def _answered(self, submission: Submission) -> bool:
-        subject = subjects.ask_request(submission.execution_id, submission.request_id)
+    async def _answered(self, request: Request) -> bool:
+        subject = subjects.ask_request(request.execution_id, request.request_id)
         reply = await self._bus.ask(subject, b"", ANSWER_WAIT_S)
         known = codec.decode_json(reply) if reply is not None else None
         if known is None or not known["known"]:
             return False
         answer = known["answer"]
         if not answer["ok"]:
-            raise Refused(answer["error"], answer.get("diagnostics", []))
+            raise Refused(answer["error"], answer.get("diagnostics", []), answer.get("code", ""))
         return True

@@ -11,9 +11,11 @@ from noetl_stream.engine.replay import replay
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     ExecutionFinished,
+    ExecutionReused,
     LoopDone,
     StepDone,
     StepFailed,
+    StepReused,
     TaskProcessed,
     TokenClaimed,
     TokenEnqueued,
@@ -23,7 +25,9 @@ from noetl_stream.ports.store import ExecutionRow, StoredEvent
 
 @dataclass(slots=True)
 class StepSummary:
-    """All runs of one step. ``duration_s`` adds up over them, by the log's stored times."""
+    """All runs of one step. ``duration_s`` adds up over them, by the log's stored times; those of another execution
+    (``reused``) took none here.
+    """
 
     step: str
     runs: int = 0
@@ -50,7 +54,9 @@ def summarize(journal: Iterable[StoredEvent]) -> list[StepSummary]:
         if row.name not in _READ:
             continue
         fact = codec.decode_fact(row.data)
-        if isinstance(fact, TokenEnqueued):
+        if isinstance(fact, ExecutionReused):
+            _reuse(fact, row.at_ms, steps, targets, runs)
+        elif isinstance(fact, TokenEnqueued):
             targets[fact.token.token_id] = fact.token.step
         elif isinstance(fact, TokenClaimed):
             step = targets[fact.token_id]
@@ -72,6 +78,25 @@ def summarize(journal: Iterable[StoredEvent]) -> list[StepSummary]:
     return list(steps.values())
 
 
+def _reuse(
+    fact: ExecutionReused,
+    at_ms: int,
+    steps: dict[str, StepSummary],
+    targets: dict[str, str],
+    runs: dict[str, tuple[str, int]],
+) -> None:
+    for entry in fact.entries:
+        if isinstance(entry, TokenEnqueued):
+            targets[entry.token.token_id] = entry.token.step
+        elif isinstance(entry, TokenClaimed):
+            step = targets[entry.token_id]
+            runs[entry.step_run_id] = (step, at_ms)
+            steps.setdefault(step, StepSummary(step)).runs += 1
+        elif isinstance(entry, StepReused):
+            step, _ = runs.pop(entry.step_run_id)
+            steps[step].status = "reused"
+
+
 def _ended(fact: StepDone | LoopDone | StepFailed) -> str:
     if not isinstance(fact, StepFailed):
         return "done"
@@ -80,6 +105,7 @@ def _ended(fact: StepDone | LoopDone | StepFailed) -> str:
 
 _READ = frozenset(
     {
+        "execution.reused",
         "token.enqueued",
         "token.claimed",
         "task.processed",

@@ -22,6 +22,7 @@ from noetl_stream.model.events import (
     ChildRequested,
     ExecutionFailing,
     ExecutionResumed,
+    ExecutionReused,
     Fact,
     LoopDone,
     LoopIterationFailed,
@@ -60,7 +61,7 @@ _BOUNDED: Final = frozenset(
 """Bounded by what there is: a loop's items and window, commands in flight, tokens. They do not count as decisions."""
 
 _Seen: TypeAlias = tuple[object, object]
-_AFTER_A_HALT: Final = frozenset({ExecutionResumed, ReferenceResolved, ReferenceLost})
+_AFTER_A_HALT: Final = frozenset({ExecutionResumed, ReferenceResolved, ReferenceLost, ExecutionReused})
 
 
 class Advanced(NamedTuple):

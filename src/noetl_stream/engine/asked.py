@@ -15,24 +15,28 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
+from noetl_stream.model.refusal import Objection
 from noetl_stream.playbook.plan import Plan
 
 
-def refusal(plan: Plan, state: Execution, fact: Asked) -> str:
-    """Why ``fact`` cannot be done now, for people; ``""`` if it can."""
+def refusal(plan: Plan, state: Execution, fact: Asked) -> Objection | None:
+    """Why ``fact`` cannot be done now; ``None`` if it can."""
+    execution = f"execution {state.execution_id}"
     if state.ended:
-        return f"execution {state.execution_id} has ended ({state.status})"
+        return Objection("ended", f"{execution} has ended ({state.status})")
     if state.cancelling and not isinstance(fact, CancelRequested):
-        return f"execution {state.execution_id} is being cancelled"
+        return Objection("ending", f"{execution} is being cancelled")
     if state.failing is not None:
-        return f"execution {state.execution_id} has failed and is ending"
+        return Objection("ending", f"{execution} has failed and is ending")
+    if state.request is not None and not isinstance(fact, CancelRequested):
+        return Objection("not_started", f"{execution} has not started: it is still looking at {state.rerun_of}")
     if isinstance(fact, CtxPatched):
         return _refuse_patch(state, fact)
     if isinstance(fact, TokenInjected):
         return _refuse_token(plan, state, fact)
     if isinstance(fact, SignalReceived):
         return _refuse_signal(state, fact)
-    return ""
+    return None
 
 
 def is_so_already(state: Execution, fact: Asked) -> bool:
@@ -62,23 +66,34 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _refuse_patch(state: Execution, fact: CtxPatched) -> str:
+def no_step(plan: Plan, step: str) -> Objection:
+    return Objection("unknown_step", f"playbook {plan.path} has no step {step}; it has {', '.join(plan.steps)}")
+
+
+def _refuse_patch(state: Execution, fact: CtxPatched) -> Objection | None:
     if fact.expected_version is not None and fact.expected_version != state.ctx_version:
-        return f"ctx is at version {state.ctx_version}, not {fact.expected_version}: read it again"
-    size, at_most = len(codec.encode(patched(state.ctx, fact))), state.limits.max_ctx_bytes
-    return "" if size <= at_most else f"ctx would have {size} bytes; limits.max_ctx_bytes is {at_most}"
+        text = f"ctx is at version {state.ctx_version}, not {fact.expected_version}: read it again"
+        return Objection("version_mismatch", text)
+    size = len(codec.encode(patched(state.ctx, fact)))
+    return _refuse_size("ctx would have", size, "max_ctx_bytes", state.limits.max_ctx_bytes)
 
 
-def _refuse_signal(state: Execution, fact: SignalReceived) -> str:
-    queued, limits = len(state.signals.get(fact.signal, ())), state.limits
+def _refuse_signal(state: Execution, fact: SignalReceived) -> Objection | None:
+    queued, limits = sum(map(len, state.signals.values())), state.limits
     if queued >= limits.max_queued_signals:
-        return f"{queued} signals {fact.signal} wait already (limits.max_queued_signals)"
-    size, at_most = len(codec.encode(fact.payload)), limits.max_inline_bytes
-    return "" if size <= at_most else f"the payload has {size} bytes; limits.max_inline_bytes is {at_most}"
+        text = f"{queued} signals wait already (limits.max_queued_signals)"
+        return Objection("too_many_signals", text)
+    size = len(codec.encode(fact.payload))
+    return _refuse_size("the payload has", size, "max_inline_bytes", limits.max_inline_bytes)
 
 
-def _refuse_token(plan: Plan, state: Execution, fact: TokenInjected) -> str:
+def _refuse_token(plan: Plan, state: Execution, fact: TokenInjected) -> Objection | None:
     if fact.step not in plan.steps:
-        return f"playbook {plan.path} has no step {fact.step}; it has {', '.join(plan.steps)}"
-    size, at_most = len(codec.encode(fact.args)), state.limits.max_ctx_bytes
-    return "" if size <= at_most else f"args have {size} bytes; limits.max_ctx_bytes is {at_most}"
+        return no_step(plan, fact.step)
+    return _refuse_size("args have", len(codec.encode(fact.args)), "max_ctx_bytes", state.limits.max_ctx_bytes)
+
+
+def _refuse_size(what: str, size: int, limit: str, at_most: int) -> Objection | None:
+    if size <= at_most:
+        return None
+    return Objection("too_large", f"{what} {size} bytes; limits.{limit} is {at_most}")

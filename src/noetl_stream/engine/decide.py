@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from noetl_stream.engine.asked import no_step
 from noetl_stream.engine.due import due_ms
 from noetl_stream.engine.ending import cancel, fail
 from noetl_stream.engine.ids import injected_token, start_token, step_run_of, timer_of
@@ -21,6 +22,7 @@ from noetl_stream.engine.waiting import follow
 from noetl_stream.model import codec, events
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.refusal import Objection
 from noetl_stream.playbook.plan import Plan
 
 NOTHING: Final[Sequence[events.Fact]] = ()
@@ -34,9 +36,9 @@ def decide(plan: Plan, state: Execution, fact: events.Fact) -> Sequence[events.F
     return rule(plan, state, fact)
 
 
-def refuse(diagnostics: list[dict[str, Any]], reason: str) -> Sequence[events.Fact]:
+def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_playbook") -> Sequence[events.Fact]:
     """What follows from a request whose playbook cannot run: it ends as failed with its diagnostics (LANGUAGE §9)."""
-    outcome = Outcome("error", error=ErrorInfo("invalid_playbook", reason))
+    outcome = Outcome("error", error=ErrorInfo(kind, reason))
     return (
         events.ExecutionEvaluated(False, diagnostics),
         events.ExecutionFinished("failed", outcome),
@@ -45,37 +47,67 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str) -> Sequence[events.Fa
 
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[events.Fact]:
-    workload = deep_merge(plan.workload, fact.workload)
-    problem = _problem_of(plan, fact, workload)
-    if problem:
-        return refuse([{"code": "limit_exceeded", "message": problem}], problem)
-    started = events.ExecutionStarted(
-        plan.digest, plan.path, plan.version, FORMAT, workload, plan.limits, fact.trace_id
-    )
     token = events.Token(start_token(state.execution_id), plan.entry, "start")
+    return _start(plan, state, fact, deep_merge(plan.workload, fact.workload), events.TokenEnqueued(token))
+
+
+def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[events.Fact]:
+    """A rerun begins where its original was, before the chosen step run."""
+    if fact.token is None or state.request is None:
+        return NOTHING
+    return _start(plan, state, state.request, fact.workload, events.TokenEnqueued(fact.token, fact.joined))
+
+
+def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[events.Fact]:
+    return refuse([{"code": fact.code, "message": fact.reason}], fact.reason, "rerun_refused")
+
+
+def _start(
+    plan: Plan,
+    state: Execution,
+    request: events.ExecutionRequested,
+    workload: dict[str, Any],
+    first: events.TokenEnqueued,
+) -> Sequence[events.Fact]:
+    problem = _problem_of(plan, request, workload)
+    if problem:
+        return refuse([{"code": problem.code, "message": problem.text}], problem.text)
+    started = events.ExecutionStarted(
+        plan.digest, plan.path, plan.version, FORMAT, workload, plan.limits, request.trace_id
+    )
     facts: list[events.Fact] = [events.ExecutionEvaluated(True), started]
-    if fact.ctx:
-        facts.append(events.CtxPatched(fact.request_id, fact.principal, patch=fact.ctx))
+    if request.ctx:
+        facts.append(
+            events.CtxPatched(
+                request.request_id, request.principal, request.reason, request.correlation_id, patch=request.ctx
+            )
+        )
     if plan.timeout_s is not None:
         due = due_ms(state.at_ms, plan.timeout_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
-    return (*facts, events.TokenEnqueued(token))
+    return (*facts, first)
 
 
-def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> str:
+def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> Objection | None:
     limits, parent = plan.limits, fact.parent
-    sizes = (("workload", workload, limits.max_workload_bytes), ("ctx", fact.ctx, limits.max_ctx_bytes))
-    for name, value, at_most in sizes:
-        size = len(codec.encode(value))
+    args = fact.rerun.args if fact.rerun is not None else None
+    for what, value, limit in (
+        ("workload has", workload, "max_workload_bytes"),
+        ("ctx has", fact.ctx, "max_ctx_bytes"),
+        ("args have", args, "max_ctx_bytes"),
+    ):
+        size, at_most = len(codec.encode(value)), getattr(limits, limit)
         if size > at_most:
-            return f"the {name} has {size} bytes; limits.max_{name}_bytes is {at_most}"
+            return Objection("too_large", f"the {what} {size} bytes; limits.{limit} is {at_most}")
     if parent is None:
-        return ""
+        return None
     if parent.depth > limits.max_call_depth:
-        return f"playbooks call each other {parent.depth} deep; limits.max_call_depth is {limits.max_call_depth}"
+        text = f"playbooks call each other {parent.depth} deep; limits.max_call_depth is {limits.max_call_depth}"
+        return Objection("too_large", text)
     if parent.return_step is not None and parent.return_step not in plan.steps:
-        return f"return_step: playbook {plan.path} has no step {parent.return_step}; it has {', '.join(plan.steps)}"
-    return ""
+        code, text = no_step(plan, parent.return_step)
+        return Objection(code, f"return_step: {text}")
+    return None
 
 
 def deep_merge(base: Any, over: Any) -> Any:
@@ -224,6 +256,8 @@ def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> S
 
 _RULES: Final[dict[type, Callable[[Plan, Execution, Any], Sequence[events.Fact]]]] = {
     events.ExecutionRequested: _requested,
+    events.ExecutionReused: _reused,
+    events.RerunRefused: _rerun_refused,
     events.CtxPatched: _patched,
     events.TokenInjected: _injected,
     events.SignalReceived: _answered,

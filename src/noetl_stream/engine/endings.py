@@ -122,16 +122,18 @@ def contribute(state: Execution, contributions: Iterable[tuple[str, SharedValue]
 
 
 def _share(state: Execution, run: StepRun) -> Execution:
+    return state if run.shared is None else contribute(state, contributions_of(run))
+
+
+def contributions_of(run: StepRun) -> list[tuple[str, SharedValue]]:
     """What the iterations have contributed, in index order, so that their timing does not show (LANGUAGE §6)."""
-    if run.shared is None:
-        return state
     found = []
     link = run.shared
     while link is not None:
         path, position, key, value, link = link
         found.append((path, position, key, value))
     found.sort(key=lambda one: one[:2])
-    return contribute(state, ((key, value) for _, _, key, value in found))
+    return [(key, value) for _, _, key, value in found]
 
 
 def _drop_timers(state: Execution, run: StepRun) -> Execution:

@@ -11,17 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.engine import evolve_loops as loops
+from noetl_stream.engine import evolve_tokens as tokens
 from noetl_stream.engine import evolve_waits as waits
 from noetl_stream.engine.asked import patched
 from noetl_stream.engine.binding import standing
 from noetl_stream.engine.endings import drop_assignment, end_step, with_ctx, with_run, without
 from noetl_stream.engine.evolve_reported import evolve_reported
-from noetl_stream.engine.ids import timer_of
-from noetl_stream.engine.loop_fold import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, Loop, Occurrence, StepRun, WaitingToken
+from noetl_stream.engine.evolve_reused import refused, reused
+from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, Occurrence
 from noetl_stream.model import events
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.reference import EXECUTION, Reference
 
 replace = msgspec.structs.replace
 
@@ -73,7 +74,7 @@ def _begin(occurrence: Occurrence, execution_id: str) -> Execution | None:
     fact = occurrence.fact
     if not isinstance(fact, events.ExecutionRequested):
         return None
-    return Execution(
+    state = Execution(
         execution_id,
         fact.request_id,
         fact.digest,
@@ -83,6 +84,10 @@ def _begin(occurrence: Occurrence, execution_id: str) -> Execution | None:
         at_ms=occurrence.at_ms,
         parent=fact.parent,
     )
+    if fact.rerun is None:
+        return state
+    original = fact.rerun.of
+    return replace(state, rerun_of=original, request=fact, deciding=Reference(EXECUTION, original, 0))
 
 
 def _evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:
@@ -100,72 +105,8 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         version=fact.version,
         workload=fact.workload,
         limits=fact.limits,
+        request=None,
     )
-
-
-def _enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
-    token = fact.token
-    if token.token_id in state.tokens or any(joined not in state.tokens for joined in fact.joined):
-        return state
-    if fact.joined:
-        waves = {**state.waves, token.step: token.waves[token.step]}
-        timers = without(state.timers, *(timer_of(joined, "deadline") for joined in fact.joined))
-        state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves, timers=timers)
-    return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token)})
-
-
-def _joined(state: Execution, fact: events.TokenJoined) -> Execution:
-    waiting = state.tokens.get(fact.token_id)
-    if waiting is None or waiting.joining:
-        return state
-    return replace(state, tokens={**state.tokens, fact.token_id: replace(waiting, joining=True)})
-
-
-def _held(state: Execution, fact: events.TokenHeld) -> Execution:
-    waiting = state.tokens.get(fact.token_id)
-    if waiting is None or waiting.held:
-        return state
-    held = WaitingToken(waiting.token, True, tuple(fact.guards), fact.keeps_alive)
-    return replace(state, tokens={**state.tokens, fact.token_id: held})
-
-
-def _claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
-    waiting = state.tokens.get(fact.token_id)
-    if waiting is None or state.ending:
-        return state
-    token = waiting.token
-    run = StepRun(
-        fact.step_run_id,
-        token.step,
-        token,
-        state.ctx,
-        state.steps,
-        refused=fact.refused,
-        claimed_at=state.position + 1,
-    )
-    return replace(
-        _consume(state, fact.token_id, keep_deadline=True),
-        runs={**state.runs, fact.step_run_id: run},
-        step_runs=state.step_runs + 1,
-    )
-
-
-def _discarded(state: Execution, fact: events.TokenDiscarded) -> Execution:
-    if fact.token_id not in state.tokens:
-        return state
-    return replace(_consume(state, fact.token_id), discarded=state.discarded + 1)
-
-
-def _absorbed(state: Execution, fact: events.TokenAbsorbed) -> Execution:
-    return _consume(state, fact.token_id) if fact.token_id in state.tokens else state
-
-
-def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) -> Execution:
-    tokens, timers = without(state.tokens, token_id), state.timers
-    if not timers:
-        return replace(state, tokens=tokens)
-    over = ("admission",) if keep_deadline else ("admission", "deadline")
-    return replace(state, tokens=tokens, timers=without(timers, *(timer_of(token_id, purpose) for purpose in over)))
 
 
 def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
@@ -178,18 +119,12 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended or state.ending:
         return state
-    if fact.path:
-        level = loop_at(run.loop, fact.path[:-1])
-        if level is None or fact.path[-1] < level.next_index:
-            return state
-        level = replace(level, next_index=fact.path[-1] + 1)
-        if fact.items is not None:
-            inner = Loop(fact.items, len(fact.items), True, fact.max_in_flight)
-            level = replace(level, inner={**level.inner, fact.path[-1]: inner})
-        state = with_run(state, replace(run, loop=with_loop(run.loop, fact.path[:-1], level)))
-    elif fact.items is not None:
-        state = with_run(state, replace(run, loop=Loop(fact.items, len(fact.items), True, fact.max_in_flight)))
-    assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue)
+    ordered = loops.ordered(run, fact)
+    if ordered is None:
+        return state
+    if ordered is not run:
+        state = with_run(state, ordered)
+    assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue, paging=fact.paging)
     return replace(state, assignments={**state.assignments, fact.command_id: assignment})
 
 
@@ -204,59 +139,6 @@ def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
         cancelling = replace(assignment, cancelling=fact.reason)
         return replace(state, assignments={**state.assignments, fact.command_id: cancelling})
     return drop_assignment(state, assignment)
-
-
-def _loop_started(state: Execution, fact: events.LoopStarted) -> Execution:
-    run = state.runs.get(fact.step_run_id)
-    if run is None or run.ended or loop_at(run.loop, fact.path) is not None:
-        return state
-    loop = Loop(fact.items, fact.count, False, fact.max_in_flight)
-    if fact.path:
-        around = loop_at(run.loop, fact.path[:-1])
-        if around is None or fact.path[-1] < around.next_index:
-            return state
-        around = replace(around, next_index=fact.path[-1] + 1)
-        run = replace(run, loop=with_loop(run.loop, fact.path[:-1], around))
-    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
-
-
-def _loop_paged(state: Execution, fact: events.LoopPaged) -> Execution:
-    run = state.runs.get(fact.step_run_id)
-    loop = loop_at(run.loop, fact.path) if run is not None else None
-    if run is None or loop is None or len(loop.items) + len(fact.items) > loop.count:
-        return state
-    paged = replace(loop, items=loop.items + fact.items)
-    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, paged)))
-
-
-def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
-    """The end of an inner loop is that of the iteration around it; the outermost one's is the step's."""
-    if not fact.path:
-        return end_step(state, fact)
-    run = state.runs.get(fact.step_run_id)
-    loop = loop_at(run.loop, fact.path) if run is not None else None
-    if run is None or loop is None:
-        return state
-    result = loop_result(loop, state.execution_id, run.step_run_id)
-    return _end_around(state, run, fact.path, "ok", result, None)
-
-
-def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
-    run = state.runs.get(fact.step_run_id)
-    around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
-    if run is None or run.ended or around is None or around.has_ended(fact.path[-1]):
-        return state
-    return _end_around(state, run, fact.path, "failed", Payload(), replace(fact.error, index=fact.path[-1]))
-
-
-def _end_around(
-    state: Execution, run: StepRun, path: events.Path, ending: Any, result: Payload, error: ErrorInfo | None
-) -> Execution:
-    around = loop_at(run.loop, path[:-1])
-    assert around is not None
-    around = replace(around, next_index=max(around.next_index, path[-1] + 1))
-    around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], around)))
 
 
 def _failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
@@ -316,17 +198,6 @@ def _lost(state: Execution, fact: events.ReferenceLost) -> Execution:
     return replace(state, deciding=None, broken=ErrorInfo("result_lost", fact.reason))
 
 
-def _next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
-    run = state.runs.get(fact.step_run_id)
-    if run is None:
-        return state
-    ends = state.ends
-    if not fact.fired and fact.event != "step.failed":
-        value = state.steps.get(run.step)
-        ends = {**ends, run.step: value.outcome.result if value else Payload()}
-    return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
-
-
 def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
     return replace(
         state,
@@ -341,6 +212,7 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         paused_at_ms=0,
         deciding=None,
         resolved={},
+        request=None,
         discarded=fact.discarded,
     )
 
@@ -352,22 +224,24 @@ def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
 _FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.ExecutionEvaluated: _evaluated,
     events.ExecutionStarted: _started,
+    events.ExecutionReused: reused,
+    events.RerunRefused: refused,
     events.ExecutionPaused: _paused,
     events.ExecutionResumed: waits.went_on,
-    events.TokenEnqueued: _enqueued,
-    events.TokenJoined: _joined,
-    events.TokenAbsorbed: _absorbed,
-    events.TokenHeld: _held,
-    events.TokenClaimed: _claimed,
-    events.TokenDiscarded: _discarded,
+    events.TokenEnqueued: tokens.enqueued,
+    events.TokenJoined: tokens.joined,
+    events.TokenAbsorbed: tokens.absorbed,
+    events.TokenHeld: tokens.held,
+    events.TokenClaimed: tokens.claimed,
+    events.TokenDiscarded: tokens.discarded,
     events.StepScheduled: _scheduled,
     events.StepCancelled: _cancelled,
     events.ExecutionFailing: _failing,
-    events.LoopStarted: _loop_started,
+    events.LoopStarted: loops.started,
     events.CtxOverwrote: _overwrote,
-    events.LoopPaged: _loop_paged,
-    events.LoopDone: _loop_done,
-    events.LoopIterationFailed: _iteration_failed,
+    events.LoopPaged: loops.paged,
+    events.LoopDone: loops.done,
+    events.LoopIterationFailed: loops.iteration_failed,
     events.StepResumed: waits.resumed,
     events.TimerSet: waits.timer_set,
     events.TimerFired: waits.timer_fired,
@@ -378,7 +252,7 @@ _FACTS: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.ReferenceLost: _lost,
     events.StepDone: end_step,
     events.StepFailed: end_step,
-    events.NextEvaluated: _next_evaluated,
+    events.NextEvaluated: tokens.next_evaluated,
     events.ExecutionFinished: _finished,
     events.PlaybookProcessed: _processed,
 }

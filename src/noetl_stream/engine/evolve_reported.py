@@ -58,8 +58,21 @@ def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopSta
     around = loop_at(run.loop, fact.path[:-1])
     if not fact.path or around is None or loop_at(run.loop, fact.path) is not None:
         return state
-    level = Loop(fact.items, fact.count, True, fact.max_in_flight)
+    level = Loop(fact.items, fact.count, True, fact.max_in_flight, pages=tuple(fact.pages))
     return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, level)))
+
+
+def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
+    """The command has done its work: the items are there, and the level may begin."""
+    if not assignment.paging:
+        return _noted(state, assignment, fact)
+    if assignment.cancelling:
+        return drop_assignment(state, assignment)
+    state = _began(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    level = Loop([], fact.count, False, fact.max_in_flight, pages=tuple(fact.pages), begun=False)
+    run = replace(run, loop=with_loop(run.loop, assignment.path, level), unasked=0)
+    return replace(with_run(state, run), assignments=without(state.assignments, assignment.command_id))
 
 
 def _processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
@@ -131,7 +144,7 @@ def _iteration_ended(
         )
         state = replace(state, assignments={**state.assignments, assignment.command_id: local})
     level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level)))
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unasked=0))
 
 
 def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
@@ -162,6 +175,7 @@ _WORKER_FACTS: Final[dict[type, Callable[[Execution, Assignment, Any], Execution
     events.StepStarted: _began,
     events.TaskStarted: _noted,
     events.LoopStarted: _loop_started,
+    events.LoopPagedOut: _paged_out,
     events.LoopIterationStarted: _began,
     events.TaskProcessed: _processed,
     events.StepSuspended: suspend,

@@ -22,6 +22,10 @@ def injected_token(execution_id: str, request_id: str) -> str:
     return derive(execution_id, "injected", request_id)
 
 
+def rerun_token(execution_id: str) -> str:
+    return derive(execution_id, "rerun")
+
+
 def step_run_of(execution_id: str, token_id: str) -> str:
     return derive(execution_id, "step_run", token_id)
 
@@ -29,6 +33,11 @@ def step_run_of(execution_id: str, token_id: str) -> str:
 def command_of(step_run_id: str, path: Path = (), segment: int = 0) -> str:
     """Each suspension begins the next segment of a pipeline, with a command id of its own (LANGUAGE §8)."""
     return derive(step_run_id, "command", *path, segment)
+
+
+def paging_of(step_run_id: str, path: Path = ()) -> str:
+    """The command that pages out what the level inside the iteration ``path`` runs over."""
+    return derive(step_run_id, "paging", *path)
 
 
 def timer_of(subject: str, purpose: str, path: Path = ()) -> str:

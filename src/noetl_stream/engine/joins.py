@@ -75,6 +75,8 @@ def break_standstill(plan: Plan, state: Execution) -> Sequence[Fact]:
 def refusal_of(plan: Plan, state: Execution, merged: Token) -> ErrorInfo | None:
     """Why the step cannot run with what a join has merged: too few have arrived, or too much."""
     arrivals, join = merged.args.get("arrivals"), plan.steps[merged.step].join
+    if merged.cause == "rerun" and not isinstance(arrivals, list):
+        return None  # other args were given, or the step joins nothing
     if arrivals is None:
         at_most = f"limits.max_ctx_bytes ({state.limits.max_ctx_bytes})"
         return ErrorInfo("limit_exceeded", f"the args that step {merged.step} joins are together larger than {at_most}")

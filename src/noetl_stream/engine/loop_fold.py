@@ -75,5 +75,5 @@ def loop_progress(loop: Loop, *, with_items: bool = False) -> LoopProgress:
     """Where a local loop stands, for a worker that goes on with it."""
     above = [loop.low + bit for bit in range(loop.done.bit_length()) if loop.done >> bit & 1]
     inner = {index: loop_progress(level, with_items=True) for index, level in loop.inner.items()}
-    items = loop.items if with_items else None
-    return LoopProgress(loop.low, above, loop.ok, loop.failed, loop.first_error, items, inner)
+    items, pages = (loop.items, list(loop.pages)) if with_items else (None, [])
+    return LoopProgress(loop.low, above, loop.ok, loop.failed, loop.first_error, items, pages, inner)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
-from noetl_stream.engine.admission import expression_failure, raise_unless_loadable
-from noetl_stream.engine.ids import command_of
+from noetl_stream.engine.admission import expression_failure
+from noetl_stream.engine.ids import command_of, paging_of
+from noetl_stream.engine.paging import in_pages
 from noetl_stream.engine.scope import loop_scope
 from noetl_stream.engine.state import Assignment, Execution, Loop, StepRun
 from noetl_stream.model import codec
@@ -25,38 +26,34 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
 
-PAGE_BYTES: Final = 256 * 1024
-"""How much of a long list of items stands in one journal entry."""
-
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
     """``in`` and ``max_in_flight`` of a level, evaluated once: its start; or why the step fails, for an inner level why
-    the iteration around it does.
+    the iteration around it does. Where it reads or gives too much for the server, a worker is asked to page it out.
+
+    So it is if very many iterations have ended without a worker: what follows from one fact has an end, too.
 
     Raises:
         ReferenceNeeded: ``in`` reads a result that must be loaded first.
     """
+    if path and run.unasked >= state.limits.max_decisions_per_fact:
+        return (_page_out(run, path),)
     try:
         items, at_once = loop_items(level, loop_scope(plan, state, run, path), state.limits.max_in_flight)
     except ReferenceNeeded as needed:
-        try:
-            raise_unless_loadable(str(level.items.source), needed, state.limits.max_resolve_bytes)
-        except ExpressionError as error:
-            return _refuse(run, expression_failure("loop.in", error), path)
+        if needed.reference.size > state.limits.max_resolve_bytes:
+            return (_page_out(run, path),)
         raise
     except ExpressionError as error:
         return _refuse(run, expression_failure("loop", error), path)
     local = level.placement == "local"
     size = len(codec.encode(items))
-    limit = "max_loop_items_bytes" if local else "max_resolve_bytes"
-    at_most = getattr(state.limits, limit)
-    if size > at_most:
-        text = f"loop.in gave {size} bytes; limits.{limit} is {at_most}"
-        return _refuse(run, ErrorInfo("limit_exceeded", text), path)
+    if size > (state.limits.max_loop_items_bytes if local else state.limits.max_resolve_bytes):
+        return (_page_out(run, path),)
     if local and items:  # an empty one completes at once: no worker is asked
         command_id = command_of(run.step_run_id, path)
         return (StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
-    first, *others = _pages(items, size)
+    first, *others = in_pages(items, size) if items else ([],)
     started = LoopStarted(run.step_run_id, len(items), first, at_once, path=path)
     return (started, *(LoopPaged(run.step_run_id, page, path) for page in others))
 
@@ -92,6 +89,8 @@ def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
 
 
 def _move(plan: Plan, state: Execution, run: StepRun, loop: Loop, level: LoopPlan, path: Path) -> Sequence[Fact]:
+    if not loop.begun:
+        return (_begin(run, loop, level, path),)
     if loop.first_error is not None and level.failure_mode == "fail_fast":
         return _stop(state, run, loop.first_error, path)
     if level.inner is not None:
@@ -109,6 +108,17 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: Loop, level: LoopPla
         StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
         for index in range(loop.next_index, loop.next_index + room)
     )
+
+
+def _page_out(run: StepRun, path: Path) -> Fact:
+    return StepScheduled(run.step_run_id, paging_of(run.step_run_id, path), path, paging=True)
+
+
+def _begin(run: StepRun, loop: Loop, level: LoopPlan, path: Path) -> Fact:
+    """A level whose items have been paged out starts as any other does."""
+    if level.placement == "local" and loop.count:
+        return StepScheduled(run.step_run_id, command_of(run.step_run_id, path), path)
+    return LoopStarted(run.step_run_id, loop.count, [], loop.max_in_flight, path=path)
 
 
 def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
@@ -130,21 +140,6 @@ def _in_flight(state: Execution, run: StepRun, path: Path) -> Iterator[Assignmen
     for assignment in (*state.assignments.values(), *state.suspensions.values()):
         if assignment.step_run_id == run.step_run_id and assignment.path[: len(path)] == path:
             yield assignment
-
-
-def _pages(items: list[Any], size: int) -> list[list[Any]]:
-    if size <= PAGE_BYTES:
-        return [items]
-    pages: list[list[Any]] = [[]]
-    room = PAGE_BYTES
-    for item in items:
-        needed = len(codec.encode(item)) + 1
-        if needed > room and pages[-1]:
-            pages.append([])
-            room = PAGE_BYTES
-        pages[-1].append(item)
-        room -= needed
-    return pages
 
 
 def _items(value: Any, level: LoopPlan) -> list[Any]:

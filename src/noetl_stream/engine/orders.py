@@ -9,7 +9,9 @@ from noetl_stream.engine.loop_fold import loop_at, loop_progress
 from noetl_stream.engine.scope import around
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.model.messages import Go, StepCommand
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.model.pages import Place
+from noetl_stream.playbook.plan import Plan, Reads, StepPlan
+from noetl_stream.playbook.readings import union_of
 
 Value = TypeVar("Value")
 
@@ -20,6 +22,7 @@ def command_for(plan: Plan, state: Execution, assignment: Assignment, partition:
     step = plan.steps[run.step]
     chain, counts = around(run.loop, assignment.path)
     local = loop_at(run.loop, assignment.path)
+    reads = _of_level(step, len(assignment.path)) if assignment.paging else step.reads
     return StepCommand(
         command_id=assignment.command_id,
         execution_id=state.execution_id,
@@ -30,14 +33,17 @@ def command_for(plan: Plan, state: Execution, assignment: Assignment, partition:
         pool=step.pool,
         issue=assignment.issue,
         path=assignment.path,
-        chain=chain,
+        chain=[None if isinstance(item, Place) else item for item in chain],
         counts=counts,
+        places={depth: item for depth, item in enumerate(chain) if isinstance(item, Place)},
         items=local.items if local is not None else None,
+        pages=list(local.pages) if local is not None else [],
         max_in_flight=local.max_in_flight if local is not None else 1,
+        paging=assignment.paging,
         args=run.token.args,
-        workload=_read(state.workload, step.reads.workload),
-        ctx=_read({**run.ctx, **run.patches} if run.patches else run.ctx, step.reads.ctx),
-        steps=_read(run.steps, step.reads.steps),
+        workload=_read(state.workload, reads.workload),
+        ctx=_read({**run.ctx, **run.patches} if run.patches else run.ctx, reads.ctx),
+        steps=_read(run.steps, reads.steps),
         vars=run.vars,
         limits=state.limits,
         trace_id=state.trace_id,
@@ -59,6 +65,15 @@ def go_on(state: Execution, assignment: Assignment) -> Go:
         assignment.answers,
         assignment.waits,
     )
+
+
+def _of_level(step: StepPlan, depth: int) -> Reads:
+    """What ``in`` and ``max_in_flight`` read of the level that is inside ``depth`` others."""
+    level = step.loop
+    for _ in range(depth):
+        level = level and level.inner
+    assert level is not None
+    return union_of(level.items.reads | level.max_in_flight.reads, ())
 
 
 def _read(mapping: Mapping[str, Value], keys: frozenset[str] | None) -> dict[str, Value]:

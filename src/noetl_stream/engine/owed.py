@@ -59,7 +59,7 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
     """A token has come to its step: it joins others there, or asks to be let in; its deadline runs from here."""
     step = plan.steps[token.step]
     facts: Sequence[Fact]
-    if step.join is not None and token.cause != "join":
+    if step.join is not None and not _is_past_the_join(token):
         facts = (arrive(plan, state, token),)
     else:
         waiting = state.tokens.get(token.token_id)
@@ -73,10 +73,15 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
 
 def _ask_to_enter(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
     token = waiting.token
-    refused = refusal_of(plan, state, token) if token.cause == "join" else None
+    refused = refusal_of(plan, state, token) if _is_past_the_join(token) else None
     if refused is None:
         return admit(plan, state, waiting)
     return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id), refused=refused),)
+
+
+def _is_past_the_join(token: Token) -> bool:
+    """What a join has merged; and the token of a rerun, which stands where a step run has been."""
+    return token.cause in ("join", "rerun")
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from noetl_stream.engine.evolve import evolve
@@ -27,20 +27,31 @@ class JournalRow(Protocol):
     def data(self) -> bytes: ...
 
 
-def replay(execution_id: str, journal: Iterable[JournalRow]) -> Execution | None:
+def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | None = None) -> Execution | None:
     """The state that these rows fold to; ``None`` without any.
+
+    Args:
+        state: What the rows before these have folded to.
 
     Raises:
         NotReady: if the journal was written by a newer format.
     """
-    state: Execution | None = None
+    for occurrence in occurrences(execution_id, journal):
+        state = evolve(state, occurrence, execution_id)
+    return state
+
+
+def occurrences(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[Occurrence]:
+    """What these rows say, in order.
+
+    Raises:
+        NotReady: if the journal was written by a newer format.
+    """
     for row in journal:
         fact = codec.decode_fact(row.data)
         if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
             raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this one")
         if row.report_id is not None and row.number is not None:
-            occurrence = Occurrence(fact, run_of_report(row.report_id), row.number, row.at_ms)
+            yield Occurrence(fact, run_of_report(row.report_id), row.number, row.at_ms)
         else:
-            occurrence = Occurrence(fact, at_ms=row.at_ms)
-        state = evolve(state, occurrence, execution_id)
-    return state
+            yield Occurrence(fact, at_ms=row.at_ms)

@@ -32,11 +32,11 @@ def at_rest(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
     """The next facts of a state in which no fact is pending and no held token can be let in."""
-    if state.ended or state.status == "pending":
+    if state.ended:
         return ()
     if state.ending:
         return end_when_stopped(state)
-    if state.halted:
+    if state.halted or state.status == "pending":
         return ()
     for run in state.runs.values():
         if run.loop is not None and (moved := move_loop(plan, state, run)):

@@ -39,7 +39,8 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
                     break
         tokens = [_token(state, run, step.arcs[index], index, scope) for index in fired]
     except ExpressionError as error:
-        failing = ExecutionFailing(expression_failure(f"an arc of {run.step}", error), step=run.step)
+        failure = expression_failure(f"an arc of {run.step}", error)
+        failing = ExecutionFailing(failure, run.step, run.step_run_id)
         return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
     return _close(plan, run, guards, fired, tokens)
 
@@ -54,7 +55,7 @@ def _close(
 ) -> Sequence[Fact]:
     evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
     if not fired and run.error is not None and plan.failure_mode == "fail_fast":
-        return (evaluated, ExecutionFailing(run.error, step=run.step))
+        return (evaluated, ExecutionFailing(run.error, run.step, run.step_run_id))
     return (evaluated, *map(TokenEnqueued, tokens))
 
 

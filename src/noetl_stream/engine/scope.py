@@ -8,9 +8,29 @@ from typing import Any
 from noetl_stream.engine.state import Execution, Loop, StepRun
 from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import StepValue
+from noetl_stream.model.pages import Place, place_of
+from noetl_stream.model.reference import Payload
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ABSENT, ResultView, Scope
-from noetl_stream.template.scope import event_view
+from noetl_stream.template.scope import LazyResult, References, event_view
+
+
+class PagedItem(LazyResult):
+    """An item of a list that was paged out: its page is loaded when the item is read."""
+
+    __slots__ = ("_index",)
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(Payload(reference=place.page))
+        self._index = place.index
+
+    def value(self, references: References) -> Any:
+        """The item.
+
+        Raises:
+            ReferenceNeeded: its page is not in ``references``.
+        """
+        return super().value(references)[self._index]
 
 
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
@@ -31,16 +51,20 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
     outermost = plan.steps[run.step].loop
     if path and outermost is not None:
         chain, counts = around(run.loop, path)
-        namespaces["iter"] = iteration_names(outermost, path, chain, counts)
+        seen = [PagedItem(item) if isinstance(item, Place) else item for item in chain]
+        namespaces["iter"] = iteration_names(outermost, path, seen, counts)
     return Scope(namespaces, state.resolved, state.limits)
 
 
 def around(loop: Loop | None, path: Path) -> tuple[list[Any], list[int]]:
-    """The element at each level of the iteration ``path``, and how many elements the level has."""
+    """The element at each level of the iteration ``path``, and how many elements the level has.
+
+    Of a level whose items were paged out it is the :class:`~noetl_stream.model.pages.Place` of the element.
+    """
     chain, counts = [], []
     for index in path:
         assert loop is not None
-        chain.append(loop.items[index])
+        chain.append(place_of(loop.pages, index) if loop.pages else loop.items[index])
         counts.append(loop.count)
         loop = loop.inner.get(index)
     return chain, counts

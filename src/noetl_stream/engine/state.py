@@ -9,6 +9,7 @@ import msgspec
 from noetl_stream.model.events import (
     CtxOverwrote,
     EvaluatedGuard,
+    ExecutionRequested,
     Fact,
     Parent,
     Path,
@@ -21,6 +22,7 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
+from noetl_stream.model.pages import Page
 from noetl_stream.model.reference import Payload, Reference
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -72,7 +74,9 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
     linked list ``(index, payload, rest)`` of at most ``limits.max_inline_bytes``; ``None`` and ``spilled`` above that.
-    ``inner`` are the loops of the level inside that have begun and not ended, by index.
+    ``inner`` are the loops of the level inside that have begun and not ended, by index. Of a long list ``pages`` stand
+    here in place of ``items``; until it has ``begun`` nothing has followed from their being there. ``local``: a worker
+    runs the level as a whole.
     """
 
     items: list[Any]
@@ -90,6 +94,8 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
     results_bytes: int = 2
     spilled: bool = False
     inner: dict[int, Loop] = {}
+    pages: tuple[Page, ...] = ()
+    begun: bool = True
 
     def has_ended(self, index: int) -> bool:
         return index < self.low or bool(self.done >> (index - self.low) & 1)
@@ -106,7 +112,8 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` why the server no
     longer wants it. ``segment`` counts suspensions. Of the iterations that wait, ``waits`` holds those still waiting
     and ``answers`` what the others were waiting for (``None``: the end of a delay), both by path key. ``paused``: it
-    can go on whatever they wait for (``step.suspended``).
+    can go on whatever they wait for (``step.suspended``). ``paging``: it only pages out what the level inside ``path``
+    runs over.
     """
 
     command_id: str
@@ -121,6 +128,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     waits: dict[str, Wait] = {}
     answers: dict[str, Outcome | None] = {}
     paused: bool = False
+    paging: bool = False
 
 
 class StepRun(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +137,7 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     ``patches`` are the ``ctx`` keys it has set itself; ``shared`` what the iterations of its loop have contributed to
     shared keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with,
     until that is routed, ``error`` that of a failure. ``claimed_at`` is a position, ``started_ms`` 0 before the start.
+    ``unasked`` counts the iterations that have ended since a worker ended one: inner loops over nothing, mostly.
     """
 
     step_run_id: str
@@ -146,6 +155,7 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     refused: ErrorInfo | None = None
     claimed_at: int = 0
     started_ms: int = 0
+    unasked: int = 0
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False):
@@ -161,6 +171,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
     ``deciding`` the reference it must look into first, ``resolved`` the values of those it has looked into, the last at
     the position ``resolved_at``.
+
+    Of a rerun: ``rerun_of`` is its original, ``request`` what was asked for while it waits to know what is reused
+    (``deciding`` names the original then), of which it has ``reused_pages``.
     """
 
     execution_id: str
@@ -205,6 +218,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     deciding: Reference | None = None
     resolved: dict[str, Any] = {}
     resolved_at: int = 0
+    rerun_of: str = ""
+    request: ExecutionRequested | None = None
+    reused_pages: int = 0
 
     @property
     def ended(self) -> bool:

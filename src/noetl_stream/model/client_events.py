@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from noetl_stream.model.event_parts import Fact, Parent
 
 
+class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """From where an ended execution, ``of``, is to be run again (LANGUAGE §9 *Rerun*).
+
+    The last run of ``step``, or the one that is named; neither of both: a retry of the run that failed. ``args`` take
+    the place of those of its token, ``None`` keeps them.
+    """
+
+    of: str
+    step: str | None = None
+    step_run_id: str | None = None
+    args: dict[str, Any] | None = None
+
+
 class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
-    """Someone asks for a run of the playbook with this digest; ``parent`` is set where another execution does."""
+    """Someone asks for a run of the playbook with this digest; ``parent`` is set where another execution does.
+
+    ``rerun``: not from its beginning, but reusing what another run of it did; ``workload`` is that one's then.
+    """
 
     request_id: str
     digest: str
@@ -18,6 +36,9 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     principal: str = ""
     trace_id: str = ""
     parent: Parent | None = None
+    rerun: Rerun | None = None
+    reason: str = ""
+    correlation_id: str = ""
 
 
 class Asked(Fact, frozen=True):

@@ -18,6 +18,7 @@ from noetl_stream.model.messages import (
     StepCommand,
     Stop,
 )
+from noetl_stream.model.presence import WorkerPresence
 from noetl_stream.model.reference import Payload
 from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion
 
@@ -32,6 +33,7 @@ _input: Final = msgspec.json.Decoder(InputByReport)
 _command: Final = msgspec.json.Decoder(StepCommand)
 _claim: Final[msgspec.json.Decoder[ClaimAnswer]] = msgspec.json.Decoder(ClaimAnswer)
 _stop: Final = msgspec.json.Decoder(Stop)
+_presence: Final = msgspec.json.Decoder(WorkerPresence)
 _question: Final = msgspec.json.Decoder(SecretQuestion)
 _answer: Final = msgspec.json.Decoder(SecretAnswer)
 _payload: Final = msgspec.json.Decoder(Payload)
@@ -88,6 +90,10 @@ def decode_stop(data: bytes) -> Stop:
     return _decode(_stop, data)
 
 
+def decode_presence(data: bytes) -> WorkerPresence:
+    return _decode(_presence, data)
+
+
 def decode_secret_question(data: bytes) -> SecretQuestion:
     return _decode(_question, data)
 
@@ -103,6 +109,20 @@ def decode_payload(data: bytes) -> Payload:
 def decode_json(data: bytes | msgspec.Raw) -> Any:
     """Plain JSON values."""
     return _decode(_any, data)
+
+
+def check_text(data: bytes) -> None:
+    """Decoding looks only at what it keeps: this is for bytes that are kept whole.
+
+    Raises:
+        PayloadRefused: they are not UTF-8.
+    """
+    if data.isascii():
+        return
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise PayloadRefused(f"cannot read this message: {error}") from None
 
 
 def payload_of(value: Any) -> Payload:

@@ -12,7 +12,7 @@ from noetl_stream.model import codec
 CredentialValue: TypeAlias = str | dict[str, Any]
 
 SHORTEST_SECRET: Final = 4
-"""Shorter ones cannot be told from ordinary text, so they cannot be taken out of it: they are not stored."""
+"""Shorter ones cannot be told from ordinary text, so they cannot be taken out of it: they are refused."""
 
 OPEN_KEYS: Final = frozenset(
     {
@@ -27,17 +27,28 @@ def credential_value(text: str, what: str) -> CredentialValue:
     """What ``text`` stands for: a JSON object where it begins like one, else itself, without the last line's end.
 
     Raises:
-        PayloadRefused: it begins like a JSON object and is none, or is empty. The message names ``what``.
+        PayloadRefused: it begins like a JSON object and is none, is empty, or holds a secret that is too short. The
+            message names ``what``.
     """
     text = text.removesuffix("\n").removesuffix("\r")
     if not text.strip():
         raise PayloadRefused(f"{what} is empty")
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        return dict(codec.decode_json(text.encode()))
-    except (PayloadRefused, UnicodeEncodeError):
-        raise PayloadRefused(f"{what} begins like a JSON object and is none") from None
+    value: CredentialValue = text
+    if text.lstrip().startswith("{"):
+        try:
+            value = dict(codec.decode_json(text.encode()))
+        except (PayloadRefused, UnicodeEncodeError):
+            raise PayloadRefused(f"{what} begins like a JSON object and is none") from None
+    check_secrets(value, what)
+    return value
+
+
+def check_secrets(value: Any, what: str) -> None:
+    """Raises :class:`~noetl_stream.errors.PayloadRefused` if a secret in ``value`` is too short; it names ``what``."""
+    if any(len(secret) < SHORTEST_SECRET for secret in secrets_of(value)):
+        wrong = f"{what} holds a secret of fewer than {SHORTEST_SECRET} characters"
+        hint = "names and addresses belong under keys such as `username`, `host`, `port`"
+        raise PayloadRefused(f"{wrong}, which cannot be kept out of logs and results; {hint}")
 
 
 def secrets_of(value: Any) -> Iterator[str]:

@@ -12,6 +12,7 @@ from noetl_stream.model.client_events import (
     CtxPatched,
     ExecutionRequested,
     PauseRequested,
+    Rerun,
     ResumeRequested,
     SignalReceived,
     TokenInjected,
@@ -29,6 +30,14 @@ from noetl_stream.model.event_parts import (
     TimerPurpose,
     Token,
     Wait,
+)
+from noetl_stream.model.rerun_events import (
+    ExecutionReused,
+    LoopCounts,
+    RerunRefused,
+    ReusedFact,
+    StepPatched,
+    StepReused,
 )
 from noetl_stream.model.server_events import (
     ChildFinished,
@@ -64,6 +73,7 @@ from noetl_stream.model.worker_events import (
     LoopIterationFailed,
     LoopIterationStarted,
     LoopPaged,
+    LoopPagedOut,
     LoopStarted,
     StepClaimed,
     StepDone,
@@ -100,7 +110,10 @@ AnyFact = (
     | ExecutionPaused
     | ExecutionResumed
     | LoopPaged
+    | LoopPagedOut
     | CtxOverwrote
+    | ExecutionReused
+    | RerunRefused
     | ExecutionEvaluated
     | ExecutionStarted
     | TokenEnqueued
@@ -146,14 +159,17 @@ __all__ = [
     "ExecutionPaused",
     "ExecutionRequested",
     "ExecutionResumed",
+    "ExecutionReused",
     "ExecutionStarted",
     "Fact",
     "InboxFact",
+    "LoopCounts",
     "LoopDone",
     "LoopIterationDone",
     "LoopIterationFailed",
     "LoopIterationStarted",
     "LoopPaged",
+    "LoopPagedOut",
     "LoopStarted",
     "NextEvaluated",
     "Parent",
@@ -163,7 +179,10 @@ __all__ = [
     "ReferenceAwaited",
     "ReferenceLost",
     "ReferenceResolved",
+    "Rerun",
+    "RerunRefused",
     "ResumeRequested",
+    "ReusedFact",
     "SharedOperation",
     "SharedValue",
     "SignalReceived",
@@ -172,7 +191,9 @@ __all__ = [
     "StepClaimed",
     "StepDone",
     "StepFailed",
+    "StepPatched",
     "StepResumed",
+    "StepReused",
     "StepScheduled",
     "StepStarted",
     "StepSuspended",

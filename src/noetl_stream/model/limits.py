@@ -44,19 +44,21 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         max_inline_bytes: A larger result stands in the object store. A larger error, outcome block, signal or execution
             result is an error.
-        max_resolve_bytes: A result in the object store that the server reads for a guard, `args` or `in`; what the `in`
-            of a distributed loop gives.
+        max_resolve_bytes: A result in the object store that the server reads for a guard or `args`. A larger one that
+            `in` reads, and a longer list of a distributed loop, is paged by a worker.
         max_ctx_bytes: All of `ctx` together.
         max_workload_bytes: The merged `workload`.
-        max_loop_items_bytes: What the `in` of a local loop gives: one command carries it.
+        max_loop_items_bytes: Items of a local loop that one command carries. A longer list is paged by a worker.
+        max_loop_pages: Pages of one loop, of 256 KiB of items each.
         max_shared_bytes: What the `set_shared` of one step run keeps until it is folded.
+        max_reused_bytes: What a rerun takes over from its original.
         max_task_runs: Task runs of one pipeline, so that jumps end.
         max_step_runs: Step runs of one execution, so that cycles of steps end.
         max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
         max_in_flight: Iterations of one loop at the same time.
         max_deliveries: How often a command is given to a worker before its step run fails.
         max_call_depth: Playbooks that call each other.
-        max_queued_signals: Signals of one name that wait to be taken.
+        max_queued_signals: Signals that wait to be taken, of all names together.
         inline_delay_s: A retry delay above it does not hold a worker: the pipeline is suspended.
         cancel_grace_s: How long running work may take to stop after a cancel.
         max_template_chars: Length of one text that holds a template.
@@ -76,7 +78,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_ctx_bytes: int = 1024 * 1024
     max_workload_bytes: int = 1024 * 1024
     max_loop_items_bytes: int = 512 * 1024
+    max_loop_pages: int = 4_096
     max_shared_bytes: int = 16 * 1024 * 1024
+    max_reused_bytes: int = 32 * 1024 * 1024
     max_task_runs: int = 10_000
     max_step_runs: int = 100_000
     max_decisions_per_fact: int = 1_000

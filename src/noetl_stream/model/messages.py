@@ -13,6 +13,7 @@ from noetl_stream.model.events import ClientFact, InboxFact, Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
+from noetl_stream.model.pages import Page, Place
 
 FORMAT = 1
 """The engine's format: what it writes and the newest it understands (PROTOCOL §1, §5)."""
@@ -94,8 +95,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where one level of a local loop stands: everything below ``low`` has ended, and so have ``above``.
 
-    ``items`` are those of an inner level (the outermost level's stand in the command); ``inner`` the inner loops that
-    have begun, by index.
+    ``items`` are those of an inner level (the outermost level's stand in the command), ``pages`` where they stand if
+    they are many; ``inner`` the inner loops that have begun, by index.
     """
 
     low: int = 0
@@ -104,6 +105,7 @@ class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: int = 0
     first_error: ErrorInfo | None = None
     items: list[Any] | None = None
+    pages: list[Page] = []
     inner: dict[int, LoopProgress] = {}
 
 
@@ -131,13 +133,15 @@ def path_key(path: Path) -> str:
 
 
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An order to a worker: run this step's pipeline once, or for each item of a local loop.
+    """An order to a worker: run this step's pipeline once, or for each item of a local loop; or page a loop out.
 
     ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as they were when the token was claimed;
     ``vars`` what earlier iterations of the step run have set.
     ``path`` names the iteration of distributed loops, from the outermost level in: ``chain`` and ``counts`` are the
-    element and the number of elements at each of these levels. ``items`` are those of a local loop (``None``: no local
-    loop), the outermost level that is not in ``path``, of which ``max_in_flight`` may run at once.
+    element and the number of elements at each of these levels; ``places`` say where the element stands at those levels
+    (by their depth) whose items were paged out. ``items`` are those of a local loop (``None``: no local loop), the
+    outermost level that is not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` where they stand if
+    they were paged out. ``paging``: the order is not to run that level, but to page its items out.
     ``segment`` counts suspensions; from the first on ``resume`` says where to go on (LANGUAGE §8).
     """
 
@@ -152,8 +156,11 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     path: Path = ()
     chain: list[Any] = []
     counts: list[int] = []
+    places: dict[int, Place] = {}
     items: list[Any] | None = None
+    pages: list[Page] = []
     max_in_flight: int = 1
+    paging: bool = False
     args: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     ctx: dict[str, Any] = {}

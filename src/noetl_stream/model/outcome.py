@@ -37,6 +37,7 @@ ERROR_KINDS: dict[str, str] = {
     "join_unsatisfied": "fewer tokens can still arrive than the join asks for",
     "child_failed": "the called playbook failed or was cancelled",
     "result_lost": "a result kept in the object store cannot be read any more",
+    "rerun_refused": "what a rerun asks for does not fit its original",
     "invalid_playbook": "the requested playbook is unknown here, or has errors",
     "internal": "a defect of this project",
 }

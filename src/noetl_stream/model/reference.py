@@ -6,6 +6,9 @@ import msgspec
 
 EMPTY: msgspec.Raw = msgspec.Raw(b"null")
 
+EXECUTION = "execution"
+"""As a reference's ``store``, which no payload has: a rerun looks into a whole execution; the ``key`` is its id."""
+
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a value too large for an event is kept.
@@ -20,6 +23,11 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: str = ""
     schema_hint: str = ""
     preview: str = ""
+
+    @property
+    def execution_id(self) -> str:
+        """Whose result it is: every key begins with the execution that made it (PROTOCOL §3 *Object keys*)."""
+        return self.key.partition("/" if self.store == "nats" else ".")[0]
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):

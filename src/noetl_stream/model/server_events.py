@@ -80,7 +80,8 @@ class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):
 class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     """A command is owed to a worker. ``issue`` above 1: issued again, with the reason.
 
-    ``items`` are those of a local loop (``None``: none), of which ``max_in_flight`` may run at once.
+    ``items`` are those of a local loop (``None``: none, or they were paged out), of which ``max_in_flight`` may run at
+    once. ``paging``: the order is to evaluate ``in`` of the level inside the iteration ``path`` and page its items out.
     """
 
     step_run_id: str
@@ -90,6 +91,7 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     reason: str = ""
     items: list[Any] | None = None
     max_in_flight: int = 1
+    paging: bool = False
 
 
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
@@ -193,10 +195,15 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
 
 
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
-    """Something failed that nobody handles: tokens are discarded, what runs is cancelled, then the execution ends."""
+    """Something failed that nobody handles: tokens are discarded, what runs is cancelled, then the execution ends.
+
+    ``step_run_id`` is the step run that failed, or whose arcs did, ``token_id`` the token whose admission did.
+    """
 
     error: ErrorInfo
     step: str | None = None
+    step_run_id: str = ""
+    token_id: str = ""
 
 
 class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from noetl_stream.model.event_parts import EvaluatedGuard, Fact, Path, SharedValue, Wait
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.pages import Page
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
@@ -65,7 +66,8 @@ class StepSuspended(Fact, frozen=True, tag="step.suspended"):
 class LoopStarted(Fact, frozen=True, tag="loop.started"):
     """``in`` was evaluated. Items stand here, so that replay needs no template; long lists go on in ``loop.paged``.
 
-    ``path`` is the iteration around an inner loop, ``()`` for the outermost.
+    ``path`` is the iteration around an inner loop, ``()`` for the outermost. ``pages`` are those of a level inside a
+    local loop whose list is long: its worker has put them into the object store.
     """
 
     step_run_id: str
@@ -74,6 +76,7 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
     max_in_flight: int = 1
     local: bool = False
     path: Path = ()
+    pages: list[Page] = []
 
 
 class LoopPaged(Fact, frozen=True, tag="loop.paged"):
@@ -81,6 +84,18 @@ class LoopPaged(Fact, frozen=True, tag="loop.paged"):
 
     step_run_id: str
     items: list[Any]
+    path: Path = ()
+
+
+class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
+    """A worker was asked to evaluate ``in``, and has put the items into the object store: the level may start.
+
+    ``path`` is the iteration around an inner loop, ``()`` for the outermost.
+    """
+
+    count: int
+    pages: list[Page] = []
+    max_in_flight: int = 1
     path: Path = ()
 
 

@@ -28,7 +28,7 @@ def check_workflow(document: Document, steps: list[StepDraft], problems: Problem
     _check_entry(document, names, problems)
     for step in steps:
         for arc in step.arcs:
-            if arc.step not in known and not problems.is_full:
+            if arc.step not in known:
                 hint = did_you_mean(arc.step, names) or f"steps: {listed(names)}"
                 problems.error("unknown_step", f"there is no step `{arc.step}`", arc.target, hint)
         _check_jumps(step, problems)

@@ -8,7 +8,7 @@ from hashlib import sha256
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.bindings import Declared
 from noetl_stream.playbook.checks import check_workflow, warn_of_dead_arcs
-from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems
+from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, ListIsFull, Problems
 from noetl_stream.playbook.document import read_document
 from noetl_stream.playbook.expressions import Expressions
 from noetl_stream.playbook.kinds import Kinds
@@ -46,10 +46,17 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
         limits: The operator's, which the playbook may lower.
     """
     problems = Problems(file)
+    try:
+        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
+    except ListIsFull:
+        plan = None
+    return Checked(None if problems.has_errors else plan, problems.sorted())
+
+
+def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> Plan | None:
     source = read_source(text, problems)
     if source is None:
-        return Checked(None, problems.sorted())
-    kinds = {**kinds, **LANGUAGE_KINDS}
+        return None
     document = read_document(source.root, knobs_of(kinds), limits, problems)
     workbook = read_workbook(document.workbook, kinds, problems)
     steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
@@ -60,7 +67,7 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
     plan = lowering.plan(_digest(text), steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
-    return Checked(None if problems.has_errors else plan, problems.sorted())
+    return plan
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:

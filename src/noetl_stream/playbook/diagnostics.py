@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
@@ -84,10 +85,14 @@ class InvalidPlaybook(NoetlError):
         super().__init__(f"{errors[0].render()}{more}" if errors else "this playbook is not valid")
 
 
+class ListIsFull(Exception):
+    """More is wrong than is listed: nothing that further looking finds would be shown, nor is there a plan."""
+
+
 class Problems:
     """Collects the diagnostics of one file, at most :data:`MAX_DIAGNOSTICS`; the same one at the same place once.
 
-    ``is_full``: there were more.
+    ``is_full``: there were more. An error among more of them raises :class:`ListIsFull`.
     """
 
     def __init__(self, file: str) -> None:
@@ -125,6 +130,8 @@ class Problems:
         self.has_errors = self.has_errors or severity == "error"
         if len(self._found) >= MAX_DIAGNOSTICS:
             self.is_full = True
+            if self.has_errors:
+                raise ListIsFull
             return
         mark = at.mark
         found = Diagnostic(severity, code, message, hint, self.file, mark.line, mark.column, at.pointer)
@@ -143,7 +150,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
     Comparing takes a while: of many known words the first :data:`MAX_COMPARED` are looked at.
     """
-    folded = {name.lower().replace("-", "_"): name for name in islice(known, MAX_COMPARED)}
+    return _nearest(word, tuple(islice(known, MAX_COMPARED)))
+
+
+@lru_cache(maxsize=MAX_DIAGNOSTICS)
+def _nearest(word: str, known: tuple[str, ...]) -> str | None:
+    folded = {name.lower().replace("-", "_"): name for name in known}
     close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else None
 

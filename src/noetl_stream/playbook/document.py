@@ -141,6 +141,7 @@ class Document:
     name: str
     path: str
     version: str | None
+    labels: MappingOf[str, Any]
     pool: str
     entry: str | None
     entry_at: Node | None
@@ -182,6 +183,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
         version=metadata.version,
+        labels=metadata.labels or {},
         pool=_pool(spec.pool, executor.spec, problems),
         entry=spec.entry_step,
         entry_at=executor.spec.get("entry_step") if isinstance(executor.spec, Mapping) else None,

@@ -50,6 +50,7 @@ class Lowering:
             reference_first=document.reference_first,
             keychain=MappingProxyType(document.keychain),
             reaches=reach_of_joins(steps),
+            labels=MappingProxyType(document.labels),
         )
 
     def _step(self, step: StepDraft) -> StepPlan:

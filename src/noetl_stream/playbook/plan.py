@@ -172,7 +172,8 @@ class Plan:
     """A playbook, ready to run. ``steps`` keeps the order of the file.
 
     ``reaches`` names, for each step, the joining steps that a token in it can reach by one arc or more, guards ignored;
-    kept only where some step joins. ``reference_first`` sends every result over 1 KiB to the object store.
+    kept only where some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
+    ``metadata.labels``, scalars by name.
     """
 
     digest: str
@@ -189,3 +190,4 @@ class Plan:
     reference_first: bool = False
     keychain: Mapping[str, KeychainPlan] = field(default_factory=dict)
     reaches: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)

@@ -14,16 +14,19 @@ from typing import Any, Final
 from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner, ScannerError
+from ruamel.yaml.tokens import DirectiveToken, TagToken
 
-from noetl_stream.playbook.diagnostics import Mark, Problems, Spot
+from noetl_stream.playbook.diagnostics import ListIsFull, Mark, Problems, Spot
 from noetl_stream.playbook.nodes import Key, Mapping, Node, Plain, Scalar, Sequence, extend_pointer
 from noetl_stream.playbook.positions import mark_of
 from noetl_stream.playbook.scalars import NumberOutOfRange, has_leading_zero, resolve
 
-MAX_PLAYBOOK_BYTES: Final = 1024 * 1024
+MAX_PLAYBOOK_BYTES: Final = 512 * 1024
 MAX_YAML_DEPTH: Final = 64
-MAX_YAML_NODES: Final = 50_000
+MAX_YAML_NODES: Final = 20_000
 MAX_YAML_ALIASES: Final = 500
+_MAX_TAG_CHARS: Final = 100
 
 _TOP: Final = Spot(Mark(1, 1))
 _UNSAFE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -50,7 +53,7 @@ def read_source(text: str | bytes, problems: Problems) -> Source | None:
         return None
     try:
         root = _Reader(decoded, problems).document()
-    except _Stop:
+    except (_Stop, ListIsFull):
         return None
     return Source(decoded, root)
 
@@ -79,6 +82,22 @@ def _mark_of(mark: Any) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
 
+class _Scanner(Scanner):
+    """ruamel's, less what no playbook needs and what takes long: long tags, directives of one's own."""
+
+    def scan_tag(self) -> TagToken:
+        token: TagToken = super().scan_tag()
+        if len(token.value[1]) > _MAX_TAG_CHARS:
+            raise ScannerError(problem=f"a tag of more than {_MAX_TAG_CHARS} characters", problem_mark=token.start_mark)
+        return token
+
+    def scan_directive(self) -> DirectiveToken:
+        token: DirectiveToken = super().scan_directive()
+        if token.name != "YAML":
+            raise ScannerError(problem="the only directive here is `%YAML 1.2`", problem_mark=token.start_mark)
+        return token
+
+
 class _Reader:
     """Recursive descent over ruamel's events; the depth limit keeps the recursion shallow."""
 
@@ -91,6 +110,7 @@ class _Reader:
         self._open: set[str] = set()
         self._nodes = 0
         self._aliases = 0
+        self._chars = len(text)
 
     def document(self) -> Node:
         """The one document of the text."""
@@ -116,7 +136,9 @@ class _Reader:
 
     def _stream(self) -> Iterator[Any]:
         try:
-            for event in YAML(typ="safe", pure=True).parse(self._text):
+            yaml = YAML(typ="safe", pure=True)
+            yaml.Scanner = _Scanner
+            for event in yaml.parse(self._text):
                 self._last = _mark_of(event.start_mark)
                 yield event
         except ReaderError as error:
@@ -196,6 +218,10 @@ class _Reader:
             message = f"nested deeper than max_yaml_depth, {MAX_YAML_DEPTH} levels, aliases spelt out"
             self._stop("yaml_limit", message, Spot(_mark_of(event.start_mark), pointer))
         if isinstance(node, Scalar):
+            self._chars += node.end - node.start
+            if self._chars > MAX_PLAYBOOK_BYTES:
+                message = f"more than max_playbook_bytes, {MAX_PLAYBOOK_BYTES:,} bytes, aliases spelt out"
+                self._stop("yaml_limit", message, Spot(_mark_of(event.start_mark), pointer))
             return Scalar(node.value, node.mark, pointer, node.start, node.end, node.style)
         if isinstance(node, Sequence):
             inner = enumerate(node.items)

@@ -18,6 +18,10 @@ from noetl_stream.template import BareName, Guard, Template, TemplateProblem, co
 
 T = TypeVar("T")
 
+MAX_CODE_CHARS: Final = 65_536
+"""What stands in ``{{ }}`` and ``{% %}`` of a whole playbook, aliases spelt out: compiling it takes time and memory."""
+
+_CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 _NAMESPACE: Final = "|".join(sorted(NAMESPACES))
@@ -84,6 +88,7 @@ class Templates:
         self._source = source
         self._problems = problems
         self._limits = limits
+        self._code_chars = 0
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
         """The value of ``node`` as a template; an empty one when it has problems, which are then reported.
@@ -117,8 +122,8 @@ class Templates:
         return self._compiled(compiled, node, visible)
 
     def _compiled(self, compiled: Callable[[Mapping[str, Path]], T], node: Node, visible: Visible) -> T | None:
-        if self._problems.is_full and self._problems.has_errors:
-            return None  # nobody will see what is wrong with it, nor a plan
+        if not self._may_compile(node):
+            return None
         try:
             result = compiled(visible.bindings)
         except TemplateProblem as problem:
@@ -131,6 +136,14 @@ class Templates:
             except TemplateProblem as problem:
                 self._warn_shadowed(problem, node, visible)
         return result
+
+    def _may_compile(self, node: Node) -> bool:
+        before = self._code_chars
+        self._code_chars += sum(len(code) for text in _texts(node) for code in _CODE.findall(str(text.value)))
+        if before <= MAX_CODE_CHARS < self._code_chars:
+            message = f"more than max_code_chars, {MAX_CODE_CHARS:,} characters in the templates of this playbook"
+            self._problems.error("limit_exceeded", message, node, "call a playbook for a part of the workflow")
+        return self._code_chars <= MAX_CODE_CHARS
 
     def readings(self, paths: Iterable[Path], node: Node) -> list[Reading]:
         """What a compiled template reads, each with its place."""

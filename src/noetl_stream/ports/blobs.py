@@ -18,3 +18,11 @@ class Blobs(Protocol):
             Unreachable: no answer in time.
         """
         ...
+
+    async def delete(self, key: str) -> None:
+        """Forgets the value of ``key``; one that is not there is no error.
+
+        Raises:
+            Unreachable: no answer in time.
+        """
+        ...

@@ -22,6 +22,10 @@ class Bus(Protocol):
         """One answer, or ``None`` in time: nobody listened, or nobody answered."""
         ...
 
+    async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
+        """Every answer that comes within ``wait_s``; none, at once, if nobody listens."""
+        ...
+
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         """Calls ``handler`` for each message, in order. ``group`` shares messages among listeners of that group.
 

@@ -90,12 +90,20 @@ class Catalog(Protocol):
         """
         ...
 
+    async def delete(self, path: str, revision: int | None) -> int:
+        """Takes an entry, or all of the path with ``None``, out of the catalog; how many there were.
 
-def settled(wanted: CatalogEntry, standing: Sequence[CatalogEntry]) -> CatalogEntry:
+        Texts stay where executions find them. A revision is not given a second time; a version may be.
+        """
+        ...
+
+
+def settled(wanted: CatalogEntry, standing: Sequence[CatalogEntry], deleted: int = 0) -> CatalogEntry:
     """What registering ``wanted`` comes to: an entry of ``standing``, or ``wanted`` with the next revision.
 
     Args:
         standing: Of the same path, at least the latest entry and the one with the wanted version, newest first.
+        deleted: The highest revision of the path that was deleted.
 
     Raises:
         VersionTaken: the version is registered with another text.
@@ -106,7 +114,7 @@ def settled(wanted: CatalogEntry, standing: Sequence[CatalogEntry]) -> CatalogEn
     else:
         same = next((entry for entry in standing if entry.version == wanted.version), None)
     if same is None:
-        return wanted._replace(revision=latest.revision + 1 if latest else 1)
+        return wanted._replace(revision=max(latest.revision if latest else 0, deleted) + 1)
     if same.digest != wanted.digest:
         raise VersionTaken(
             f"{wanted.path}@{wanted.version} is registered with another text ({same.digest[:12]})",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import NotFound
 from noetl_stream.playbook.diagnostics import listed, nearest
 from noetl_stream.ports.catalog import Catalog, CatalogEntry
 
@@ -15,7 +15,7 @@ SUGGESTED_AMONG: Final = 1000
 VERSIONS_SHOWN: Final = 10
 
 
-class NotRegistered(UsageError):
+class NotRegistered(NotFound):
     """The catalog has no such path, or the path no such version."""
 
 

@@ -16,6 +16,18 @@ class QueuedCommand(NamedTuple):
     body: bytes
 
 
+class QueuedPool(NamedTuple):
+    """How many commands of a pool wait for a worker (``queued``), and how many are given to one (``given``): those of a
+    worker that has died stay among these until their lease is over. ``again`` of the given ones are not given for the
+    first time.
+    """
+
+    pool: str
+    queued: int
+    given: int
+    again: int
+
+
 class Delivery(Protocol):
     """A leased copy of a command. ``num_delivered`` starts at 1; ``stored_ms`` is the queue's stored time."""
 
@@ -61,6 +73,12 @@ class CommandQueue(Protocol):
 
     async def present(self) -> set[str]:
         """Command ids that stand in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""
+        ...
+
+    async def pools(self) -> list[QueuedPool]:
+        """Every pool that has had a worker or has a command, by name. Whether any of its workers lives is not known
+        here.
+        """
         ...
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:

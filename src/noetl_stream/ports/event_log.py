@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -66,6 +66,15 @@ class EventLog(Protocol):
 
     async def last_sequence(self) -> int:
         """The stream's last sequence, from its leader."""
+        ...
+
+    async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
+        """How many ``.reported`` messages of each partition stand above its cursor: exactly those that whoever has
+        folded it up to there has still to read. Cheap enough to be asked each second, for all partitions together.
+
+        Args:
+            cursors: Sequences by partition.
+        """
         ...
 
     async def stored_at(self, sequence: int) -> int | None:

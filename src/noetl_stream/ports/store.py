@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from noetl_stream.ports.dead_letters import DeadLetterRow
+
+STATUSES: Final = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled", "quarantined")
+"""All that an execution may have (LANGUAGE §9)."""
 
 
 class PartitionLease(NamedTuple):
@@ -53,6 +58,8 @@ class ExecutionRow(NamedTuple):
     """What people read of an execution. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
 
     ``commands`` are owed an end, ``children`` are waited for, ``looks_into`` is the reference it must load first.
+    ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object;
+    ``rerun_of`` is the execution it has run again; like ``trace_id`` they are written with the first row and stay.
     """
 
     execution_id: str
@@ -73,6 +80,9 @@ class ExecutionRow(NamedTuple):
     commands: int = 0
     children: int = 0
     looks_into: str | None = None
+    ctx_version: int = 1
+    labels: bytes = b"{}"
+    rerun_of: str | None = None
 
 
 class RequestRow(NamedTuple):
@@ -119,11 +129,40 @@ class InboxItem(NamedTuple):
     body: bytes
 
 
+class ObjectUseRow(NamedTuple):
+    """An execution's journal names a result of another, ``owner``: it must stay as long (PROTOCOL §3 *Object keys*).
+
+    ``key`` and ``store`` are the reference's. What is used in the ``journal`` store is the owner's journal, with all
+    that it uses in turn.
+    """
+
+    execution_id: str
+    key: str
+    store: str
+    owner: str
+
+
+class TermRow(NamedTuple):
+    """What an execution is found by beside its row's columns (:mod:`noetl_stream.ports.listing`)."""
+
+    term: str
+    execution_id: str
+
+
+class FeedRow(NamedTuple):
+    """What a tick adds to the journals of one partition: JSON ``[[execution_id, first, last position], …]``."""
+
+    partition: int
+    tick: int
+    entries: bytes
+
+
 class Tick(NamedTuple):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` (execution and timer id) deleted; no timer stands in both. ``inbox`` is
-    sent, ``inbox_folded`` (by ``seq``) deleted.
+    sent, ``inbox_folded`` (by ``seq``) deleted. ``dead_letters`` are of messages that the tick passes over.
+    ``object_uses`` are rare; one that stands already stays as it is, and so does a term.
     """
 
     owner: str
@@ -136,15 +175,42 @@ class Tick(NamedTuple):
     timers_gone: Sequence[tuple[str, str]] = ()
     inbox: Sequence[InboxRow] = ()
     inbox_folded: Sequence[int] = ()
+    object_uses: Sequence[ObjectUseRow] = ()
+    terms: Sequence[TermRow] = ()
+    dead_letters: Sequence[DeadLetterRow] = ()
+    feed: Sequence[FeedRow] = ()
+
+
+class Wanted(NamedTuple):
+    """Which executions of a list: all of these hold.
+
+    Attributes:
+        statuses: One of them; empty: any.
+        terms: All of them (:mod:`noetl_stream.ports.listing`).
+        started_from_ms: The first moment, ms since the epoch.
+        started_before_ms: The first moment after it.
+    """
+
+    statuses: Sequence[str] = ()
+    path: str | None = None
+    terms: Sequence[str] = ()
+    started_from_ms: int | None = None
+    started_before_ms: int | None = None
 
 
 class ListedExecution(NamedTuple):
+    """An execution in a list: its :class:`ExecutionRow` without what may be large."""
+
     execution_id: str
     status: str
     path: str
     version: str | None
     started_ms: int
     finished_ms: int | None
+    digest: str
+    updated_ms: int
+    error: bytes | None
+    labels: bytes
 
 
 class StoredEvent(NamedTuple):
@@ -225,10 +291,8 @@ class Store(Protocol):
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
 
-    async def list_executions(
-        self, status: str | None, path: str | None, limit: int, before: str | None
-    ) -> list[ListedExecution]:
-        """Newest first; ``before`` is an execution id to page on from."""
+    async def list_executions(self, wanted: Wanted, limit: int, before: str | None) -> list[ListedExecution]:
+        """Newest first: by their ids, which begin with the time; ``before`` is an execution id to page on from."""
         ...
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
@@ -259,6 +323,24 @@ class Store(Protocol):
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §10)."""
+        ...
+
+    async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
+        """What others use of this execution's results, by key and user: it must not be deleted with the execution."""
+        ...
+
+    async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
+        """What this execution alone uses of others that have been deleted, by key: it goes with this one."""
+        ...
+
+    async def delete_execution(self, execution_id: str) -> bool:
+        """Forgets an execution that has ended: journal, row, requests, what is left of timers and messages, terms.
+
+        Long journals go in several transactions, the row in the last.
+
+        Returns:
+            Whether it did; ``False`` if there is none, or it has not ended.
+        """
         ...
 
     async def close(self) -> None: ...

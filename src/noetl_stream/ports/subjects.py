@@ -26,6 +26,11 @@ ASK_RESULT: Final = "noetl.ask.result"
 ASK_CATALOG: Final = "noetl.ask.catalog"
 """Worker → any server: which playbook is at this path and version? Both stand in the body: a path has slashes."""
 
+ASK_WORKERS: Final = "noetl.ask.workers"
+"""Anyone → every worker: who are you, and what do you run? The answer is a
+:class:`~noetl_stream.model.presence.WorkerPresence`.
+"""
+
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.secret_messages.SecretQuestion`."""
 
@@ -43,6 +48,10 @@ def ask_playbook(digest: str) -> str:
 def ask_result(execution_id: str, step_run_id: str) -> str:
     """The gathered result of a loop, as a reference into the object store."""
     return f"{ASK_RESULT}.{execution_id}.{step_run_id}"
+
+
+ALL_DECIDED: Final = "noetl.events.*.*.decided"
+"""What every server decides: where a listener to everything hears that there is something new."""
 
 
 @lru_cache(maxsize=8192)

@@ -13,9 +13,9 @@ from noetl_stream.model.reference import Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Subscription
+from noetl_stream.ports.gathering import gather_iterations
 from noetl_stream.ports.store import Store
 from noetl_stream.server.catalog_answers import CatalogAnswers
-from noetl_stream.server.gathering import gather_iterations
 from noetl_stream.server.plans import Plans
 from noetl_stream.server.secrets_answers import SecretsAnswers
 

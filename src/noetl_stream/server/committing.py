@@ -8,6 +8,7 @@ from typing import Protocol
 from noetl_stream.engine.binding import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.command_queue import CommandQueue
@@ -17,7 +18,7 @@ from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.living import LivingExecutions
 from noetl_stream.server.ownership import Ownership
 from noetl_stream.server.publications import Publications
-from noetl_stream.server.tick import PendingTick, execution_row
+from noetl_stream.server.tick import NO_LABELS, PendingTick, execution_row
 from noetl_stream.server.waits import Waits
 
 
@@ -62,6 +63,7 @@ class Committer:
         """
         self._publications.settle()
         advances = self._ownership.advance(moved, self.published(moved))
+        ticks = {advance.id: (advance.tick + 1, advance.epoch) for advance in advances}
         await self._ports.store.commit(
             Tick(
                 self._ownership.owner,
@@ -74,11 +76,14 @@ class Committer:
                 list(tick.timers_gone),
                 tick.inbox,
                 tick.inbox_folded,
+                tick.object_uses,
+                tick.terms,
+                tick.dead_letters,
+                tick.fed({partition: number for partition, (number, _) in ticks.items()}),
             )
         )
         self._ownership.committed(advances)
         self.ticks += bool(tick.events)
-        ticks = {advance.id: (advance.tick + 1, advance.epoch) for advance in advances}
         decided = tick.decided(ticks, self._ownership.owner)
         if decided or tick.commands:
             self._publications.publish({p: tick_ for p, (tick_, _) in ticks.items()}, decided, tick.commands)
@@ -114,7 +119,10 @@ class Committer:
 
     def _row(self, state: Execution, partition: int, at_ms: int) -> ExecutionRow:
         living = self._living.get(state.execution_id)
-        return execution_row(state, partition, living.started_ms if living is not None else at_ms, at_ms)
+        if living is None:
+            return execution_row(state, partition, at_ms, at_ms)
+        labels = living.plan.labels if isinstance(living.plan, Plan) else NO_LABELS
+        return execution_row(state, partition, living.started_ms, at_ms, labels)
 
     def _speak(self, tick: PendingTick) -> None:
         bus = self._ports.bus

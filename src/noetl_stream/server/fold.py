@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from noetl_stream.engine.advance import Refusal, advance
 from noetl_stream.engine.asked import is_so_already, refusal
 from noetl_stream.engine.evolve import takes
+from noetl_stream.engine.orders import command_for
+from noetl_stream.engine.reportable import malformed, misfit
 from noetl_stream.engine.state import Assignment, Execution, Occurrence
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import Asked, ExecutionRequested, StepClaimed, StepFailed, StepScheduled
+from noetl_stream.model.events import (
+    Asked,
+    ChildFinished,
+    ExecutionRequested,
+    ExecutionReused,
+    Fact,
+    LoopIterationFailed,
+    StepClaimed,
+    StepFailed,
+    StepReused,
+    StepScheduled,
+)
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.reference import Reference
+from noetl_stream.model.refusal import Objection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import EventRow, RequestRow
+from noetl_stream.server.dead_letters import command_letter, message_letter
 from noetl_stream.server.living import Living, LivingExecutions
-from noetl_stream.server.requests import IN_NO_JOURNAL
+from noetl_stream.server.requests import IN_NO_JOURNAL, refused
 from noetl_stream.server.tick import PendingTick, input_entry, name_of
 
 log = logging.getLogger(__name__)
@@ -51,7 +67,13 @@ class Fold:
         living = self._living.get(execution_id)
         if living is None or living.state is None or (owed := living.state.assignments.get(command_id)) is None:
             return
-        fact = StepScheduled(owed.step_run_id, command_id, owed.path, owed.issue + 1, reason)
+        fact: Fact = StepScheduled(owed.step_run_id, command_id, owed.path, owed.issue + 1, reason)
+        taken_up = owed.run is not None and owed.run.issue == owed.issue
+        if taken_up and owed.issue >= (most := living.state.limits.max_deliveries):
+            # Workers take it and acknowledge it, and no end of it can be folded: that is not to go on for ever.
+            text = f"issued {owed.issue} times without an end (limits.max_deliveries is {most}); last: {reason}"
+            self._write_off(living, owed, text, tick)
+            fact = StepFailed(owed.step_run_id, ErrorInfo("lease_exhausted", text))
         self.own_input(execution_id, Occurrence(fact), tick)
 
     def refuse_oversized(self, tick: PendingTick) -> None:
@@ -91,8 +113,10 @@ class Fold:
         plan = living.plan if isinstance(living.plan, Plan) else None
         facts = [occurrence.fact, *advanced.journal]
         tick.record_decisions(plan, after, facts, partition, living.through, at_ms, with_input=True)
-        _note_timers(before, after, partition, tick)
-        tick.touch(after, partition, at_ms)
+        for reference in taken_over(occurrence.fact):
+            if reference.execution_id != execution_id:
+                tick.use_object(execution_id, reference)
+        self._note(living, before, after, partition, tick)
 
     def _request(self, message: ReportedMessage, request: Request, tick: PendingTick) -> None:
         living = self._living.get(message.execution_id)
@@ -110,8 +134,6 @@ class Fold:
         living.started_ms = message.at_ms
         occurrence = Occurrence(request.fact, at_ms=message.at_ms)
         self._take(living, message, occurrence, "client", data, entry, row_ids, tick)
-        answer = _answer(message.execution_id, living)
-        tick.requests.append(RequestRow(request.request_id, message.execution_id, codec.encode(answer), 1))
 
     def _asked(
         self,
@@ -125,8 +147,8 @@ class Fold:
         """Someone asks something of an execution that lives: done, done already, or refused; answered in any case."""
         answer: dict[str, Any] = {"ok": True, "execution_id": message.execution_id}
         position = IN_NO_JOURNAL
-        if reason := refusal(plan, state, fact):
-            answer = answer | {"ok": False, "error": reason}
+        if objection := refusal(plan, state, fact):
+            answer = refused(message.execution_id, objection)
         elif is_so_already(state, fact):
             answer = answer | {"already": True}
         else:
@@ -143,9 +165,9 @@ class Fold:
         state = living.state if living is not None else None
         run = report.run
         try:
-            facts = [codec.decode_fact(raw) for raw in report.events]
+            facts = _facts_of(report)
         except PayloadRefused as error:
-            _dead(message, str(error))
+            tick.dead_letters.append(message_letter(message, str(error)))
             return
         for index, (fact, raw) in enumerate(zip(facts, report.events, strict=True)):
             occurrence = Occurrence(fact, run, report.first + index, message.at_ms)
@@ -158,9 +180,14 @@ class Fold:
                 )
                 return
             if stands == "gap":
-                self._mend(message.execution_id, state, run, tick)
+                self._begin_anew(message.execution_id, state, run, "a report before it is missing", tick)
                 return
-            if stands == "next" and living is not None:
+            if stands == "next" and living is not None and state is not None:
+                if reason := misfit(state, run.command_id, report.step_run_id, fact):
+                    tick.dead_letters.append(message_letter(message, reason))
+                    self._begin_anew(message.execution_id, state, run, reason, tick)
+                    return
+                self._note_given_up(living, run, fact, tick)
                 identity = report_id(run, report.number)
                 entry = input_entry(identity, index)
                 ids = (report.step_run_id, identity)
@@ -169,12 +196,42 @@ class Fold:
         if state is not None and run.command_id in state.assignments:
             _tell_again(state, state.assignments[run.command_id], tick)
 
-    def _mend(self, execution_id: str, state: Execution | None, run: RunId, tick: PendingTick) -> None:
-        """The chain of this run is broken for good: it ends, and its command is issued again, once."""
-        log.warning("a report is missing", extra={"execution": execution_id, "command": run.command_id})
-        tick.stops.append(Stop(execution_id, [run.command_id], "a report before its last is missing", run.nonce))
+    def _note(
+        self, living: Living, before: Execution | None, after: Execution, partition: int, tick: PendingTick
+    ) -> None:
+        """What stands beside the journal: the row people read, timers, and the answer to who asked for the execution.
+
+        A rerun is answered when it is known whether it can be.
+        """
+        had = before.timers if before is not None else {}
+        if had is not after.timers:
+            tick.note_timers(after.execution_id, partition, had, after.timers)
+        is_awaited = before is None or before.request is not None
+        if is_awaited and after.request is None and after.parent is None:
+            _note_answer(living, after, tick)
+        tick.touch(after, partition, living.at_ms)
+
+    def _begin_anew(
+        self, execution_id: str, state: Execution | None, run: RunId, reason: str, tick: PendingTick
+    ) -> None:
+        """Nothing more is folded of this run: it ends, and its command is issued again, once."""
+        log.warning("a run ends: %s", reason, extra={"execution": execution_id, "command": run.command_id})
+        tick.stops.append(Stop(execution_id, [run.command_id], reason, run.nonce))
         if state is not None and state.assignments[run.command_id].issue == run.issue:
-            self.order_again(execution_id, run.command_id, "a report before it is missing", tick)
+            self.order_again(execution_id, run.command_id, reason, tick)
+
+    def _note_given_up(self, living: Living, run: RunId, fact: Fact, tick: PendingTick) -> None:
+        """The receiver of one delivery too many does not run the command, but says so (PROTOCOL §3)."""
+        state = living.state
+        if state is None or not isinstance(fact, StepFailed | LoopIterationFailed):
+            return
+        if fact.error.kind == "lease_exhausted" and run.num_delivered > state.limits.max_deliveries:
+            self._write_off(living, state.assignments[run.command_id], fact.error.message, tick)
+
+    def _write_off(self, living: Living, owed: Assignment, reason: str, tick: PendingTick) -> None:
+        if living.state is not None and isinstance(living.plan, Plan):
+            command = command_for(living.plan, living.state, owed, partition_of(living.state.execution_id))
+            tick.dead_letters.append(command_letter(command, living.at_ms, reason))
 
     def _take(
         self,
@@ -211,8 +268,7 @@ class Fold:
         plan = living.plan if isinstance(living.plan, Plan) else None
         tick.record_decisions(plan, after, advanced.journal, message.partition, message.sequence, at_ms)
         living.state = after
-        _note_timers(before, after, message.partition, tick)
-        tick.touch(after, message.partition, at_ms)
+        self._note(living, before, after, message.partition, tick)
 
 
 def _tell_again(state: Execution, owed: Assignment, tick: PendingTick) -> None:
@@ -223,43 +279,64 @@ def _tell_again(state: Execution, owed: Assignment, tick: PendingTick) -> None:
         tick.stops.append(Stop(state.execution_id, [owed.command_id], "paused", pausing=True))
 
 
-def _note_timers(before: Execution | None, after: Execution, partition: int, tick: PendingTick) -> None:
-    had = before.timers if before is not None else {}
-    if had is not after.timers:
-        tick.note_timers(after.execution_id, partition, had, after.timers)
+def taken_over(fact: Fact) -> Iterator[Reference]:
+    """The only ways in for results that other executions keep: workloads, patches and args are values by now, and
+    workers keep results of their own.
+    """
+    if isinstance(fact, ChildFinished) and fact.outcome.result.reference is not None:
+        yield fact.outcome.result.reference
+    if isinstance(fact, ExecutionReused):
+        for entry in fact.entries:
+            outcomes = (entry.outcome, *entry.others.values()) if isinstance(entry, StepReused) else ()
+            results = [outcome.result for outcome in outcomes if outcome is not None]
+            yield from (result.reference for result in results if result.reference is not None)
 
 
-def _answer(execution_id: str, living: Living) -> dict[str, Any]:
-    state = living.state
+def _note_answer(living: Living, state: Execution, tick: PendingTick) -> None:
+    """The answer to the request that began the execution."""
+    answer: dict[str, Any] = {"ok": True, "execution_id": state.execution_id}
     if isinstance(living.plan, Refusal):
-        return {
-            "ok": False,
-            "execution_id": execution_id,
-            "error": living.plan.reason,
-            "diagnostics": living.plan.diagnostics,
-        }
-    refused = isinstance(state, Execution) and bool(state.refused)
-    if refused and state is not None and state.outcome is not None and state.outcome.error is not None:
-        return {"ok": False, "execution_id": execution_id, "error": state.outcome.error.message}
-    return {"ok": True, "execution_id": execution_id}
+        answer = refused(state.execution_id, Objection("invalid_playbook", living.plan.reason))
+        answer["diagnostics"] = living.plan.diagnostics
+    elif state.refused:
+        first = state.refused[0]
+        answer = refused(state.execution_id, Objection(first["code"], first["message"]))
+    tick.requests.append(RequestRow(state.request_id, state.execution_id, codec.encode(answer), 1))
 
 
-def decode(message: ReportedMessage) -> Request | Report | None:
-    """The message, or ``None`` for one that cannot be folded: it is logged as a dead letter and passed over."""
+def _facts_of(report: Report) -> list[Fact]:
+    """What it reports.
+
+    Raises:
+        PayloadRefused: some of it is no fact, or none that a worker can mean.
+    """
+    facts = [codec.decode_fact(raw) for raw in report.events]
+    if reason := next(filter(None, map(malformed, facts)), ""):
+        raise PayloadRefused(reason)
+    return facts
+
+
+def decode(message: ReportedMessage, tick: PendingTick) -> Request | Report | None:
+    """The message, or ``None`` for one that cannot be folded: ``tick`` passes it over as a dead letter."""
     try:
+        codec.check_text(message.body)  # facts are kept as they came, with parts that nobody decodes
         body = codec.decode_reported(message.body)
     except PayloadRefused as error:
-        _dead(message, str(error))
-        return None
-    if message.partition != partition_of(message.execution_id):
-        _dead(message, "its subject names another partition than its execution's")
-    elif body.execution_id != message.execution_id:
-        _dead(message, "its subject names another execution than its body")
-    elif not _ids_valid(body):
-        _dead(message, "it holds an id that cannot stand in a subject")
+        reason = str(error)
     else:
-        return body
+        reason = _reason_to_refuse(message, body)
+        if not reason:
+            return body
+    tick.dead_letters.append(message_letter(message, reason))
     return None
+
+
+def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
+    if message.partition != partition_of(message.execution_id):
+        return "its subject names another partition than its execution's"
+    if body.execution_id != message.execution_id:
+        return "its subject names another execution than its body"
+    return "" if _ids_valid(body) else "it holds an id that cannot stand in a subject"
 
 
 def _ids_valid(body: Request | Report) -> bool:
@@ -268,11 +345,7 @@ def _ids_valid(body: Request | Report) -> bool:
         fact = body.fact
         ids = (body.execution_id, body.request_id)
         if isinstance(fact, ExecutionRequested):
-            ids = (*ids, fact.digest)
+            ids = (*ids, fact.digest, *([fact.rerun.of] if fact.rerun is not None else ()))
     else:
         ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
     return all(map(is_valid_id, ids))
-
-
-def _dead(message: ReportedMessage, why: str) -> None:
-    log.error("dead letter in EVENTS: %s", why, extra={"sequence": message.sequence, "execution": message.execution_id})

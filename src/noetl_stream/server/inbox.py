@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable
 
 from noetl_stream.errors import PayloadRefused
@@ -11,8 +10,8 @@ from noetl_stream.model.messages import InboxMessage
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.store import InboxItem, InboxRow, Store
-
-log = logging.getLogger(__name__)
+from noetl_stream.server.dead_letters import inbox_letter
+from noetl_stream.server.tick import PendingTick
 
 MOST_AT_ONCE = 500
 """How many messages one tick folds."""
@@ -67,10 +66,10 @@ class Inbox:
             self._nudge()
 
 
-def decode(item: InboxItem) -> InboxMessage | None:
-    """The message, or ``None`` for one that cannot be read: it is logged and passed over."""
+def decode(item: InboxItem, at_ms: int, tick: PendingTick) -> InboxMessage | None:
+    """The message, or ``None`` for one that cannot be read: ``tick`` passes it over as a dead letter."""
     try:
         return codec.decode_inbox(item.body)
     except PayloadRefused as error:
-        log.error("dead letter in the inbox: %s", error, extra={"execution": item.execution_id})
+        tick.dead_letters.append(inbox_letter(item, at_ms, str(error)))
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import Asked
 from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.refusal import Objection
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import RequestRow, Store
 from noetl_stream.server.living import Living, LivingExecutions
@@ -52,20 +53,25 @@ async def refuse_others(bodies: Bodies, living: LivingExecutions, store: Store, 
         if key in answered or await store.request(*key):
             continue
         answered.add(key)
-        text = await _reason(body, one, store)
-        answer = {"ok": False, "execution_id": body.execution_id, "error": text}
+        answer = refused(body.execution_id, await _objection(body, one, store))
         tick.requests.append(RequestRow(body.request_id, body.execution_id, codec.encode(answer), IN_NO_JOURNAL))
 
 
-async def _reason(body: Request, one: Living | None, store: Store) -> str:
+def refused(execution_id: str, objection: Objection) -> dict[str, Any]:
+    """The answer to a request that cannot be done."""
+    return {"ok": False, "execution_id": execution_id, "error": objection.text, "code": objection.code}
+
+
+async def _objection(body: Request, one: Living | None, store: Store) -> Objection:
+    execution = f"execution {body.execution_id}"
     if not _is_asked(body):
-        return f"execution {body.execution_id} exists already: another request has begun it"
+        return Objection("exists", f"{execution} exists already: another request has begun it")
     if one is not None and one.state is not None and one.state.ended:  # in this very tick: it has no row yet
-        return f"execution {body.execution_id} has ended ({one.state.status})"
+        return Objection("ended", f"{execution} has ended ({one.state.status})")
     row = await store.execution(body.execution_id)
     if row is None:
-        return f"there is no execution {body.execution_id}"
-    return f"execution {body.execution_id} has ended ({row.status})"
+        return Objection("unknown_execution", f"there is no {execution}")
+    return Objection("ended", f"{execution} has ended ({row.status})")
 
 
 def _is_asked(body: Request | Report) -> TypeGuard[Request]:

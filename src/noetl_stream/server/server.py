@@ -31,6 +31,7 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
+from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.store import PlaybookRow, Store
 from noetl_stream.server.answers import Answers
 from noetl_stream.server.catalog_answers import CatalogAnswers
@@ -46,6 +47,7 @@ from noetl_stream.server.publications import Publications
 from noetl_stream.server.reading import MAX_READERS, Reading
 from noetl_stream.server.reconcile import Owed, Reconcile
 from noetl_stream.server.requests import first_told, refuse_others
+from noetl_stream.server.reusing import Reusing
 from noetl_stream.server.secrets_answers import SecretsAnswers
 from noetl_stream.server.tick import PendingTick
 from noetl_stream.server.waits import Waits
@@ -55,7 +57,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """Everything a server needs from outside. Without ``secrets`` it hands out none."""
+    """Everything a server needs from outside. Without ``secrets`` it hands out none, without ``feed`` it trims none."""
 
     log: EventLog
     queue: CommandQueue
@@ -65,6 +67,7 @@ class ServerPorts:
     clock: Clock
     catalog: Catalog
     secrets: SecretsAnswers | None = None
+    feed: FeedStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class ServerTimes:
     """Seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
 
     ``mark_s``: how soon what has been published, and how far idle partitions are read, is written down.
+    ``feed_keep_s``: how long the whole feed can be gone on from; what is older is trimmed every ``trim_s``.
     """
 
     lease_s: float = 6.0
@@ -80,6 +84,8 @@ class ServerTimes:
     reconcile_s: float = 10.0
     silence_s: float = 7.0
     retry_s: float = 0.5
+    feed_keep_s: float = 86_400.0
+    trim_s: float = 600.0
 
 
 class Server:
@@ -98,7 +104,8 @@ class Server:
         self.ports = ports
         self.plans = Plans(ports.store, ports.blobs, kinds, limits)
         self.reading = Reading(ports.log, ports.clock)
-        self.waits = Waits(ports.store, ports.blobs, ports.clock, self.reading.nudge)
+        reusing = Reusing(ports.store, self.plans)
+        self.waits = Waits(ports.store, ports.blobs, ports.clock, reusing, self.reading.nudge)
         self.living = LivingExecutions(ports.store, self.plans, self._cursor_of, self.waits.note)
         self.fold = Fold(self.living)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
@@ -111,7 +118,7 @@ class Server:
         self._missing: tuple[list[Owed], int] | None = None
         self._in_vain = 0
         self._stopping = asyncio.Event()
-        self._housekept_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
+        self._housekept_s = self._renewed_s = self._marked_s = self._reconciled_s = self._trimmed_s = float("-inf")
         self._read_since_s = self._abstains_until_s = float("-inf")
 
     def stop(self) -> None:
@@ -183,7 +190,7 @@ class Server:
             if owned is None or message.sequence <= owned.cursor:
                 continue
             moved[message.partition] = (message.sequence, message.at_ms)
-            body = decode(message)
+            body = decode(message, tick)
             if body is not None:
                 bodies.append((message, body))
         if not moved:
@@ -222,9 +229,9 @@ class Server:
         if not items:
             return
         tick = PendingTick()
-        messages = [(item, decode_inbox(item)) for item in items]
-        await self.living.load({message.execution_id for _, message in messages if message is not None})
         at_ms = self.waits.now_ms()
+        messages = [(item, decode_inbox(item, at_ms, tick)) for item in items]
+        await self.living.load({message.execution_id for _, message in messages if message is not None})
         for item, message in messages:
             tick.inbox_folded.append(item.seq)
             if message is None:
@@ -263,6 +270,9 @@ class Server:
             self._marked_s = now_s
             self.inbox.look_again()
             await self.committer.mark(self.reading.folded_through())
+        if self.ports.feed is not None and now_s - self._trimmed_s >= self.times.trim_s:
+            self._trimmed_s = now_s
+            await self.ports.feed.trim(int(self.times.feed_keep_s * 1000))
         if now_s >= self._abstains_until_s:
             await self._balance(now_s)
         if now_s - self._reconciled_s >= self.times.reconcile_s and len(self.ownership):

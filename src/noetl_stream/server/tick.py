@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -11,16 +13,38 @@ from noetl_stream.engine.children import message_of
 from noetl_stream.engine.orders import command_for
 from noetl_stream.engine.state import Execution, Timer
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionPaused, Fact, StepCancelled, StepScheduled
+from noetl_stream.model.events import (
+    ExecutionFinished,
+    ExecutionPaused,
+    ExecutionStarted,
+    Fact,
+    StepCancelled,
+    StepScheduled,
+)
 from noetl_stream.model.ids import RunId, derive, partition_of
 from noetl_stream.model.messages import FORMAT, InboxMessage, InputByReport, JournalRecord, Stop
+from noetl_stream.model.reference import Reference
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.store import EventRow, ExecutionRow, InboxRow, PlaybookRow, RequestRow, TimerRow
+from noetl_stream.ports.listing import error_terms, label_terms
+from noetl_stream.ports.store import (
+    EventRow,
+    ExecutionRow,
+    FeedRow,
+    InboxRow,
+    ObjectUseRow,
+    PlaybookRow,
+    RequestRow,
+    TermRow,
+    TimerRow,
+)
 
 MAX_RECORD_BYTES = 512 * 1024
 """A journal record is cut above this; one entry alone may be larger, up to a few limits of an execution."""
+
+NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 
 Timers = Mapping[str, Timer]
 
@@ -62,6 +86,9 @@ class PendingTick:
     timers_gone: set[tuple[str, str]] = field(default_factory=set)
     inbox: list[InboxRow] = field(default_factory=list)
     inbox_folded: list[int] = field(default_factory=list)
+    object_uses: list[ObjectUseRow] = field(default_factory=list)
+    dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    terms: list[TermRow] = field(default_factory=list)
 
     @property
     def partitions(self) -> set[int]:
@@ -116,6 +143,10 @@ class PendingTick:
             stretch.entries.append(msgspec.Raw(data))
             if plan is not None:
                 self._order(plan, state, fact, partition)
+                if isinstance(fact, ExecutionStarted):
+                    self._find_by(execution_id, label_terms(plan.labels))
+            if isinstance(fact, ExecutionFinished) and fact.outcome.error is not None:
+                self._find_by(execution_id, error_terms(msgspec.structs.asdict(fact.outcome.error)))
             message = message_of(state, fact, position)
             if message is not None:
                 self._send(derive(execution_id, "inbox", position), message)
@@ -134,6 +165,13 @@ class PendingTick:
                 key = (execution_id, timer_id)
                 self.timers[key] = TimerRow(execution_id, timer_id, partition, timer.due_ms, timer.purpose)
                 self.timers_gone.discard(key)
+
+    def use_object(self, execution_id: str, reference: Reference) -> None:
+        """The execution's journal names a result of another one from here on."""
+        self.object_uses.append(ObjectUseRow(execution_id, reference.key, reference.store, reference.execution_id))
+
+    def _find_by(self, execution_id: str, terms: Iterable[str]) -> None:
+        self.terms += [TermRow(term, execution_id) for term in terms]
 
     def _send(self, identity: str, message: InboxMessage) -> None:
         row = InboxRow(identity, partition_of(message.execution_id), message.execution_id, codec.encode(message))
@@ -161,6 +199,18 @@ class PendingTick:
             stretch = self.stretches[execution_id] = Stretch(partition, position, through)
         stretch.through = max(stretch.through, through)
         return stretch
+
+    def fed(self, ticks: Mapping[int, int]) -> list[FeedRow]:
+        """What the whole feed is told: a row for each partition whose journals grow.
+
+        Args:
+            ticks: Of each partition after the commit.
+        """
+        grown: dict[int, list[tuple[str, int, int]]] = {}
+        for execution_id, stretch in self.stretches.items():
+            last = stretch.first_position + len(stretch.entries) - 1
+            grown.setdefault(stretch.partition, []).append((execution_id, stretch.first_position, last))
+        return [FeedRow(partition, ticks[partition], codec.encode(entries)) for partition, entries in grown.items()]
 
     def decided(self, ticks: dict[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
         """The journal records, one an execution, cut where they would grow too large.
@@ -199,7 +249,9 @@ def input_entry(report_id: str, index: int) -> bytes:
     return codec.encode(InputByReport(report_id, index))
 
 
-def execution_row(state: Execution, partition: int, started_ms: int, at_ms: int) -> ExecutionRow:
+def execution_row(
+    state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any] = NO_LABELS
+) -> ExecutionRow:
     """What people read of ``state``."""
     outcome = state.outcome
     result = codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None
@@ -223,4 +275,7 @@ def execution_row(state: Execution, partition: int, started_ms: int, at_ms: int)
         len(state.assignments),
         len(state.children),
         state.deciding.key if state.deciding is not None else None,
+        state.ctx_version,
+        codec.encode(dict(labels)),
+        state.rerun_of or None,
     )

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from noetl_stream.engine.state import Execution, Occurrence
 from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.events import ReferenceLost, ReferenceResolved, TimerFired
+from noetl_stream.model.events import ExecutionRequested, ReferenceLost, ReferenceResolved, TimerFired
 from noetl_stream.model.reference import Reference
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.gathering import gather_iterations
 from noetl_stream.ports.store import Store
-from noetl_stream.server.gathering import gather_iterations
 from noetl_stream.server.living import LivingExecutions
+from noetl_stream.server.reusing import Reusing
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +41,11 @@ Input = tuple[str, Occurrence]
 class Waits:
     """Notes what each state waits for; hands out what is due. ``nudge`` is called when something is, out of turn."""
 
-    def __init__(self, store: Store, blobs: Blobs, clock: Clock, nudge: Callable[[], None]) -> None:
+    def __init__(self, store: Store, blobs: Blobs, clock: Clock, reusing: Reusing, nudge: Callable[[], None]) -> None:
         self._store = store
         self._blobs = blobs
         self._clock = clock
+        self._reusing = reusing
         self._nudge = nudge
         self._due: list[tuple[int, str, str]] = []
         self._noted: dict[tuple[str, str], int] = {}
@@ -64,7 +66,7 @@ class Waits:
     def note(self, state: Execution) -> None:
         """A state as it is committed, or was loaded. Paused ones fire nothing: they are noted again when they go on."""
         if state.deciding is not None and not state.ending:
-            self._load(state.execution_id, state.deciding)
+            self._load(state.execution_id, state.deciding, state.request)
         if state.halted:
             return
         for timer_id, timer in state.timers.items():
@@ -133,11 +135,12 @@ class Waits:
         self.forget()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _load(self, execution_id: str, reference: Reference) -> None:
+    def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
         key = (execution_id, reference.key)
         if key in self._loading:
             return
-        task = self._loading[key] = asyncio.create_task(self._fetch(execution_id, reference))
+        loaded = self._fetch(execution_id, reference) if rerun is None else self._take_over(execution_id, rerun)
+        task = self._loading[key] = asyncio.create_task(loaded)
         task.add_done_callback(lambda done: self._loading_ended(key, done))
 
     def _loading_ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
@@ -157,6 +160,18 @@ class Waits:
         except (BlobMissing, PayloadRefused) as error:
             fact = ReferenceLost(reference.key, f"a result of {reference.size} bytes cannot be read: {error}")
         self._loaded.append((execution_id, Occurrence(fact, at_ms=self.now_ms(), value=value)))
+        self._nudge()
+
+    async def _take_over(self, execution_id: str, rerun: ExecutionRequested) -> None:
+        while True:
+            try:
+                facts = await self._reusing.inputs(execution_id, rerun)
+                break
+            except Unreachable as error:
+                log.warning("cannot look into the original of %s: %s; trying again", execution_id, error)
+                await self._clock.sleep(LOAD_AGAIN_S)
+        at_ms = self.now_ms()
+        self._loaded += [(execution_id, Occurrence(fact, at_ms=at_ms)) for fact in facts]
         self._nudge()
 
     async def _read(self, reference: Reference) -> bytes:

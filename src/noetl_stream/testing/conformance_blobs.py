@@ -53,3 +53,21 @@ class BlobsConformance:
             assert "nothing" in str(error)
         else:
             raise AssertionError("something was found")
+
+    async def test_what_is_deleted_is_missing_and_the_rest_stays(self, blobs: Blobs) -> None:
+        for key in ("run/a", "run/b"):
+            await blobs.put(key, b"x" * 300_000)
+        await blobs.delete("run/a")
+        await blobs.delete("run/a")
+        try:
+            await blobs.get("run/a")
+        except BlobMissing:
+            assert await blobs.get("run/b") == b"x" * 300_000
+        else:
+            raise AssertionError("it was found")
+
+    async def test_what_is_deleted_can_be_put_again(self, blobs: Blobs) -> None:
+        await blobs.put("key", b"first")
+        await blobs.delete("key")
+        await blobs.put("key", b"second")
+        assert await blobs.get("key") == b"second"

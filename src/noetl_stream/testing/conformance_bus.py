@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 
-from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.testing.waiting import TIMEOUT_S
 
 SHORT_S = 0.05
+ENOUGH_S = 0.3
 
 
 class Ear:
@@ -81,6 +82,25 @@ class BusConformance:
             assert await bus.ask("noetl.ask.silent", b"?", SHORT_S) is None
         assert (await ear.next())[1] == b"?"
         await subscription.close()
+
+    async def test_everybody_who_listens_may_answer_one_question(self, bus: Bus) -> None:
+        async def answer_as(name: bytes) -> Subscription:
+            async def answer(subject: str, body: bytes, reply: str) -> None:
+                bus.send(reply, name + body)
+
+            return await bus.listen("noetl.ask.all", answer)
+
+        subscriptions = [await answer_as(b"worker-%d" % n) for n in range(5)]
+        answers = await bus.ask_all("noetl.ask.all", b"!", ENOUGH_S)
+        assert sorted(answers) == [b"worker-%d!" % n for n in range(5)]
+        for subscription in subscriptions[1:]:
+            await subscription.close()
+        assert await bus.ask_all("noetl.ask.all", b"?", ENOUGH_S) == [b"worker-0?"]
+        await subscriptions[0].close()
+
+    async def test_a_question_to_all_that_nobody_hears_ends_at_once(self, bus: Bus) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await bus.ask_all("noetl.ask.all", b"?", 2 * TIMEOUT_S) == []
 
     async def test_a_closed_subscription_hears_no_more(self, bus: Bus) -> None:
         closed, open_ear = Ear(), Ear()

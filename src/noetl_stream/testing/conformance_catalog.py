@@ -180,5 +180,44 @@ class ListingConformance:
         assert len(await catalog.latest("", {"team": "new"}, 10, None)) == 1
 
 
-class CatalogConformance(RegisteringConformance, ResolvingConformance, ListingConformance):
+class DeletingConformance:
+    """What is taken out is not found any more, and its numbers mean nothing else."""
+
+    async def test_an_entry_goes_and_the_others_stay(self, catalog: Catalog, store: Store) -> None:
+        one, two = [await registered(catalog, text, version=text) for text in ("1.0", "2.0")]
+        assert await catalog.delete(PATH, two.revision) == 1
+        assert await catalog.versions(PATH) == [one]
+        assert await catalog.resolve(PATH, None) == one
+        assert await catalog.resolve(PATH, "2.0") is None
+        assert await store.playbook(two.digest) is not None, "executions may run it"
+
+    async def test_a_path_goes_with_all_its_entries(self, catalog: Catalog) -> None:
+        for text in ("a", "b"):
+            await registered(catalog, text)
+        other = await registered(catalog, "a", "demo/other")
+        assert await catalog.delete(PATH, None) == 2
+        assert await catalog.latest("", {}, 10, None) == [other]
+        assert await catalog.versions(PATH) == []
+
+    async def test_what_is_not_there_is_not_deleted(self, catalog: Catalog) -> None:
+        kept = await registered(catalog, "a")
+        assert [await catalog.delete(PATH, 2), await catalog.delete("demo/none", None)] == [0, 0]
+        assert await catalog.versions(PATH) == [kept]
+
+    async def test_a_revision_is_not_given_twice(self, catalog: Catalog) -> None:
+        for text in ("a", "b", "c"):
+            await registered(catalog, text)
+        await catalog.delete(PATH, 3)
+        await catalog.delete(PATH, 1)
+        assert (await registered(catalog, "d")).revision == 4
+        await catalog.delete(PATH, None)
+        assert (await registered(catalog, "a")).revision == 5
+
+    async def test_a_version_that_was_deleted_can_be_registered_with_another_text(self, catalog: Catalog) -> None:
+        first = await registered(catalog, "a", version="1.0")
+        await catalog.delete(PATH, first.revision)
+        assert (await registered(catalog, "b", version="1.0")).digest == digest_of("b")
+
+
+class CatalogConformance(RegisteringConformance, ResolvingConformance, ListingConformance, DeletingConformance):
     """All of it."""

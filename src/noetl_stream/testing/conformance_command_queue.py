@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Collection
 
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand
+from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
 
 
@@ -174,6 +174,29 @@ class CommandQueueConformance:
         source = await command_queue.open_source("big")
         await take(source, 1)
         assert await command_queue.present() == {"c1", "c2", "c3"}
+        await source.close()
+
+    async def test_pools_are_told_with_what_waits_in_them(self, command_queue: CommandQueue) -> None:
+        assert await command_queue.pools() == []
+        await issue(command_queue, *(command(f"c{n}", pool="big") for n in range(5)), command("c9", pool="small"))
+        assert await command_queue.pools() == [QueuedPool("big", 5, 0, 0), QueuedPool("small", 1, 0, 0)]
+        source = await command_queue.open_source("big")
+        first, second, _third = await take(source, 3)
+        told = command_queue.pools
+        await until_it_is([QueuedPool("big", 2, 3, 0), QueuedPool("small", 1, 0, 0)], told)
+        first.ack()
+        second.nak()
+        await take(source, 3)
+        await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0)], told)
+        await source.close()
+
+    async def test_a_pool_whose_commands_are_done_is_told_still(self, command_queue: CommandQueue) -> None:
+        source = await command_queue.open_source("default")
+        assert await command_queue.pools() == [QueuedPool("default", 0, 0, 0)]
+        await issue(command_queue, command("c1"))
+        (delivery,) = await take(source, 1)
+        delivery.ack()
+        await until_it_is([QueuedPool("default", 0, 0, 0)], command_queue.pools)
         await source.close()
 
     async def test_what_was_stored_before_the_source_connected_can_be_told(self, command_queue: CommandQueue) -> None:

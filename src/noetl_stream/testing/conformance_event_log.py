@@ -233,3 +233,17 @@ class EventLogConformance:
         except ReaderBroken:
             return
         raise AssertionError("the reader went on")
+
+    async def test_what_lies_beyond_cursors_is_counted(self, event_log: EventLog) -> None:
+        assert await event_log.beyond({1: 0, 2: 0}) == {1: 0, 2: 0}
+        sequences = []
+        for number in range(4):
+            for partition in (1, 2):
+                execution_id = execution_in(partition, number % 2)
+                sequences.append(await event_log.publish_reported(execution_id, f"{partition}-{number}", b"{}"))
+                await event_log.publish_decided([decided(execution_id, f"{partition}.{number}.1.a.0")])
+        assert await event_log.beyond({1: 0, 2: 0, 3: 0}) == {1: 4, 2: 4, 3: 0}
+        assert await event_log.beyond({1: sequences[0], 2: sequences[-1]}) == {1: 3, 2: 0}
+        last = await event_log.last_sequence()
+        assert await event_log.beyond({1: last, 2: last + 5}) == {1: 0, 2: 0}
+        assert await event_log.beyond({}) == {}

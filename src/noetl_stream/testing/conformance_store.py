@@ -22,7 +22,10 @@ from noetl_stream.ports.store import (
     Store,
     StoredEvent,
     Tick,
+    Wanted,
 )
+from noetl_stream.testing.conformance_listing import DeletingConformance, ListingConformance
+from noetl_stream.testing.conformance_object_use import ObjectUseConformance
 from noetl_stream.testing.conformance_waiting import WaitingConformance
 from noetl_stream.testing.store_rows import LEASE_S, EndLeases, event_row, execution_row, refusal_of, taken, tick_of
 
@@ -224,13 +227,14 @@ class CommitConformance:
 
     async def test_an_execution_row_is_replaced_as_a_whole(self, store: Store) -> None:
         (lease,) = await taken(store)
-        await store.commit(tick_of("one", [lease], executions=[execution_row("a"), execution_row("b")]))
+        other = execution_row("b", rerun_of="a")
+        await store.commit(tick_of("one", [lease], executions=[execution_row("a"), other]))
         ended = ExecutionRow(
             "a", 1, "failed", "q", None, "other", 9, 2, 3, 4, b'{ "as":"written" }', b'"e"', b'{"x":1}', 5
-        )
+        )._replace(ctx_version=7)
         await store.commit(tick_of("one", [lease._replace(tick=1)], executions=[ended]))
         assert await store.execution("a") == ended
-        assert await store.executions(["a", "b", "c"]) == {"a": ended, "b": execution_row("b")}
+        assert await store.executions(["a", "b", "c"]) == {"a": ended, "b": other}
 
     async def test_a_playbook_is_kept_as_first_registered(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -280,7 +284,8 @@ class ReadingConformance:
         await store.commit(tick_of("one", [lease], executions=rows))
 
         async def listed(status: str | None, path: str | None, limit: int, before: str | None) -> list[str]:
-            return [row.execution_id for row in await store.list_executions(status, path, limit, before)]
+            wanted = Wanted([status] if status else (), path)
+            return [row.execution_id for row in await store.list_executions(wanted, limit, before)]
 
         assert await listed(None, None, 3, None) == ["05-Z", "04-a", "03-Z"]
         assert await listed(None, None, 3, "03-Z") == ["02-a", "01-Z", "00-a"]
@@ -288,8 +293,8 @@ class ReadingConformance:
         assert await listed(None, "p", 9, None) == ["02-a", "01-Z", "00-a"]
         assert await listed("running", "p", 9, "02-a") == ["00-a"]
         assert await listed("failed", None, 9, None) == []
-        newest = (await store.list_executions(None, None, 1, None))[0]
-        assert newest == ("05-Z", "completed", "q", "1", 1_000, 5)
+        newest = (await store.list_executions(Wanted(), 1, None))[0]
+        assert newest == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
 
     async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -300,7 +305,15 @@ class ReadingConformance:
         assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4, 5]
 
 
-class StoreConformance(LeaseConformance, CommitConformance, ReadingConformance, WaitingConformance):
+class StoreConformance(
+    LeaseConformance,
+    CommitConformance,
+    ReadingConformance,
+    WaitingConformance,
+    ObjectUseConformance,
+    ListingConformance,
+    DeletingConformance,
+):
     """The whole port."""
 
     async def test_a_store_of_this_version_is_ready(self, store: Store) -> None:

@@ -59,7 +59,11 @@ PARTITION = 0
 
 
 class AskRefused(Exception):
-    """What was asked of the execution cannot be done now; the message says why."""
+    """What was asked of the execution cannot be done now; the message says why, ``code`` tells programs."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Entry(NamedTuple):
@@ -137,8 +141,7 @@ class Scenario:
             tell or self.feed,
             num_delivered=number,
             nonce=f"n{number}",
-            keep=self.objects.keep,
-            loaded=self.objects,
+            objects=self.objects,
         )
 
     def claim(self, run: ScriptedRun) -> ClaimAnswer:
@@ -175,8 +178,8 @@ class Scenario:
         """
         self._requests += 1
         fact = kind(f"asked-{self._requests}", **fields)
-        if reason := refusal(self.plan, self.execution, fact):
-            raise AskRefused(reason)
+        if objection := refusal(self.plan, self.execution, fact):
+            raise AskRefused(objection.text, objection.code)
         if is_so_already(self.execution, fact):
             return Advanced(self.state, False, ())
         return self.feed(Occurrence(fact))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from noetl_stream.engine.state import Occurrence
@@ -33,14 +34,25 @@ class Objects(dict[str, Any]):
         self.takes: Callable[[bytes], bool] = lambda data: False
         self._journal = journal
 
+    def shared_with(self, journal: Journal) -> Objects:
+        """The same values, for an execution of this journal that reuses what this one did."""
+        objects = Objects(lambda: chain(self._journal(), journal()))
+        objects.update(self)
+        objects.takes = self.takes
+        return objects
+
     def keep(self, value: Any) -> Payload:
         """The value inline, or put here and referred to."""
+        if self.takes(codec.encode(value)):
+            return Payload(reference=self.put(value))
+        return codec.payload_of(value)
+
+    def put(self, value: Any) -> Reference:
+        """The value put here."""
         data = codec.encode(value)
-        if not self.takes(data):
-            return codec.payload_of(value)
         key = f"object-{len(self)}"
         self[key] = codec.decode_json(data)
-        return Payload(reference=Reference("nats", key, len(data), "sha256:" + hashlib.sha256(data).hexdigest()))
+        return Reference("nats", key, len(data), "sha256:" + hashlib.sha256(data).hexdigest())
 
     def value_of(self, payload: Payload) -> Any:
         """What the payload stands for."""

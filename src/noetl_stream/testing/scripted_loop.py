@@ -47,7 +47,10 @@ class Host(Protocol):
     def say(self, fact: Fact) -> None: ...
     def begin_pass(self, iteration: Iteration) -> Pass: ...
     def has_begun(self, path: Path) -> bool: ...
-    def open_level(self, level: LoopPlan, around: Iteration, items: list[Any] | None) -> Opened | ErrorInfo: ...
+    def open_level(
+        self, level: LoopPlan, around: Iteration, stands: LoopProgress | None = None
+    ) -> Opened | ErrorInfo: ...
+    def item(self, item: Any) -> Any: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +98,7 @@ class ScriptedLoop:
         self._step_run_id = step_run_id
         self._outermost = _level(level, around, opened, stands or LoopProgress())
         if is_new:
-            self._say_started(self._outermost, [])
+            self._say_started(self._outermost, with_items=False)
         self._fill(self._outermost)
         self._close_if_over([self._outermost])
 
@@ -145,8 +148,8 @@ class ScriptedLoop:
             index = next(level.left, None)
             if index is None:
                 return
-            items = level.opened.items
-            iteration = iteration_of(level.plan, index, items[index], len(items), level.around)
+            item = self._host.item(level.opened.at(index))
+            iteration = iteration_of(level.plan, index, item, level.opened.total, level.around)
             begun = index in level.stands.inner or (level.plan.inner is None and self._host.has_begun(iteration.path))
             if self._host.pausing and not begun:
                 level.halted = True
@@ -161,26 +164,27 @@ class ScriptedLoop:
         stands = level.stands.inner.get(index)
         if stands is None:
             self._host.say(LoopIterationStarted(iteration.path, WORKER))
-        opened = self._host.open_level(plan, iteration, stands.items if stands is not None else None)
+        opened = self._host.open_level(plan, iteration, stands)
         if isinstance(opened, ErrorInfo):
             self._host.say(LoopIterationFailed(iteration.path, opened))
             self._count(level, index, opened)
             return
         inner = _level(plan, iteration, opened, stands or LoopProgress())
         if stands is None:
-            self._say_started(inner, opened.items)
+            self._say_started(inner, with_items=True)
         level.in_flight[index] = inner
         self._fill(inner)
         if not (inner.in_flight or inner.halted):
             self._say_end(inner, inner.first_error if inner.is_broken else None)
             self._count(level, index, inner.first_error if inner.is_broken else None)
 
-    def _say_started(self, level: _Level, items: list[Any]) -> None:
-        count, at_once = len(level.opened.items), level.opened.at_once
-        self._host.say(LoopStarted(self._step_run_id, count, items, at_once, True, level.around.path))
+    def _say_started(self, level: _Level, *, with_items: bool) -> None:
+        opened, path = level.opened, level.around.path
+        items, pages = (opened.items, list(opened.pages)) if with_items else ([], [])
+        self._host.say(LoopStarted(self._step_run_id, opened.total, items, opened.at_once, True, path, pages))
 
     def _say_end(self, level: _Level, error: ErrorInfo | None) -> None:
-        count, path = len(level.opened.items), level.around.path
+        count, path = level.opened.total, level.around.path
         if error is None:
             skipped = count - level.ok - level.failed
             self._host.say(LoopDone(self._step_run_id, count, level.ok, level.failed, skipped, path))
@@ -190,7 +194,7 @@ class ScriptedLoop:
 
 def _level(plan: LoopPlan, around: Iteration, opened: Opened, stands: LoopProgress) -> _Level:
     above = frozenset(stands.above)
-    left = (index for index in range(stands.low, len(opened.items)) if index not in above)
+    left = (index for index in range(stands.low, opened.total) if index not in above)
     return _Level(plan, around, opened, stands, left, stands.ok, stands.failed, stands.first_error)
 
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from noetl_stream.engine.opening import Opened, open_level
+from noetl_stream.engine.opening import Opened, cut, open_level
 from noetl_stream.engine.pipeline import current_task, decide_task
 from noetl_stream.engine.progress import advance_progress
 from noetl_stream.engine.state import Occurrence
-from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ChildCall,
     Fact,
     LoopIterationDone,
     LoopIterationFailed,
     LoopIterationStarted,
+    LoopPagedOut,
     Path,
     StepClaimed,
     StepDone,
@@ -29,11 +29,12 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.pages import Page, Place
 from noetl_stream.playbook.kinds import Kinds, KindSpec
 from noetl_stream.playbook.language_kinds import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.template import ExpressionError, render
+from noetl_stream.testing.scenario_objects import Objects
 from noetl_stream.testing.scripted_loop import WORKER, Pass, ScriptedLoop
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.scope import Iteration, RunScope, iteration_around, level_at
@@ -63,8 +64,7 @@ class ScriptedRun:
         command: The order as the server built it.
         tell: Where the run's events go, numbered without holes.
         num_delivered: Which delivery of the command this is; a later one has the higher rank.
-        keep: What becomes of a task's result: inline, or an object and a reference to it.
-        loaded: Objects by key, for templates that read a reference.
+        objects: Where results and pages are put, and where templates and loops read them.
 
     Attributes:
         over: Whether the run has reported an end or was told to drop the command.
@@ -80,8 +80,7 @@ class ScriptedRun:
         *,
         num_delivered: int = 1,
         nonce: str = "n",
-        keep: Callable[[Any], Payload] = payload_of,
-        loaded: Mapping[str, Any] | None = None,
+        objects: Objects,
     ) -> None:
         self.command = command
         self.run = RunId(command.command_id, command.issue, num_delivered, nonce)
@@ -89,12 +88,12 @@ class ScriptedRun:
         self.pausing = False
         self._step = plan.steps[command.step]
         self._tell_fold = tell
-        self._keep = keep
+        self._objects = objects
         self._next_number = 0
         self._begun = self._spoken = False
         self._unsaid: list[Fact] = []
         tools = cast(Mapping[str, Tool], {kind: _Kind(spec) for kind, spec in kinds.items()})
-        self._scope = RunScope(plan, self._step, command, tools, {} if loaded is None else loaded)
+        self._scope = RunScope(plan, self._step, command, tools, objects)
         self._go = command.resume or Go(next_number=0, vars=command.vars)
         self._vars = command.vars
         self._loop: ScriptedLoop | None = None
@@ -231,9 +230,25 @@ class ScriptedRun:
         go, key = self._go, path_key(path)
         return key in go.progress or key in go.answers or key in go.waits
 
-    def open_level(self, level: LoopPlan, around: Iteration, items: list[Any] | None) -> Opened | ErrorInfo:
-        """What a level inside the iteration ``around`` runs over."""
-        return open_level(level, self._scope.for_level(around), self.command.limits, items)
+    def open_level(self, level: LoopPlan, around: Iteration, stands: LoopProgress | None = None) -> Opened | ErrorInfo:
+        """What a level inside the iteration ``around`` runs over, paged out if it must be."""
+        limits = self.command.limits
+        opened = open_level(level, self._scope.for_level(around), limits, stands)
+        if isinstance(opened, ErrorInfo) or stands is not None:
+            return opened
+        cut_up = cut(opened, limits, paging=self.command.paging)
+        if cut_up is None or isinstance(cut_up, ErrorInfo):
+            return cut_up or opened
+        pages: list[Page] = []
+        first = 0
+        for items in cut_up:
+            pages.append(Page(first, len(items), self._objects.put(items)))
+            first += len(items)
+        return Opened([], opened.at_once, pages)
+
+    def item(self, item: Any) -> Any:
+        """The item of a loop, read from its page if that is where it stands."""
+        return self._objects[item.page.key][item.index] if isinstance(item, Place) else item
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -271,19 +286,32 @@ class ScriptedRun:
         if go.ctx:
             self._scope.patch_ctx(go.ctx)
         self._vars = go.vars or command.vars
-        around = iteration_around(self._step, command)
+        chain = [self.item(command.places.get(depth, item)) for depth, item in enumerate(command.chain)]
+        around = iteration_around(self._step, command, chain)
         if command.path:
             self.say(LoopIterationStarted(command.path, WORKER))
         elif command.items is None:
             self.say(StepStarted(WORKER))
+        if command.paging:
+            self._page_out(around)
+            return
         if command.items is None:
             self._only = self.begin_pass(around)
         else:
             level = level_at(self._step, len(command.path))
-            opened = Opened(command.items, 1 if level.mode == "sequential" else command.max_in_flight)
+            at_once = 1 if level.mode == "sequential" else command.max_in_flight
+            opened = Opened(command.items, at_once, command.pages)
             is_new = not (go.progress or go.answers or go.waits) and go.loop in (None, LoopProgress())
             self._loop = ScriptedLoop(self, command.step_run_id, level, around, opened, go.loop, is_new=is_new)
         self._look()
+
+    def _page_out(self, around: Iteration) -> None:
+        self.over = True
+        opened = self.open_level(level_at(self._step, len(self.command.path)), around)
+        if isinstance(opened, ErrorInfo):
+            self.say(self._ending(opened))
+        else:
+            self.say(LoopPagedOut(opened.total, list(opened.pages), opened.at_once, self.command.path))
 
     def _attempt(self, one: Pass, task: TaskPlan, result: Any, error: ErrorInfo | None) -> Outcome | Wait:
         if error is None and (result is ARGS or task.kind in SUSPENDING_KINDS):
@@ -293,10 +321,10 @@ class ScriptedRun:
                 return Outcome("error", error=ErrorInfo("expression_error", str(failure)))
             if task.kind in SUSPENDING_KINDS:
                 return _wait(task, inputs, one.iteration.path)
-            return Outcome("ok", self._keep(inputs.get("args") or {}))
+            return Outcome("ok", self._objects.keep(inputs.get("args") or {}))
         if error is not None:
-            return Outcome("error", self._keep(None if result is ARGS else result), error)
-        return Outcome("ok", self._keep(result))
+            return Outcome("error", self._objects.keep(None if result is ARGS else result), error)
+        return Outcome("ok", self._objects.keep(result))
 
     def _park(self, one: Pass, wait: Wait) -> None:
         one.parked = wait
@@ -320,12 +348,14 @@ class ScriptedRun:
             self.say(StepSuspended(waits, self.pausing and self._loop is not None))
 
     def _end_command(self, error: ErrorInfo | None) -> None:
-        path, step_run_id = self.command.path, self.command.step_run_id
         self.over = True
+        self._tell(self._ending(error))
+
+    def _ending(self, error: ErrorInfo | None) -> Fact:
+        path, step_run_id = self.command.path, self.command.step_run_id
         if path:
-            self._tell(LoopIterationDone(path) if error is None else LoopIterationFailed(path, error))
-        else:
-            self._tell(StepDone(step_run_id) if error is None else StepFailed(step_run_id, error))
+            return LoopIterationDone(path) if error is None else LoopIterationFailed(path, error)
+        return StepDone(step_run_id) if error is None else StepFailed(step_run_id, error)
 
     def _tell(self, fact: Fact) -> None:
         number, self._next_number = self._next_number, self._next_number + 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rest import at_rest
 from noetl_stream.model import codec
-from noetl_stream.model.events import StepScheduled, TokenClaimed, TokenEnqueued
+from noetl_stream.model.events import ExecutionReused, Fact, StepScheduled, TokenClaimed, TokenEnqueued
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import InputByReport
 from noetl_stream.playbook.plan import Plan
@@ -101,8 +101,7 @@ def _commands(journal: Sequence[StoredEvent]) -> tuple[dict[str, set[str]], dict
     run_steps: dict[str, str] = {}
     commands: dict[str, set[str]] = {}
     issues: dict[str, int] = {}
-    for entry in journal:
-        fact = codec.decode_fact(entry.data)
+    for fact in _told(journal):
         if isinstance(fact, TokenEnqueued):
             token_steps[fact.token.token_id] = fact.token.step
         elif isinstance(fact, TokenClaimed):
@@ -111,6 +110,13 @@ def _commands(journal: Sequence[StoredEvent]) -> tuple[dict[str, set[str]], dict
             commands.setdefault(run_steps[fact.step_run_id], set()).add(fact.command_id)
             issues[fact.command_id] = fact.issue
     return commands, issues
+
+
+def _told(journal: Sequence[StoredEvent]) -> Iterator[Fact]:
+    """What it says, with what was reused of another one."""
+    for entry in journal:
+        fact = codec.decode_fact(entry.data)
+        yield from fact.entries if isinstance(fact, ExecutionReused) else [fact]
 
 
 def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:

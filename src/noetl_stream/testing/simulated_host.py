@@ -8,7 +8,7 @@ it was: a zombie.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -16,7 +16,7 @@ from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
 from noetl_stream.model import codec
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Handler, Subscription
-from noetl_stream.ports.command_queue import CommandSource, Delivery, QueuedCommand
+from noetl_stream.ports.command_queue import CommandSource, Delivery, QueuedCommand, QueuedPool
 from noetl_stream.ports.event_log import DecidedMessage, EventReader, ReportedMessage
 from noetl_stream.ports.store import Store
 
@@ -203,6 +203,9 @@ class HostLog:
     async def first_sequence(self) -> int:
         return await self._host.around("log.first_sequence", self._real.first_sequence)
 
+    async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
+        return await self._host.around("log.beyond", lambda: self._real.beyond(cursors))
+
     async def verify(self) -> None:
         await self._host.around("log.verify", self._real.verify)
 
@@ -274,6 +277,9 @@ class HostQueue:
     async def present(self) -> set[str]:
         return await self._host.around("queue.present", self._real.present)
 
+    async def pools(self) -> list[QueuedPool]:
+        return await self._host.around("queue.pools", self._real.pools)
+
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         await self._host.around("queue.withdraw", lambda: self._real.withdraw(commands))
 
@@ -294,6 +300,9 @@ class HostBus:
 
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         return await self._host.around("bus.ask", lambda: self._real.ask(subject, body, timeout_s))
+
+    async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
+        return await self._host.around("bus.ask_all", lambda: self._real.ask_all(subject, body, wait_s))
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         async def hear(subject: str, body: bytes, reply: str) -> None:

@@ -65,7 +65,8 @@ class WorkTool:
 class Job:
     """A playbook with what must come of it. ``result`` is that of a completed one.
 
-    ``asks``: it goes on when a client has sent the signal :data:`SIGNAL` and set ``ctx.approved``.
+    ``asks``: it goes on when a client has sent the signal :data:`SIGNAL` and set ``ctx.approved``. ``retried`` is the
+    result of its retry, with ``ctx.mended``, which follows its end.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Job:
     result: Any = None
     accepted: bool = True
     asks: bool = False
+    retried: Any = None
 
 
 def work(value: Any, takes_s: float = 0.0, **more: Any) -> dict[str, Any]:
@@ -167,6 +169,16 @@ def _failing() -> Job:
     return Job("failing", playbook("failing", steps), "failed")
 
 
+def _mended() -> Job:
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "next": then("kept", "breaks", mode="inclusive")},
+        {"step": "kept", "tool": [_counting("count", "kept")], "next": then("both")},
+        {"step": "breaks", "tool": work(1, 2.0, failures="{{ 0 if ctx.mended else 9 }}"), "next": then("both")},
+        {"step": "both", "spec": {"join": "all"}, "tool": work("{{ [ctx.kept, breaks] }}")},
+    ]
+    return Job("mended", playbook("mended", steps), "failed", retried=[1, 1])
+
+
 def _refused() -> Job:
     return Job("refused", playbook("refused", [{"step": "a", "tol": {}}]), "failed", accepted=False)
 
@@ -181,6 +193,24 @@ def _nested() -> Job:
     result = {"rows": "{{ nest }}", "all": "{{ ctx.all }}"}
     right = {"rows": [[1, 2, 3], [], [6]], "all": [1, 2, 3, 6]}
     return Job("nested", playbook("nested", steps, result), "completed", right)
+
+
+def _paged() -> Job:
+    """Loops over a result that is too large for the server, level by level and in one worker."""
+    rows = [{"n": 1, "cells": [1, 2]}, {"n": 2, "cells": []}, {"n": 3, "cells": [4]}]
+    cells = {"in": "{{ row.cells }}", "iterator": "cell", "spec": {"mode": "parallel"}}
+    each = {"in": "{{ rows }}", "iterator": "row", "spec": {"mode": "parallel"}, "loop": cells}
+    walk = {"in": "{{ rows }}", "iterator": "row"}
+    steps: list[dict[str, Any]] = [
+        {"step": "rows", "tool": work(rows, 0.2), "next": then("each")},
+        {"step": "each", "loop": each, "tool": work("{{ cell * row.n }}", 0.6), "next": then("walk")},
+        {"step": "walk", "loop": walk, "tool": work("{{ row.n }}", 0.3), "next": then("all")},
+        {"step": "all", "tool": work("{{ [each, walk] }}")},
+    ]
+    limits = {"max_inline_bytes": 50, "max_resolve_bytes": 20, "max_loop_items_bytes": 20}
+    executor = {"spec": {"policy": {"limits": limits}}}
+    right = [[[1, 2], [], [12]], [1, 2, 3]]
+    return Job("paged", playbook("paged", steps, executor=executor), "completed", right)
 
 
 def _diamond() -> Job:
@@ -246,9 +276,9 @@ CALLED = playbook("called", [{"step": "start", "tool": work("{{ workload.n * 10 
 SIGNAL = "go"
 
 JOBS: tuple[Job, ...] = (
-    _chain(), _fan(), _walk(), _retry(), _branches(), _broken_loop(), _failing(), _refused(),
-    _nested(), _diamond(), _waiting(), _overdue(), _calling(), _signalled(), _approved(),
+    _chain(), _fan(), _walk(), _retry(), _branches(), _broken_loop(), _failing(), _mended(), _refused(),
+    _nested(), _paged(), _diamond(), _waiting(), _overdue(), _calling(), _signalled(), _approved(),
 )  # fmt: skip
-"""One of each shape: routing with patches, loops of both placements and nested ones, reducers, retries, held tokens,
-joins, suspensions, timeouts, calls, signals, patches, failures, a refusal.
+"""One of each shape: routing with patches, loops of both placements, nested and paged ones, reducers, retries,
+held tokens, joins, suspensions, timeouts, calls, signals, patches, failures, a retry, a refusal.
 """

@@ -17,10 +17,13 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import (
     AskedFact,
     CtxPatched,
+    ExecutionRequested,
     LoopDone,
     LoopIterationDone,
     LoopIterationFailed,
+    LoopPagedOut,
     PauseRequested,
+    Rerun,
     ResumeRequested,
     SignalReceived,
     StepDone,
@@ -28,7 +31,7 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import derive
-from noetl_stream.model.messages import Report
+from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.compile import compile_playbook
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
@@ -39,7 +42,7 @@ from noetl_stream.testing.simulated_work import CALLED, SIGNAL, Effect, Job, Wor
 from noetl_stream.worker.asked_plans import AskedPlans
 from noetl_stream.worker.worker import Worker
 
-ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone, StepSuspended)
+ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone, LoopPagedOut, StepSuspended)
 ENDS_OF_ITERATIONS = (LoopIterationDone, LoopIterationFailed)
 KINDS = {"work": WorkTool.spec}
 SLOTS = 3
@@ -136,6 +139,8 @@ class SimulatedWorld:
             for number, fact in enumerate(asked_of(submission.execution_id)):
                 await self.clock.sleep(delay_s * number)
                 await self._ask(submission.execution_id, fact)
+        if job.retried is not None:
+            await self._retry(submission, job)
 
     async def clear_up(self) -> None:
         """Fair weather: all that was frozen goes on, and there is at least one of each role."""
@@ -165,6 +170,27 @@ class SimulatedWorld:
             self.refused[submission.execution_id] = (submission, job)
         finally:
             await follower.close()
+
+    async def _retry(self, submission: Submission, job: Job) -> None:
+        """Once the execution has ended, it is run again from what failed it."""
+        while (row := await self.store.execution(submission.execution_id)) is None or row.finished_ms is None:
+            await self.clock.sleep(0.5)
+        again = Submission.new(job.source, submission.path, {}, self.clock)
+        fact = ExecutionRequested(
+            again.request_id, row.digest, ctx={"mended": True}, rerun=Rerun(submission.execution_id)
+        )
+        self.accepted[again.execution_id] = (again, Job(f"{job.name} again", job.source, "completed", job.retried))
+        client = Client(self.broker.event_log, self.broker.blobs, self.broker.bus)
+        while True:
+            follower = client.follow(again.execution_id)
+            try:
+                await follower.open()
+                await client.begin(Request(again.execution_id, again.request_id, fact), follower)
+                return
+            except Unreachable:
+                await self.clock.sleep(0.5)
+            finally:
+                await follower.close()
 
     async def _ask(self, execution_id: str, fact: AskedFact) -> None:
         broker = self.broker

@@ -8,6 +8,7 @@ The process dies with its parent, and takes what it started with it.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
@@ -70,6 +71,7 @@ def main(channel_fd: int) -> None:
         sys.stdout = sys.stderr = text
         answer = _answer(frame)
         text.flush()
+        _reap()
         _send(channel, answer, output.cut)
     _end()
 
@@ -96,6 +98,15 @@ def _answer(frame: bytes) -> list[Any]:
     finally:
         os.chdir(directory)
     return [msgspec.Raw(result), None]
+
+
+def _reap() -> None:
+    """Takes note of processes that have ended: orphans of the job are children of this process (``process_tree``)."""
+    if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
+        multiprocessing.active_children()  # it must hear of its own first
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _send(channel: socket.socket, answer: list[Any], cut: int) -> None:

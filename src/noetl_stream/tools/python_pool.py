@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from noetl_stream.tools.captured_output import CapturedOutput
+from noetl_stream.tools.process_tree import adopt_orphans, kill_trees
 from noetl_stream.tools.python_child import HEADER_BYTES, MAX_OUTPUT_BYTES
 
 _PROGRAM: Final = (
@@ -155,10 +154,9 @@ class Child(asyncio.Protocol):
         return Answer(answer, output, cut)
 
     def kill(self) -> None:
-        """Kills the process group: the child and what it started."""
+        """Kills the child and what it started."""
         if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process_id, signal.SIGKILL)
+            kill_trees([self.process_id])
 
     async def end(self) -> int:
         """Frees everything of a killed or dead child; its exit code."""
@@ -206,4 +204,5 @@ def _start_process(channel: socket.socket, output: int, environment: Mapping[str
         pass_fds=(channel.fileno(),),
         env=dict(environment),
         start_new_session=True,
+        preexec_fn=adopt_orphans,
     )

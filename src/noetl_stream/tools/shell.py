@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from noetl_stream.tools.captured_output import CapturedOutput
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.process_tree import TreeKiller, adopt_orphans, kill_group
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
@@ -77,6 +77,7 @@ class ShellTool:
 
     def __init__(self, *, allowed: bool = True) -> None:
         self._allowed = allowed
+        self._trees = TreeKiller()
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> ShellTool:
@@ -96,7 +97,7 @@ class ShellTool:
             message = "the operator of this worker has switched shell tasks off (NOETL_SHELL=off)"
             raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
         try:
-            result = await _finished(inputs, call.idempotency_key, knobs.max_output_bytes)
+            result = await _finished(inputs, call.idempotency_key, knobs.max_output_bytes, self._trees)
         except OSError as error:
             raise _not_started(error) from None
         if result["exit_code"] != 0:
@@ -107,7 +108,9 @@ class ShellTool:
         """Holds nothing: a command ends with its run."""
 
 
-async def _finished(inputs: ShellInputs, idempotency_key: str, max_output_bytes: int) -> dict[str, Any]:
+async def _finished(
+    inputs: ShellInputs, idempotency_key: str, max_output_bytes: int, trees: TreeKiller
+) -> dict[str, Any]:
     """The result of the command. Cancelling this kills it with everything it started.
 
     Raises:
@@ -132,14 +135,17 @@ async def _finished(inputs: ShellInputs, idempotency_key: str, max_output_bytes:
             cwd=inputs.cwd,
             env=environment,
             start_new_session=True,
+            preexec_fn=adopt_orphans,
         )
         stdout.hand_over()
         stderr.hand_over()
         try:
             exit_code = await process.wait()
         finally:
+            if process.returncode is None:
+                await trees.kill(process.pid)
             # What it left running would outlive the task.
-            _kill_group(process.pid)
+            kill_group(process.pid)
             await process.wait()
         return _result(exit_code, stdout.output.take(), stderr.output.take())
 
@@ -149,11 +155,6 @@ def _check(words: Sequence[str], cwd: str | None, environment: Mapping[str, str]
         raise invalid_input("command, cwd and env must not hold a NUL character")
     if cwd is not None and not Path(cwd).is_dir():
         raise invalid_input("cwd: there is no such folder on this worker")
-
-
-def _kill_group(process_id: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process_id, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -11,6 +11,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.asked_catalog import AskedCatalog
 from noetl_stream.worker.keychain import Keychain
+from noetl_stream.worker.pages import Pages
 from noetl_stream.worker.plans import Plans
 from noetl_stream.worker.report import Channel
 
@@ -28,3 +29,4 @@ class Equipment:
     plans: Plans
     catalog: AskedCatalog
     keychain: Keychain
+    pages: Pages = field(default_factory=Pages)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model.credential import CredentialValue, credential_value
+from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.keychain_kinds import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
 from noetl_stream.playbook.plan import KeychainPlan
@@ -208,6 +208,10 @@ async def _plugged(entry: KeychainPlan) -> Kept:
         raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):
         raise _failed(f"kind {entry.kind!r} gave neither text nor a mapping")
+    try:
+        check_secrets(value, f"what kind {entry.kind!r} gave")
+    except PayloadRefused as error:
+        raise _failed(error.message) from None
     return Kept(Secret(value), SECRET_KEPT_S)
 
 

@@ -56,6 +56,9 @@ MAX_STOPPED_REMEMBERED: Final = 16_384
 MAX_LOADED_BYTES: Final = 256 * 1024 * 1024
 """How many bytes of results kept by reference the templates of one run may read."""
 
+MAX_PAGES_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""How many bytes of JSON of the pages of loops a worker keeps for the iterations to come."""
+
 PREVIEW_CHARACTERS: Final = 200
 MAX_MESSAGE_CHARACTERS: Final = 4_000
 MAX_OUTPUT_CHARACTERS: Final = 16_000
@@ -80,6 +83,9 @@ TOKEN_MARGIN_S: Final = 60.0
 
 UNKNOWN_LIFETIME_S: Final = 300.0
 """How long a token is kept that does not say how long it lives."""
+
+MAX_RUNNING_SHOWN: Final = 100
+"""How many of its commands a worker names when it is asked what it runs."""
 
 MAX_SECRETS_KEPT: Final = 1_000
 MAX_SECRETS_HIDDEN: Final = 1_000

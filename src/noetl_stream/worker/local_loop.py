@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.worker.pipeline_run import PipelineRun
 from noetl_stream.worker.report import Reporter
+from noetl_stream.worker.results import ReferenceLost
 from noetl_stream.worker.scope import Iteration, iteration_of
 
 
@@ -47,7 +48,7 @@ class _Level:
     def __init__(self, plan: LoopPlan, around: Iteration, opened: Opened, stands: LoopProgress) -> None:
         self.plan = plan
         self.around = around
-        self.items, self.at_once = opened
+        self.opened = opened
         self.stands = stands
         self.ok = stands.ok
         self.failed = stands.failed
@@ -61,7 +62,7 @@ class _Level:
 
     def left(self) -> Iterator[int]:
         above = frozenset(self.stands.above)
-        return (index for index in range(self.stands.low, len(self.items)) if index not in above)
+        return (index for index in range(self.stands.low, self.opened.total) if index not in above)
 
     def take(self, index: int, result: Result) -> None:
         """Counts how the iteration ``index`` came to stand.
@@ -119,18 +120,19 @@ class LocalLoop:
         """
         go, command = self._go, self._command
         assert command.items is not None
-        opened = Opened(command.items, 1 if self._loop.mode == "sequential" else max(1, command.max_in_flight))
+        at_once = 1 if self._loop.mode == "sequential" else max(1, command.max_in_flight)
+        opened = Opened(command.items, at_once, command.pages)
         if not (go.progress or go.answers or go.waits) and go.loop in (None, LoopProgress()):
             if self._pausing():
                 return []
-            self._reporter.add(self._started(opened, self._around))
+            self._reporter.add(self._started(opened, self._around, with_items=False))
         result = await self._run_level(_Level(self._loop, self._around, opened, go.loop or LoopProgress()))
         return result.waits if isinstance(result, Halted) else None
 
     async def _run_level(self, level: _Level) -> Result:
         """Runs what is left of the level and adds the fact that ends it."""
         if not level.is_broken:
-            await (self._run_in_order(level) if level.at_once == 1 else self._run_at_once(level))
+            await (self._run_in_order(level) if level.opened.at_once == 1 else self._run_at_once(level))
         if level.is_broken:
             assert level.first_error is not None
             self._reporter.add(self._failed(level.around, level.first_error))
@@ -149,7 +151,7 @@ class LocalLoop:
     async def _run_at_once(self, level: _Level) -> None:
         """So many runners share what is left; the first failure of a ``fail_fast`` level ends them all."""
         left = level.left()
-        most = min(level.at_once, len(level.items))
+        most = min(level.opened.at_once, level.opened.total)
         runners = [asyncio.ensure_future(self._take_turns(level, left)) for _ in range(most)]
         if not runners:
             return
@@ -167,30 +169,37 @@ class LocalLoop:
     async def _take_turns(self, level: _Level, left: Iterator[int]) -> None:
         """One iteration after the other until none is left, or one has to wait: it stays in flight."""
         for index in left:
-            iteration = iteration_of(level.plan, index, level.items[index], len(level.items), level.around)
-            if self._pausing() and not self._has_begun(level, index, iteration):
+            if self._pausing() and not self._has_begun(level, index):
                 level.halted = True
                 continue
-            result = await self._iterate(level, index, iteration)
+            result = await self._iterate(level, index)
             level.take(index, result)
             if isinstance(result, Halted):
                 return
 
-    def _has_begun(self, level: _Level, index: int, iteration: Iteration) -> bool:
-        return index in level.stands.inner or (level.plan.inner is None and self._pipeline.has_begun(iteration.path))
+    def _has_begun(self, level: _Level, index: int) -> bool:
+        path = (*level.around.path, index)
+        return index in level.stands.inner or (level.plan.inner is None and self._pipeline.has_begun(path))
 
-    async def _iterate(self, level: _Level, index: int, iteration: Iteration) -> Result:
+    async def _iterate(self, level: _Level, index: int) -> Result:
+        try:
+            item = await self._pipeline.item(level.opened, index)
+        except ReferenceLost as error:
+            lost = ErrorInfo(error.kind, f"loop: {error}")
+            self._reporter.add(LoopIterationFailed((*level.around.path, index), lost))
+            return lost
+        iteration = iteration_of(level.plan, index, item, level.opened.total, level.around)
         if level.plan.inner is None:
             return await self._run_pipeline(iteration)
         stands = level.stands.inner.get(index)
         if stands is None:
             self._reporter.add(LoopIterationStarted(iteration.path, self._worker))
-        opened = await self._pipeline.open_level(level.plan.inner, iteration, stands.items if stands else None)
+        opened = await self._pipeline.open_level(level.plan.inner, iteration, stands)
         if isinstance(opened, ErrorInfo):
             self._reporter.add(LoopIterationFailed(iteration.path, opened))
             return opened
         if stands is None:
-            self._reporter.add(self._started(opened, iteration, opened.items))
+            self._reporter.add(self._started(opened, iteration, with_items=True))
         return await self._run_level(_Level(level.plan.inner, iteration, opened, stands or LoopProgress()))
 
     async def _run_pipeline(self, iteration: Iteration) -> Result:
@@ -208,12 +217,14 @@ class LocalLoop:
         self._vars = stands.progress.vars
         return stands.error if stands.wait is None else Halted([stands.wait])
 
-    def _started(self, opened: Opened, around: Iteration, items: list[Any] | None = None) -> Fact:
-        count, step_run_id = len(opened.items), self._command.step_run_id
-        return LoopStarted(step_run_id, count, items or [], opened.at_once, True, around.path)
+    def _started(self, opened: Opened, around: Iteration, *, with_items: bool) -> Fact:
+        """``with_items``: those of the outermost level stand in the command."""
+        items, pages = (opened.items, list(opened.pages)) if with_items else ([], [])
+        step_run_id = self._command.step_run_id
+        return LoopStarted(step_run_id, opened.total, items, opened.at_once, True, around.path, pages)
 
     def _done(self, level: _Level) -> Fact:
-        count, path = len(level.items), level.around.path
+        count, path = level.opened.total, level.around.path
         skipped = count - level.ok - level.failed
         return LoopDone(self._command.step_run_id, count, level.ok, level.failed, skipped, path)
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from noetl_stream.engine.opening import Opened, open_level
+from noetl_stream.engine.opening import Opened, cut, open_level
 from noetl_stream.engine.pipeline import current_task, decide_task, fail_task
 from noetl_stream.engine.progress import advance_progress
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Path, TaskProcessed, TaskStarted, Wait
-from noetl_stream.model.messages import Go, Progress, StepCommand, path_key
+from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.pages import Place
 from noetl_stream.playbook.plan import LoopPlan, StepPlan, TaskPlan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.attempt import Attempts, resolved
@@ -72,14 +73,34 @@ class PipelineRun:
         """What the pass of this iteration waits for still."""
         return self._go.waits.get(path_key(path)) if self._go.waits else None
 
-    async def open_level(self, loop: LoopPlan, around: Iteration, items: list[Any] | None) -> Opened | ErrorInfo:
-        """What a level inside the iteration ``around`` runs over; ``items`` of one that has begun are known."""
+    async def open_level(
+        self, loop: LoopPlan, around: Iteration, stands: LoopProgress | None = None
+    ) -> Opened | ErrorInfo:
+        """What a level inside the iteration ``around`` runs over; where it ``stands`` if it has begun before.
+
+        Too many items for an event, and those a command asks for, are paged out when this returns.
+        """
         await self._give_way()
         scope, limits = self._scope.for_level(around), self._command.limits
         try:
-            return await resolved(self._results, lambda: open_level(loop, scope, limits, items))
+            opened = await resolved(self._results, lambda: open_level(loop, scope, limits, stands))
         except ReferenceLost as error:
             return ErrorInfo(error.kind, f"loop: {error}")
+        if isinstance(opened, ErrorInfo) or stands is not None:
+            return opened
+        pages = cut(opened, limits, paging=self._command.paging)
+        if pages is None or isinstance(pages, ErrorInfo):
+            return pages or opened
+        return Opened([], opened.at_once, await self._results.keep_pages(pages))
+
+    async def item(self, opened: Opened, index: int) -> Any:
+        """An item of a level that has opened.
+
+        Raises:
+            ReferenceLost: its page cannot be read.
+        """
+        item = opened.at(index)
+        return await self._results.item(item) if isinstance(item, Place) else item
 
     async def run(self, variables: dict[str, Any], iteration: Iteration, ending: Ending) -> Standstill:
         """Runs from where the pass stands until it ends or has to wait.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -12,12 +12,14 @@ from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import StepCommand
+from noetl_stream.model.pages import Page, Place
 from noetl_stream.model.reference import Payload, Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.limits import MAX_LOADED_BYTES, PREVIEW_CHARACTERS, REFERENCE_FIRST_BYTES
+from noetl_stream.worker.pages import Pages
 from noetl_stream.worker.waiting import ask, persist
 
 _SHOWN_KEYS = 10
@@ -43,12 +45,15 @@ class RunResults:
         keeping: How many results are on their way into the store; such a run is not given up.
     """
 
-    def __init__(self, blobs: Blobs, bus: Bus, clock: Clock, command: StepCommand, run: RunId) -> None:
+    def __init__(
+        self, blobs: Blobs, bus: Bus, clock: Clock, command: StepCommand, run: RunId, pages: Pages | None = None
+    ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
         self._blobs = blobs
         self._bus = bus
         self._clock = clock
+        self._pages = pages or Pages()
         self._limit_bytes = command.limits.max_inline_bytes
         self._prefix = f"{command.execution_id}/{command.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         self._objects = 0
@@ -67,15 +72,28 @@ class RunResults:
         encoded = codec.encode(value)
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
-        key, self._objects = f"{self._prefix}/{self._objects}", self._objects + 1
-        self.keeping += 1
-        try:
-            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
-        finally:
-            self.keeping -= 1
-        checksum = f"sha256:{sha256(encoded).hexdigest()}"
+        reference = await self._store(encoded)
         preview = encoded[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
-        return Payload(reference=Reference("nats", key, len(encoded), checksum, _hint_of(value), preview))
+        reference = msgspec.structs.replace(reference, schema_hint=_hint_of(value), preview=preview)
+        return Payload(reference=reference)
+
+    async def keep_pages(self, pages: Sequence[list[Any]]) -> list[Page]:
+        """The items of a loop, a list a page: all are stored when this returns."""
+        kept: list[Page] = []
+        first = 0
+        for items in pages:
+            kept.append(Page(first, len(items), await self._store(codec.encode(items))))
+            first += len(items)
+        return kept
+
+    async def item(self, place: Place) -> Any:
+        """The item of a loop that stands there.
+
+        Raises:
+            ReferenceLost: its page is not there, or damaged.
+        """
+        page = await self._pages.page(place.page, self._read)
+        return page[place.index]
 
     async def load(self, reference: Reference) -> None:
         """Reads the value of ``reference`` into :attr:`loaded`.
@@ -89,6 +107,18 @@ class RunResults:
                 f"the results this step reads are larger than {MAX_LOADED_BYTES} bytes, with {reference.key}",
                 hint="return the part that is needed from a task",
             )
+        self.loaded[reference.key] = await self._read(reference)
+
+    async def _store(self, encoded: bytes) -> Reference:
+        key, self._objects = f"{self._prefix}/{self._objects}", self._objects + 1
+        self.keeping += 1
+        try:
+            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
+        finally:
+            self.keeping -= 1
+        return Reference("nats", key, len(encoded), f"sha256:{sha256(encoded).hexdigest()}")
+
+    async def _read(self, reference: Reference) -> Any:
         place = reference if reference.store == "nats" else await self._gathered(reference)
         try:
             data = await persist(self._clock, f"read result {place.key}", lambda: self._blobs.get(place.key))
@@ -96,7 +126,7 @@ class RunResults:
             raise ReferenceLost(f"the result kept as {place.key} is lost: {error.message}") from error
         if place.checksum and place.checksum != f"sha256:{sha256(data).hexdigest()}":
             raise ReferenceLost(f"the result kept as {place.key} is damaged: its checksum differs")
-        self.loaded[reference.key] = codec.decode_json(data)
+        return codec.decode_json(data)
 
     async def _gathered(self, reference: Reference) -> Reference:
         """A server gathers a loop's results into an object and says where it is."""

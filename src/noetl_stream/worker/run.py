@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Literal
+from typing import Any, Literal
 
+from noetl_stream.engine.opening import Opened
 from noetl_stream.model.events import (
     Fact,
     LoopIterationDone,
     LoopIterationFailed,
     LoopIterationStarted,
+    LoopPagedOut,
     StepDone,
     StepFailed,
     StepStarted,
@@ -19,6 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.presence import RunningCommand
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.worker.attempt import Attempts
@@ -29,7 +32,7 @@ from noetl_stream.worker.local_loop import LocalLoop
 from noetl_stream.worker.pipeline_run import PipelineRun
 from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
 from noetl_stream.worker.report import Reporter
-from noetl_stream.worker.results import RunResults
+from noetl_stream.worker.results import ReferenceLost, RunResults
 from noetl_stream.worker.scope import RunScope, iteration_around, level_at
 from noetl_stream.worker.stops import Interruption, Stops
 from noetl_stream.worker.wait_tasks import SUSPENDING_KINDS
@@ -54,12 +57,18 @@ class CommandRun:
         self._command = command
         self.delivery = delivery
         self._reporter = Reporter(equipment.channel, command, self.run)
-        self._results = RunResults(equipment.blobs, equipment.bus, equipment.clock, command, self.run)
+        self._results = RunResults(equipment.blobs, equipment.bus, equipment.clock, command, self.run, equipment.pages)
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
         self._reason = ""
         self._is_pausing = False
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def shown(self) -> RunningCommand:
+        """What people see of it."""
+        command = self._command
+        return RunningCommand(command.execution_id, command.command_id, command.step, self.run.num_delivered)
 
     def runs_in(self, task: asyncio.Task[None]) -> None:
         """``task`` is the one that carries this run out; interrupting the run cancels it."""
@@ -179,7 +188,7 @@ class CommandRun:
         return step
 
     async def _work(self, plan: Plan, step: StepPlan, go: Go) -> None:
-        """Runs the pipeline, or the local loop around it, until it ends or has to wait."""
+        """Runs the pipeline, or the local loop around it, until it ends or has to wait; or pages a loop out."""
         command, equipment, reporter = self._command, self._equipment, self._reporter
         if plan.reference_first:
             self._results.keep_references_first()
@@ -188,11 +197,19 @@ class CommandRun:
             scope.patch_ctx(go.ctx)
         attempts = Attempts(equipment, command, scope, self._results)
         pipeline = PipelineRun(step, command, go, attempts, scope, self._results, reporter, equipment.clock)
-        iteration = iteration_around(step, command)
         if command.path:
             reporter.add(LoopIterationStarted(command.path, equipment.worker))
         elif command.items is None:
             reporter.add(StepStarted(equipment.worker))
+        try:
+            iteration = iteration_around(step, command, await self._chain())
+        except ReferenceLost as error:
+            reporter.add(self._failed(error.kind, f"loop: {error}"))
+            return
+        if command.paging:
+            opened = await pipeline.open_level(level_at(step, len(command.path)), iteration)
+            reporter.add(self._paged_out(opened))
+            return
         if command.items is None:
             wait = (await pipeline.run(go.vars or command.vars, iteration, self._ending)).wait
             waits = None if wait is None else [wait]
@@ -203,6 +220,18 @@ class CommandRun:
             ).run()
         if waits is not None:
             reporter.add(StepSuspended(waits, self._is_pausing and command.items is not None))
+
+    async def _chain(self) -> list[Any]:
+        """The element at each level around the iteration, read from its page where it stands in one."""
+        chain = list(self._command.chain)
+        for depth, place in self._command.places.items():
+            chain[depth] = await self._results.item(place)
+        return chain
+
+    def _paged_out(self, opened: Opened | ErrorInfo) -> Fact:
+        if isinstance(opened, ErrorInfo):
+            return self._ending(opened)
+        return LoopPagedOut(opened.total, list(opened.pages), opened.at_once, self._command.path)
 
     def _ending(self, error: ErrorInfo | None) -> Fact:
         command = self._command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream.engine.pipeline import share
@@ -49,10 +49,14 @@ def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Ite
     return Iteration((*around.path, index), names)
 
 
-def iteration_around(step: StepPlan, command: StepCommand) -> Iteration:
-    """The iteration of distributed loops that the command is about."""
+def iteration_around(step: StepPlan, command: StepCommand, chain: Sequence[Any]) -> Iteration:
+    """The iteration of distributed loops that the command is about.
+
+    Args:
+        chain: The element at each level: the command's own, with those of its ``places`` read.
+    """
     iteration, level = OUTSIDE, step.loop
-    for index, item, count in zip(command.path, command.chain, command.counts, strict=True):
+    for index, item, count in zip(command.path, chain, command.counts, strict=True):
         assert level is not None
         iteration, level = iteration_of(level, index, item, count, iteration), level.inner
     return iteration

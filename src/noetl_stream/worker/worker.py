@@ -25,6 +25,7 @@ from noetl_stream.worker.keychain import Credentials, Keychain
 from noetl_stream.worker.lease import LeaseKeeper
 from noetl_stream.worker.limits import ACK_WAIT_S, FAREWELL_S, GRACE_S, RETURN_DELAY_S, SIGNS_A_LEASE
 from noetl_stream.worker.plans import Plans
+from noetl_stream.worker.presence import Presence
 from noetl_stream.worker.pull import Puller
 from noetl_stream.worker.report import Channel, Flusher
 from noetl_stream.worker.run import CommandRun
@@ -84,7 +85,16 @@ class Worker:
         self._tasks: list[asyncio.Task[Any]] = []
         self._source: CommandSource | None = None
         self._puller: Puller | None = None
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
+        self._presence = Presence(
+            name=name,
+            pool=pool,
+            slots=slots,
+            since_ms=clock.now_ms(),
+            kinds=tools,
+            running=lambda: [run.shown for run in self._runs.values()],
+            draining=self._draining.is_set,
+        )
         self._closed = False
 
     async def run(self) -> None:
@@ -133,8 +143,8 @@ class Worker:
         await asyncio.to_thread(self._leases.close)
         if self._source is not None:
             await self._source.close()
-        if self._subscription is not None:
-            await self._subscription.close()
+        for subscription in self._subscriptions:
+            await subscription.close()
 
     def _background(self, name: str, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         task = asyncio.create_task(work, name=f"worker: {name}")
@@ -142,12 +152,13 @@ class Worker:
         return task
 
     async def _open(self) -> tuple[CommandSource, Puller]:
-        clock, pool, hear = self._clock, self._pool, self._stops.hear
-        self._subscription = await persist(clock, "listen for stops", lambda: self._bus.listen(subjects.STOP, hear))
+        clock, pool, bus, hear = self._clock, self._pool, self._bus, self._stops.hear
+        self._subscriptions.append(await persist(clock, "listen for stops", lambda: bus.listen(subjects.STOP, hear)))
         self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
         self._leases.start()
         self._puller = Puller(self._source, self._slots, self._channel, self._start)
         self._channel.on_unstuck = self._puller.top_up
+        self._subscriptions.append(await persist(clock, "listen for questions", lambda: self._presence.listen(bus)))
         return self._source, self._puller
 
     async def _finish(self, source: CommandSource) -> None:

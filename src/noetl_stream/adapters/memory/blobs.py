@@ -29,6 +29,10 @@ class MemoryBlobs:
         except KeyError:
             raise BlobMissing(f"the object store has nothing under {key}") from None
 
+    async def delete(self, key: str) -> None:
+        self._line.check()
+        self._values.pop(key, None)
+
     def lose(self, key: str) -> None:
         """Forgets a value, as a damaged disk would."""
         self._values.pop(key, None)

@@ -71,6 +71,26 @@ class MemoryBus:
             del self._asked[reply]
             too_late.cancel()
 
+    async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
+        """See :meth:`noetl_stream.ports.bus.Bus.ask_all`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        answers: list[bytes] = []
+
+        async def take(_subject: str, answer: bytes, _reply: str) -> None:
+            answers.append(answer)
+
+        reply = f"_INBOX.{next(self._numbers)}"
+        subscription = await self.listen(reply, take)
+        try:
+            if self.deliver(subject, body, reply):
+                await self._line.clock.sleep(wait_s)
+        finally:
+            await subscription.close()
+        return answers
+
     async def listen(self, subject: str, handler: Handler, group: str = "") -> MemorySubscription:
         """See :meth:`noetl_stream.ports.bus.Bus.listen`.
 

@@ -16,11 +16,12 @@ class MemoryCatalog:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._entries: dict[str, list[CatalogEntry]] = {}
+        self._deleted: dict[str, int] = {}
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
         """See :meth:`noetl_stream.ports.catalog.Catalog.register`."""
         standing = self._entries.setdefault(entry.path, [])
-        kept = settled(entry, standing)
+        kept = settled(entry, standing, self._deleted.get(entry.path, 0))
         if kept not in standing:
             self._store.keep_playbook(PlaybookRow(entry.digest, entry.path, entry.version, source))
             standing.insert(0, kept)
@@ -30,6 +31,15 @@ class MemoryCatalog:
         """See :meth:`noetl_stream.ports.catalog.Catalog.resolve`."""
         entries = await self.versions(path)
         return next(iter(entries), None) if version is None else chosen(version, entries)
+
+    async def delete(self, path: str, revision: int | None) -> int:
+        """See :meth:`noetl_stream.ports.catalog.Catalog.delete`."""
+        entries = self._entries.get(path, [])
+        gone = [entry for entry in entries if revision in (None, entry.revision)]
+        if gone:
+            self._entries[path] = [entry for entry in entries if entry not in gone]
+            self._deleted[path] = max(self._deleted.get(path, 0), *(entry.revision for entry in gone))
+        return len(gone)
 
     async def versions(self, path: str) -> list[CatalogEntry]:
         """See :meth:`noetl_stream.ports.catalog.Catalog.versions`."""

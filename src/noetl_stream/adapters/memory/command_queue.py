@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Collection, Sequence
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
 from noetl_stream.adapters.subjects import command_subject
-from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
 
 ACK_WAIT_S = 30.0
 
@@ -100,6 +100,7 @@ class MemoryCommandQueue:
         self._message_ids = MessageIds(line.clock)
         self._last_sequence = 0
         self._sources: list[MemoryCommandSource] = []
+        self._pools: set[str] = set()
         line.on_restored(self._reconnect_sources)
 
     def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
@@ -119,6 +120,7 @@ class MemoryCommandQueue:
         self._line.check()
         source = MemoryCommandSource(self, pool, self._line.stamp_ms())
         self._sources.append(source)
+        self._pools.add(pool)
         return source
 
     async def present(self) -> set[str]:
@@ -129,6 +131,24 @@ class MemoryCommandQueue:
     def standing(self) -> dict[str, bytes]:
         """The commands that :meth:`present` names, for a test to look at even while the broker is stopped."""
         return {standing.command.command_id: standing.command.body for standing in self._standing.values()}
+
+    async def pools(self) -> list[QueuedPool]:
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        self._line.check()
+        found = dict.fromkeys(sorted(self._pools), (0, 0, 0))
+        for standing in self._standing.values():
+            queued, given, again = found[standing.command.pool]
+            if standing.num_delivered == 0:
+                queued += 1
+            else:
+                given += 1
+                again += standing.num_delivered > 1
+            found[standing.command.pool] = (queued, given, again)
+        return [QueuedPool(pool, *counts) for pool, counts in found.items()]
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         self._line.check()
@@ -212,6 +232,7 @@ class MemoryCommandQueue:
             return
         self._last_sequence += 1
         self._message_ids.add(message_id, self._last_sequence)
+        self._pools.add(command.pool)
         self._standing[subject] = _Standing(command, self._last_sequence, self._line.stamp_ms())
 
     def _stands(self, standing: _Standing) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from noetl_stream.adapters.memory.bus import MemoryBus
@@ -134,6 +134,20 @@ class MemoryEventLog:
     async def first_sequence(self) -> int:
         self._line.check()
         return 1 if self._stored else 0
+
+    async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.beyond`.
+
+        Raises:
+            Unreachable: the broker was stopped.
+        """
+        self._line.check()
+        counts = dict.fromkeys(cursors, 0)
+        for message, is_reported, _ in self._stored:
+            cursor = cursors.get(message.partition)
+            if is_reported and cursor is not None and message.sequence > cursor:
+                counts[message.partition] += 1
+        return counts
 
     async def stored_at(self, sequence: int) -> int | None:
         self._line.check()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
@@ -20,6 +21,7 @@ from noetl_stream.ports.store import (
     InboxItem,
     InboxRow,
     ListedExecution,
+    ObjectUseRow,
     PartitionAdvance,
     PartitionLease,
     PartitionView,
@@ -28,6 +30,7 @@ from noetl_stream.ports.store import (
     StoredEvent,
     Tick,
     TimerRow,
+    Wanted,
 )
 
 _ITERATION_RESULTS = ("task.processed", "loop.started", "loop.iteration.done", "loop.iteration.failed", "loop.done")
@@ -73,6 +76,8 @@ class _Tables:
     timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
     inbox: dict[int, InboxRow] = field(default_factory=dict)
     inbox_sent: int = 0
+    object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
+    terms: set[tuple[str, str]] = field(default_factory=set)
 
 
 class MemoryStore:
@@ -81,6 +86,8 @@ class MemoryStore:
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
         self._clock = clock
         self._tables = _Tables([_Partition(id) for id in range(partitions)])
+        self.fed: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.dead_letters = MemoryDeadLetters(self._send)
 
     async def verify(self) -> None:
         """Memory is always ready."""
@@ -116,6 +123,10 @@ class MemoryStore:
         self._tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
         for playbook in tick.playbooks:
             self.keep_playbook(playbook)
+        for letter in tick.dead_letters:
+            self.dead_letters.write(letter)
+        for fed in tick.feed:
+            self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
@@ -126,8 +137,14 @@ class MemoryStore:
         for seq in tick.inbox_folded:
             tables.inbox.pop(seq, None)
         for message in tick.inbox:
-            tables.inbox_sent += 1
-            tables.inbox[tables.inbox_sent] = message
+            self._send(message)
+        for use in tick.object_uses:
+            tables.object_uses.setdefault((use.execution_id, use.key), use)
+        tables.terms.update(tick.terms)
+
+    def _send(self, message: InboxRow) -> None:
+        self._tables.inbox_sent += 1
+        self._tables.inbox[self._tables.inbox_sent] = message
 
     def keep_playbook(self, row: PlaybookRow) -> None:
         """Keeps a source by its digest, for the catalog too; one that is there stays as it is."""
@@ -156,6 +173,9 @@ class MemoryStore:
         for message in tick.inbox:
             if message.id in sent:
                 raise JournalConflict(f"inbox message was about to be written twice: {message.id}")
+        for letter in tick.dead_letters:
+            if letter.id in self.dead_letters:
+                raise JournalConflict(f"dead letter was about to be written twice: {letter.id}")
         for doubled_position in _doubled(positions):
             raise JournalConflict(f"a tick holds a position twice: {doubled_position}")
         for doubled_request in _doubled(requests):
@@ -253,6 +273,33 @@ class MemoryStore:
         ]
         return waiting[:limit]
 
+    async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
+        """See :meth:`noetl_stream.ports.store.Store.objects_used_elsewhere`."""
+        found = [use for use in self._tables.object_uses.values() if use.owner == execution_id]
+        return sorted(found, key=lambda use: (use.key, use.execution_id))
+
+    async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
+        """See :meth:`noetl_stream.ports.store.Store.objects_kept_for`."""
+        uses = self._tables.object_uses.values()
+        by_others = {(use.key, use.owner) for use in uses if use.execution_id != execution_id}
+        found = [use for use in uses if use.execution_id == execution_id and (use.key, use.owner) not in by_others]
+        return sorted(use for use in found if use.owner not in self._tables.executions)
+
+    async def delete_execution(self, execution_id: str) -> bool:
+        """See :meth:`noetl_stream.ports.store.Store.delete_execution`."""
+        tables = self._tables
+        row = tables.executions.get(execution_id)
+        if row is None or row.finished_ms is None:
+            return False
+        del tables.executions[execution_id]
+        tables.journals.pop(execution_id, None)
+        for table in (tables.requests, tables.timers, tables.object_uses):
+            for key in [key for key in table if key[0] == execution_id]:
+                del table[key]
+        tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
+        tables.terms = {term for term in tables.terms if term[1] != execution_id}
+        return True
+
     async def timers(self, execution_id: str) -> list[TimerRow]:
         """See :meth:`noetl_stream.ports.store.Store.timers`."""
         found = [row for row in self._tables.timers.values() if row.execution_id == execution_id]
@@ -287,22 +334,20 @@ class MemoryStore:
         rows = self._tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
-    async def list_executions(
-        self, status: str | None, path: str | None, limit: int, before: str | None
-    ) -> list[ListedExecution]:
+    async def list_executions(self, wanted: Wanted, limit: int, before: str | None) -> list[ListedExecution]:
         """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         chosen = [
             row
             for row in self._tables.executions.values()
-            if (status is None or row.status == status)
-            and (path is None or row.path == path)
+            if (not wanted.statuses or row.status in wanted.statuses)
+            and (wanted.path is None or row.path == wanted.path)
+            and all((term, row.execution_id) in self._tables.terms for term in wanted.terms)
+            and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
+            and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)
             and (before is None or row.execution_id < before)
         ]
         chosen.sort(key=lambda row: row.execution_id, reverse=True)
-        return [
-            ListedExecution(row.execution_id, row.status, row.path, row.version, row.started_ms, row.finished_ms)
-            for row in chosen[:limit]
-        ]
+        return [ListedExecution(*(getattr(row, name) for name in ListedExecution._fields)) for row in chosen[:limit]]
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self._tables.requests.get((execution_id, request_id))
@@ -329,6 +374,6 @@ def _refuse_broken_json(tick: Tick) -> None:
     columns = [event.data for event in tick.events] + [row.answer for row in tick.requests]
     columns += [row.body for row in tick.inbox]
     for row in tick.executions:
-        columns += [column for column in (row.ctx, row.result, row.error) if column is not None]
+        columns += [column for column in (row.ctx, row.result, row.error, row.labels) if column is not None]
     for column in columns:
         codec.decode_json(column)

@@ -106,6 +106,13 @@ class NatsBlobs:
         except TimeoutError:
             raise self._connection.unreachable(f"reading {key} took longer than {self._timeout_s:g} s") from None
 
+    async def delete(self, key: str) -> None:
+        """See :meth:`noetl_stream.ports.blobs.Blobs.delete`. The meta message goes first: nothing damaged is found."""
+        meta = await self._find(key)
+        if meta is not None:
+            for subject in (_meta_subject(key), _chunk_subject(meta.nuid)):
+                await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
+
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the bucket exists."""
         await verify_stream(self._connection, RESULTS)

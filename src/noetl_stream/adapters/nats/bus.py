@@ -11,6 +11,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.protocol import NO_RESPONDERS
 from noetl_stream.adapters.nats.wire import UNLIMITED, Hearing
 from noetl_stream.ports.bus import Handler
 
@@ -34,6 +35,35 @@ class NatsBus:
         except (NatsError, OSError) as error:
             raise self._connection.unreachable(error) from error
         return answer.data
+
+    async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
+        """See :meth:`noetl_stream.ports.bus.Bus.ask_all`.
+
+        Raises:
+            Unreachable: not connected.
+        """
+        client, answers = self._connection.client, []
+        nobody = asyncio.Event()
+
+        async def take(message: Msg) -> None:
+            if message.headers and message.headers.get("Status") == str(NO_RESPONDERS):
+                nobody.set()
+            else:
+                answers.append(message.data)
+
+        try:
+            inbox = client.new_inbox()
+            subscription = await client.subscribe(inbox, cb=take)
+            try:
+                await client.publish(subject, body, inbox)
+                await asyncio.wait_for(nobody.wait(), wait_s)
+            except TimeoutError:
+                return answers
+            finally:
+                await subscription.unsubscribe()
+        except (NatsError, OSError) as error:
+            raise self._connection.unreachable(error) from error
+        return answers
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Hearing:
         """See :meth:`noetl_stream.ports.bus.Bus.listen`. An error of ``handler`` is logged; the next follows.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, NatsCommandSource
+from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, CONSUMER_PREFIX, NatsCommandSource
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox, Sent
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
@@ -15,7 +17,7 @@ from noetl_stream.adapters.nats.publishing import HeldBatch
 from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
 from noetl_stream.adapters.subjects import any_pool_subject, command_subject
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
@@ -29,6 +31,26 @@ class _Subjects(msgspec.Struct):
 
 class _Listing(msgspec.Struct):
     state: _Subjects
+    total: int = 0
+
+
+class _Messages(msgspec.Struct):
+    messages: int
+
+
+class _Stored(msgspec.Struct):
+    state: _Messages
+
+
+class _Consumer(msgspec.Struct):
+    name: str
+    num_pending: int = 0
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+
+
+class _Consumers(msgspec.Struct):
+    consumers: list[_Consumer] | None = None
     total: int = 0
 
 
@@ -80,20 +102,52 @@ class NatsCommandQueue:
         Above 100,000 commands the server answers in pages, between which the queue may move; a command missed that way
         is issued again, and its claim drops it.
         """
-        found: set[str] = set()
+        return {subject.rpartition(".")[2] async for subject in self._subjects()}
+
+    async def pools(self) -> list[QueuedPool]:
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
+
+        What the consumers of the pools know. A pool that never had a worker has none: its commands are those that no
+        consumer counts, and only if there are such is the queue looked through.
+        """
+        found = {pool.pool: pool async for pool in self._consumed()}
+        stored = msgspec.json.decode(await self._ask(f"STREAM.INFO.{COMMANDS}", {}), type=_Stored).state.messages
+        if stored > sum(pool.queued + pool.given for pool in found.values()):
+            named = Counter([subject.split(".")[2] async for subject in self._subjects()])
+            found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in named.items() if pool not in found}
+        return sorted(found.values())
+
+    async def _consumed(self) -> AsyncIterator[QueuedPool]:
+        offset = 0
+        while True:
+            answer = await self._ask(f"CONSUMER.LIST.{COMMANDS}", {"offset": offset})
+            listing = msgspec.json.decode(answer, type=_Consumers)
+            consumers = listing.consumers or []
+            for one in consumers:
+                if one.name.startswith(CONSUMER_PREFIX):
+                    pool = one.name.removeprefix(CONSUMER_PREFIX)
+                    yield QueuedPool(pool, one.num_pending, one.num_ack_pending, one.num_redelivered)
+            offset += len(consumers)
+            if not consumers or offset >= listing.total:
+                return
+
+    async def _subjects(self) -> AsyncIterator[str]:
         offset = 0
         while True:
             request = {"subjects_filter": "noetl.commands.>", "offset": offset}
-            try:
-                answer = await self._connection.api(f"STREAM.INFO.{COMMANDS}", request)
-            except ApiRefused as error:
-                raise stream_missing(COMMANDS) if error.err_code == STREAM_NOT_FOUND else error from None
-            listing = msgspec.json.decode(answer, type=_Listing)
+            listing = msgspec.json.decode(await self._ask(f"STREAM.INFO.{COMMANDS}", request), type=_Listing)
             subjects = listing.state.subjects or {}
-            found.update(subject.rpartition(".")[2] for subject in subjects)
+            for subject in subjects:
+                yield subject
             offset += len(subjects)
             if not subjects or offset >= listing.total:
-                return found
+                return
+
+    async def _ask(self, subject: str, request: Mapping[str, Any]) -> bytes:
+        try:
+            return await self._connection.api(subject, request)
+        except ApiRefused as error:
+            raise stream_missing(COMMANDS) if error.err_code == STREAM_NOT_FOUND else error from None
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.withdraw`.

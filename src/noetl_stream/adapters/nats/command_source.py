@@ -33,6 +33,9 @@ RESTART_WAIT_S = 0.5
 MAX_ACK_PENDING = 1_000_000
 MAX_WAITING = 8192
 
+CONSUMER_PREFIX = "pool-"
+"""The durable consumer of a pool is named by it."""
+
 _ACK = b"+ACK"
 _IN_PROGRESS = b"+WPI"
 
@@ -77,7 +80,7 @@ class NatsCommandSource:
         self.connected_ms = 0
         self._connection = connection
         self._pool = pool
-        self._consumer = f"pool-{pool}"
+        self._consumer = f"{CONSUMER_PREFIX}{pool}"
         self._ack_wait_s = ack_wait_s
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()

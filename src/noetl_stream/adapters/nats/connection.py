@@ -19,7 +19,7 @@ from nats.errors import FlushTimeoutError, NoRespondersError
 from nats.js import JetStreamContext
 
 from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
-from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, ApiError
+from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, ApiError
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 
@@ -175,6 +175,36 @@ class NatsConnection:
                 raise self._without_jetstream()
             raise ApiRefused(subject, error_part)
         return message.data
+
+    async def direct_get(self, stream: str, wanted: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """The header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if there is none.
+
+        With ``batch`` in ``wanted``, ``Nats-Num-Pending`` of them is how many more there are.
+
+        Raises:
+            NotReady: the stream is not there, or does not allow this.
+            Unreachable: no answer in time.
+        """
+        await self.wait_connected(API_TIMEOUT_S)
+        try:
+            message = await self.client.request(
+                f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(wanted), timeout=API_TIMEOUT_S
+            )
+        except NoRespondersError:
+            raise NotReady(
+                f"stream {stream} cannot be asked directly", hint="run `noetl-stream stream ensure`"
+            ) from None
+        except TimeoutError:
+            raise self.unreachable(f"no answer to DIRECT.GET.{stream} within {API_TIMEOUT_S:g} s") from None
+        except (NatsError, OSError) as error:
+            raise self.unreachable(error) from error
+        fields = message.headers or {}
+        status = fields.get("Status", "")
+        if not status:
+            return fields
+        if status == str(NO_MESSAGES):
+            return None
+        raise self.unreachable(f"DIRECT.GET.{stream} was refused: {status} {fields.get('Description', '')}".rstrip())
 
     def unreachable(self, why: object) -> Unreachable:
         """The error that says that this server does not answer, and why."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -106,6 +107,22 @@ class NatsEventLog:
 
     async def first_sequence(self) -> int:
         return (await self._state()).first_seq
+
+    async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
+        """See :meth:`noetl_stream.ports.event_log.EventLog.beyond`.
+
+        One short question a partition, none for those that stand at the stream's end: the first message beyond comes
+        with how many follow it. The server counts by its index of subjects, not by reading what it counts.
+        """
+        last = (await self._state()).last_seq
+        waiting = [partition for partition, cursor in cursors.items() if cursor < last]
+        counts = await asyncio.gather(*(self._count_beyond(partition, cursors[partition]) for partition in waiting))
+        return dict.fromkeys(cursors, 0) | dict(zip(waiting, counts, strict=True))
+
+    async def _count_beyond(self, partition: int, cursor: int) -> int:
+        wanted = {"seq": cursor + 1, "next_by_subj": f"noetl.events.{partition}.*.reported", "batch": 1}
+        fields = await self._connection.direct_get(EVENTS, wanted)
+        return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 
     async def stored_at(self, sequence: int) -> int | None:
         """See :meth:`noetl_stream.ports.event_log.EventLog.stored_at`."""

@@ -44,6 +44,7 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
             "discard": "new",
             "max_age": 0,
             "deny_delete": True,
+            "allow_direct": True,
             "duplicate_window": window,
             "metadata": {_PARTITIONS_KEY: str(partitions), _FORMAT_KEY: str(FORMAT)},
         },

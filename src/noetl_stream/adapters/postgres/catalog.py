@@ -24,7 +24,8 @@ class PostgresCatalog:
         """
         while True:
             standing = await self._entries("catalog_standing", entry.path, entry.version)
-            kept = settled(entry, standing)
+            deleted = await self._database.fetch("catalog_deleted", entry.path)
+            kept = settled(entry, standing, deleted[0][0] if deleted else 0)
             if kept in standing or await self._database.fetch("catalog_register", *_columns(kept), source):
                 return kept
             # Somebody else registered here in between: look again.
@@ -34,6 +35,11 @@ class PostgresCatalog:
         revision = None if version is None else revision_in(version)
         entries = await self._entries("catalog_resolve", path, version, revision)
         return next(iter(entries), None) if version is None else chosen(version, entries)
+
+    async def delete(self, path: str, revision: int | None) -> int:
+        """See :meth:`noetl_stream.ports.catalog.Catalog.delete`."""
+        found: int = (await self._database.fetch("catalog_delete", path, revision))[0][0]
+        return found
 
     async def versions(self, path: str) -> list[CatalogEntry]:
         """See :meth:`noetl_stream.ports.catalog.Catalog.versions`."""

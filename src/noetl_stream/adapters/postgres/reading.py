@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.ports.store import (
     ExecutionRow,
     InboxItem,
-    ListedExecution,
+    ObjectUseRow,
     PlaybookRow,
     RequestRow,
     StoredEvent,
@@ -43,6 +42,14 @@ class Reading:
     async def timers(self, execution_id: str) -> list[TimerRow]:
         return [TimerRow._make(row) for row in await self._database.fetch("timers", execution_id)]
 
+    async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
+        rows = await self._database.fetch("objects_used_elsewhere", execution_id)
+        return [ObjectUseRow._make(row) for row in rows]
+
+    async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
+        rows = await self._database.fetch("objects_kept_for", execution_id)
+        return [ObjectUseRow._make(row) for row in rows]
+
     async def stuck(self, limit: int) -> list[str]:
         return [row[0] for row in await self._database.fetch("stuck", limit)]
 
@@ -60,16 +67,6 @@ class Reading:
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
         rows = await self._database.fetch("executions", list(execution_ids))
         return {row[0]: ExecutionRow._make(row) for row in rows}
-
-    async def list_executions(
-        self, status: str | None, path: str | None, limit: int, before: str | None
-    ) -> list[ListedExecution]:
-        chosen = [("status =", status), ("path =", path), ("execution_id <", before)]
-        filters = [(test, value) for test, value in chosen if value is not None]
-        conditions = [f"{test} ${number}" for number, (test, _) in enumerate(filters, start=2)]
-        text = statement("list_executions").format(conditions=" and ".join(conditions) or "true")
-        rows = await self._database.fetch_text(text, limit, *(value for _, value in filters))
-        return [ListedExecution._make(row) for row in rows]
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         rows = await self._database.fetch("request", execution_id, request_id)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresTokens
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.credentials import PostgresCredentials
 from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.dead_letters import PostgresDeadLetters
+from noetl_stream.adapters.postgres.deleting import Deleting
+from noetl_stream.adapters.postgres.feed import PostgresFeed
+from noetl_stream.adapters.postgres.idempotency import PostgresIdempotency
 from noetl_stream.adapters.postgres.leases import Leases
+from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
 from noetl_stream.adapters.postgres.reading import Reading
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
@@ -14,16 +20,21 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.store import PartitionLease, Tick
 
 
-class PostgresStore(Leases, Reading):
+class PostgresStore(Leases, Reading, Listing, Deleting):
     """A :class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database.
 
-    ``catalog`` and ``credentials`` are other ports over the same connections.
+    ``catalog``, ``credentials``, ``tokens``, ``audit`` and ``dead_letters`` are other ports over the same connections.
     """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
         self.catalog = PostgresCatalog(database)
         self.credentials = PostgresCredentials(database)
+        self.tokens = PostgresTokens(database)
+        self.audit = PostgresAudit(database)
+        self.feed = PostgresFeed(database)
+        self.idempotency = PostgresIdempotency(database)
+        self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
 
     @classmethod

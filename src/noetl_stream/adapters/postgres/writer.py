@@ -12,20 +12,27 @@ from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection,
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated, was_answered
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
+    FeedRow,
     InboxRow,
+    ObjectUseRow,
     PartitionAdvance,
     PartitionLease,
     PlaybookRow,
     RequestRow,
+    TermRow,
     Tick,
     TimerRow,
 )
 
 SMALL_TICK_EVENTS: Final = 64
-"""Up to here one statement carries a whole tick; above, the events go by COPY (HOT_PATH lesson 3)."""
+"""Up to here one statement carries a whole tick; above, the events go by COPY (HOT_PATH lesson 3).
+
+So do those of a tick with rows that are rare: ordinary ones do not pay for them.
+"""
 
 COMMIT_TIMEOUT_S: Final = 30.0
 END_BACKEND_TIMEOUT_MS: Final = 5_000
@@ -53,7 +60,8 @@ class Writer:
         """
         if not tick.partitions:
             raise ValueError("a tick names at least one partition")
-        shape = _commit_small if len(tick.events) <= SMALL_TICK_EVENTS else _commit_large
+        small = len(tick.events) <= SMALL_TICK_EVENTS and not (tick.object_uses or tick.dead_letters)
+        shape = _commit_small if small else _commit_large
         try:
             await self._alone_with_connection(lambda connection: shape(connection, tick, self._commit_timeout_s))
         except DRIVER_ERRORS as error:
@@ -135,8 +143,14 @@ async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) ->
             await connection.copy_records_to_table(
                 "event", schema_name="noetl", columns=_EVENT_COLUMNS, records=tick.events
             )
+            if tick.dead_letters:
+                await connection.copy_records_to_table(
+                    "dead_letter", schema_name="noetl", columns=DeadLetterRow._fields, records=tick.dead_letters
+                )
         except (ValueError, TypeError, OverflowError) as error:  # asyncpg wraps these for statements, but not for COPY
             raise asyncpg.DataError(str(error)) from error
+        if tick.object_uses:
+            await connection.execute(statement("use_objects"), *_columns(tick.object_uses, ObjectUseRow._fields))
         await connection.execute("commit")
 
 
@@ -153,6 +167,8 @@ def _parameters(tick: Tick, events: Sequence[EventRow]) -> list[Any]:
         *_columns(tick.timers_gone, ("execution_id", "timer_id")),
         *_columns(tick.inbox, InboxRow._fields),
         list(tick.inbox_folded),
+        *_columns(tick.terms, TermRow._fields),
+        *_columns(tick.feed, FeedRow._fields),
     ]
 
 

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import Final, Protocol
 
 from noetl_stream.ports.operations.documents import Document
 
 
-class Heard(NamedTuple):
-    """An event and the id to go on after it: its position in one execution's feed; in the whole feed ``None`` where the
-    feed cannot be resumed right here, but only after a later event.
+class Heard:
+    """An event that was heard, by as many readers as there are.
+
+    Attributes:
+        id: Where to go on after it; never a sequence of a stream, which may be rebuilt.
+        event: Its envelope (LANGUAGE §13).
+        path: That of its execution's playbook.
     """
 
-    id: str | None
-    event: Document
+    def __init__(self, id: str, event: Document, path: str) -> None:
+        self.id: Final = id
+        self.event: Final = event
+        self.path: Final = path
+
+    @cached_property
+    def json(self) -> str:
+        """The event as one line of JSON, made once for all readers."""
+        return json.dumps(self.event, ensure_ascii=False, separators=(",", ":"))
 
 
 class Feed(Protocol):
-    def execution(self, execution_id: str, after: int) -> AsyncIterator[Heard]:
+    """Both return when the feed is open: what cannot be is said before the first event.
+
+    Events come as many at a time as are there, at least one.
+    """
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
         """The journal of one execution above the position ``after``, then live; ends with ``playbook.processed``.
 
         Raises:
@@ -26,8 +44,10 @@ class Feed(Protocol):
         """
         ...
 
-    def everything(self, after: str | None) -> AsyncIterator[Heard]:
+    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
         """The events of all executions: from the id ``after``, or from now on. It never ends.
+
+        Events of one execution come in their order; those of different executions need not.
 
         Raises:
             UsageError: the id is none of this feed, or too old to go on from.

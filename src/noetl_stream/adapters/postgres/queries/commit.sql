@@ -38,11 +38,12 @@ written_events as (
 written_executions as (
     insert into noetl.execution
         (execution_id, partition, status, path, version, digest, position, started_ms, updated_ms, finished_ms,
-         result, error, ctx, discarded, trace_id, commands, children, looks_into)
+         result, error, ctx, discarded, trace_id, commands, children, looks_into, ctx_version, labels,
+         rerun_of)
     select x.*
     from unnest($19::text[], $20::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::int[], $26::bigint[],
                 $27::bigint[], $28::bigint[], $29::json[], $30::json[], $31::json[], $32::int[], $33::text[],
-                $34::int[], $35::int[], $36::text[]) as x
+                $34::int[], $35::int[], $36::text[], $37::int[], $38::json[], $39::text[]) as x
     cross join passed
     where passed.ok
     on conflict (execution_id) do update
@@ -61,19 +62,20 @@ written_executions as (
         discarded = excluded.discarded,
         commands = excluded.commands,
         children = excluded.children,
-        looks_into = excluded.looks_into
+        looks_into = excluded.looks_into,
+        ctx_version = excluded.ctx_version
 ),
 written_requests as (
     insert into noetl.request (request_id, execution_id, answer, position)
     select r.*
-    from unnest($37::text[], $38::text[], $39::json[], $40::int[]) as r
+    from unnest($40::text[], $41::text[], $42::json[], $43::int[]) as r
     cross join passed
     where passed.ok
 ),
 written_playbooks as (
     insert into noetl.playbook (digest, path, version, source)
     select b.*
-    from unnest($41::text[], $42::text[], $43::text[], $44::text[]) as b
+    from unnest($44::text[], $45::text[], $46::text[], $47::text[]) as b
     cross join passed
     where passed.ok
     on conflict (digest) do nothing
@@ -81,26 +83,41 @@ written_playbooks as (
 written_timers as (
     insert into noetl.timer (execution_id, timer_id, partition, due_ms, purpose)
     select t.*
-    from unnest($45::text[], $46::text[], $47::int[], $48::bigint[], $49::text[]) as t
+    from unnest($48::text[], $49::text[], $50::int[], $51::bigint[], $52::text[]) as t
     cross join passed
     where passed.ok
     on conflict (execution_id, timer_id) do update set due_ms = excluded.due_ms
 ),
 deleted_timers as (
     delete from noetl.timer t
-    using unnest($50::text[], $51::text[]) as gone (execution_id, timer_id), passed
+    using unnest($53::text[], $54::text[]) as gone (execution_id, timer_id), passed
     where passed.ok and t.execution_id = gone.execution_id and t.timer_id = gone.timer_id
 ),
 written_inbox as (
     insert into noetl.inbox (id, partition, execution_id, body)
     select i.*
-    from unnest($52::text[], $53::int[], $54::text[], $55::json[]) as i
+    from unnest($55::text[], $56::int[], $57::text[], $58::json[]) as i
     cross join passed
     where passed.ok
 ),
 deleted_inbox as (
     delete from noetl.inbox i
-    using unnest($56::bigint[]) as folded (seq), passed
+    using unnest($59::bigint[]) as folded (seq), passed
     where passed.ok and i.seq = folded.seq
+),
+written_terms as (
+    insert into noetl.execution_term (term, execution_id)
+    select t.*
+    from unnest($60::text[], $61::text[]) as t
+    cross join passed
+    where passed.ok
+    on conflict do nothing
+),
+written_feed as (
+    insert into noetl.feed (partition, tick, at_ms, entries)
+    select f.partition, f.tick, (extract(epoch from clock_timestamp()) * 1000)::bigint, f.entries
+    from unnest($62::int[], $63::bigint[], $64::json[]) as f (partition, tick, entries)
+    cross join passed
+    where passed.ok
 )
 select ok from passed

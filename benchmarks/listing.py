@@ -1,0 +1,233 @@
+"""What lists cost among a million ended executions, and what those cost the executions that run.
+
+    python benchmarks/listing.py [executions] [events of each]
+
+Embedded NATS and Postgres in two temporary homes, one of which is filled. Each question is put many times with other
+values, page 50, first or by a cursor from anywhere. `bench` then runs on both in turns: the machine's
+moods show in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from noetl_stream.benching import Bench, Figures, Load
+from noetl_stream.hosting import connected_to, open_place, prepare_embedded
+from noetl_stream.model.ids import partition_of, uuid7
+from noetl_stream.ports.listing import error_terms, label_terms
+from noetl_stream.ports.store import Store, Wanted
+from noetl_stream.settings import Settings
+
+DAY_MS: Final = 86_400_000
+DAYS: Final = 30
+ROUNDS: Final = 200
+PAGE: Final = 50
+TURNS: Final = 6
+LOAD: Final = Load(500, 3, 0, 100, 100, 3, 1, 1, 256)
+AT_ONCE: Final = 50_000
+"""Executions of one COPY."""
+
+COLUMNS: Final = (
+    "execution_id", "partition", "status", "path", "version", "digest", "position", "started_ms", "updated_ms",
+    "finished_ms", "result", "error", "ctx", "discarded", "trace_id", "labels",
+)  # fmt: skip
+TERM_COLUMNS: Final = ("term", "execution_id")
+REQUEST_COLUMNS: Final = ("execution_id", "request_id", "answer", "position")
+EVENT_COLUMNS: Final = ("execution_id", "position", "name", "source", "at_ms", "step_run_id", "data")
+DATA: Final = json.dumps({"name": "task.processed", "task": "fetch", "outcome": {"result": {"value": "x" * 200}}})
+TEAMS: Final = ("data", "web", "billing", "search", "mail", "ops", "labs", "audit")
+MESSAGES: Final = (
+    "GET https://api-{host}.example.com/orders/{id} answered with status 503",
+    "connection to db-{host}.example.com was lost: timeout after 30 s",
+    "could not read customer {id}: no such row",
+)
+OUTAGE: Final = "deadlock detected while order {id} was written to db-{host}.example.com"
+
+
+class Made:
+    """Draws executions, always the same ones. ``ids`` are in the order of their starts."""
+
+    def __init__(self, count: int) -> None:
+        self._random = random.Random(4)
+        self._first_ms = int(time.time() * 1000) - DAYS * DAY_MS
+        self.count = count
+        self.paths = [f"team{number % 17}/flow{number}" for number in range(500)]
+        times_ms = (self._first_ms + DAYS * DAY_MS * number // count for number in range(count))
+        self.ids = [uuid7(at_ms, self._random.randbytes(10)) for at_ms in times_ms]
+
+    def at_ms(self, share: float) -> int:
+        """A moment in the time of all of them."""
+        return self._first_ms + int(DAYS * DAY_MS * share)
+
+    def rows(self, first: int, last: int) -> Iterator[tuple[dict[str, Any], set[str]]]:
+        """Rows of these numbers, and what they are found by."""
+        for number in range(first, last):
+            drawn, at_ms = self._random, self.at_ms(number / self.count)
+            in_outage = 0.30 < number / self.count < 0.33
+            status = drawn.choices(("completed", "failed", "cancelled"), (4, 95, 1) if in_outage else (93, 5, 2))[0]
+            error = self._error(OUTAGE if in_outage else drawn.choice(MESSAGES), status)
+            labels = {"team": drawn.choices(TEAMS, (60, 20, 10, 5, 3, 1, 1, 0.01))[0], "tier": number % 3}
+            if number % 10_000 == 7:
+                labels["customer"] = f"c{number}"
+            took_ms = drawn.randrange(20, 60_000)
+            execution_id, end_ms = self.ids[number], at_ms + took_ms
+            row = (
+                execution_id, partition_of(execution_id), status, self._path(number), "1.0", "d" * 64, 20, at_ms,
+                end_ms, end_ms, b'{"value":{"rows":[1,2,3]}}' if error is None else None,
+                None if error is None else json.dumps(error).encode(), b'{"seen":1}', 0, "t" * 32,
+                json.dumps(labels).encode(),
+            )  # fmt: skip
+            terms = label_terms(labels) | (error_terms(error) if error is not None else set())
+            yield dict(zip(COLUMNS, row, strict=True)), terms
+
+    def _path(self, number: int) -> str:
+        """A few paths are run most of the time, some hardly ever."""
+        return self.paths[min(len(self.paths) - 1, int(self._random.paretovariate(0.7)) - 1)]
+
+    def _error(self, message: str, status: str) -> dict[str, Any] | None:
+        if status == "completed":
+            return None
+        if status == "cancelled":
+            return {"kind": "cancelled", "message": "asked to"}
+        drawn = self._random
+        text = message.format(host=drawn.randrange(40), id=drawn.randrange(10**9))
+        return {"kind": "exception", "message": text, "task": "fetch"}
+
+
+async def fill(dsn: str, made: Made, events: int) -> None:
+    """Copies them in, as the fold would have left them."""
+    connection = await asyncpg.connect(dsn, timeout=60)
+    await connection.set_type_codec("json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
+    data = DATA.encode()
+    try:
+        for first in range(0, made.count, AT_ONCE):
+            rows = list(made.rows(first, min(made.count, first + AT_ONCE)))
+            ids = [row["execution_id"] for row, _ in rows]
+            terms = [(term, row["execution_id"]) for row, found_by in rows for term in found_by]
+            journal = ((one, n, "task.processed", "worker", 0, "run", data) for one in ids for n in range(events))
+            tables: tuple[tuple[str, tuple[str, ...], Any], ...] = (
+                ("execution", COLUMNS, (tuple(row.values()) for row, _ in rows)),
+                ("execution_term", TERM_COLUMNS, terms),
+                ("request", REQUEST_COLUMNS, ((one, one, b'{"ok":true}', 1) for one in ids)),
+                ("event", EVENT_COLUMNS, journal),
+            )
+            for name, columns, records in tables:
+                await connection.copy_records_to_table(name, schema_name="noetl", columns=columns, records=records)
+        await connection.execute("vacuum (analyze) noetl.execution, noetl.execution_term, noetl.request, noetl.event")
+        sizes = await connection.fetch(
+            "select relname, pg_total_relation_size(oid) / 1048576 from pg_class "
+            "where relname in ('execution', 'execution_term', 'event') order by 1"
+        )
+        print("with indexes, MiB: " + ", ".join(f"{name} {size}" for name, size in sizes))
+    finally:
+        await connection.close()
+
+
+def questions(made: Made) -> dict[str, Callable[[], tuple[Wanted, str | None]]]:
+    """Each kind of question: what is wanted, and from where on."""
+    drawn = random.Random(5)
+
+    def any_id() -> str:
+        return drawn.choice(made.ids)
+
+    def customer() -> str:
+        return f"label:customer=c{drawn.randrange(made.count // 10_000) * 10_000 + 7}"
+
+    def a_day(**more: Any) -> Wanted:
+        from_ms = made.at_ms(drawn.random() * 0.9)
+        return Wanted(**more, started_from_ms=from_ms, started_before_ms=from_ms + DAY_MS)
+
+    data, failed = "label:team=data", ("failed",)
+    return {
+        "all, newest": lambda: (Wanted(), None),
+        "all, any page": lambda: (Wanted(), any_id()),
+        "status, frequent": lambda: (Wanted(("completed",)), any_id()),
+        "status, failed": lambda: (Wanted(failed), any_id()),
+        "status, none has it": lambda: (Wanted(("paused",)), None),
+        "status, two of them": lambda: (Wanted(("failed", "cancelled")), any_id()),
+        "path, frequent": lambda: (Wanted(path=made.paths[0]), any_id()),
+        "path, any": lambda: (Wanted(path=drawn.choice(made.paths)), None),
+        "path and failed": lambda: (Wanted(failed, drawn.choice(made.paths[:50])), None),
+        "label, frequent": lambda: (Wanted(terms=(data,)), any_id()),
+        "label, one in 10,000": lambda: (Wanted(terms=("label:team=audit",)), None),
+        "label, of one execution": lambda: (Wanted(terms=(customer(),)), None),
+        "two labels, both frequent": lambda: (Wanted(terms=(data, "label:tier=1")), any_id()),
+        "two labels, one rare": lambda: (Wanted(terms=(data, customer())), None),
+        "label and failed": lambda: (Wanted(failed, terms=(data,)), any_id()),
+        "label and a status none has": lambda: (Wanted(("paused",), terms=(data,)), None),
+        "label and any path": lambda: (Wanted(path=drawn.choice(made.paths), terms=(data,)), None),
+        "a day": lambda: (a_day(), None),
+        "a day, failed": lambda: (a_day(statuses=failed), None),
+        "a day, path and label": lambda: (a_day(path=made.paths[1], terms=(data,)), None),
+        "word, frequent": lambda: (Wanted(terms=("word:timeout",)), any_id()),
+        "word, only of long ago": lambda: (Wanted(terms=("word:deadlock",)), None),
+        "word, none has it": lambda: (Wanted(terms=("word:nowhere",)), None),
+        "three words": lambda: (Wanted(terms=("word:db", "word:lost", f"word:{drawn.randrange(40)}")), any_id()),
+        "two words never together": lambda: (Wanted(terms=("word:deadlock", "word:503")), None),
+        "word and path": lambda: (Wanted(path=made.paths[0], terms=("word:timeout",)), any_id()),
+    }
+
+
+async def ask(store: Store, made: Made) -> None:
+    """Prints p50 and p95 of each kind of question, and how many rows it found at most."""
+    print(f"{'question':<30} {'rows':>4} {'p50 ms':>8} {'p95 ms':>8} {'max ms':>8}")
+    for name, question in questions(made).items():
+        spans, found = [], 0
+        for _ in range(ROUNDS):
+            wanted, before = question()
+            began_s = time.perf_counter()
+            found = max(found, len(await store.list_executions(wanted, PAGE, before)))
+            spans.append((time.perf_counter() - began_s) * 1e3)
+        cut = statistics.quantiles(spans, n=100)
+        print(f"{name:<30} {found:>4} {cut[49]:>8.2f} {cut[94]:>8.2f} {max(spans):>8.1f}", flush=True)
+
+
+async def steps_a_second(homes: dict[str, Path]) -> None:
+    """What `bench` sees in each home, in turns, and what a step costs all processes together."""
+    seen: dict[str, list[Figures]] = {name: [] for name in homes}
+    with ExitStack() as stack:
+        for home in homes.values():  # joined by each turn: they stay up in between
+            await prepare_embedded(stack.enter_context(open_place(Settings(home_folder=home))))
+        for _ in range(TURNS):
+            for name, home in homes.items():
+                with open_place(Settings(home_folder=home)) as place:
+                    async with connected_to(place, "listing") as connected:
+                        seen[name].append(await Bench(place, connected, LOAD).run())
+    for name, turns in seen.items():
+        speeds = [speed for figures in turns for speed in figures.steps_per_s]
+        cost_us = [sum(figures.cpu_us_per_step.values()) for figures in turns]
+        print(
+            f"{name}: {statistics.median(speeds):.0f} steps/s ({min(speeds):.0f} to {max(speeds):.0f}), "
+            f"{statistics.median(cost_us):.0f} us of CPU a step ({min(cost_us):.0f} to {max(cost_us):.0f})",
+            flush=True,
+        )
+
+
+async def measure(count: int, events: int, homes: dict[str, Path]) -> None:
+    with open_place(Settings(home_folder=homes["full"])) as place:
+        await prepare_embedded(place)
+        made, began_s = Made(count), time.perf_counter()
+        await fill(place.endpoint.postgres_dsn, made, events)
+        print(f"{count} executions of {events} events each, filled in {time.perf_counter() - began_s:.0f} s")
+        async with connected_to(place, "listing") as connected:
+            await ask(connected.store, made)
+    # Postgres ends in between, and has written all of it then.
+    await steps_a_second(homes)
+
+
+if __name__ == "__main__":
+    count, events = [*map(int, sys.argv[1:]), *(1_000_000, 6)[len(sys.argv) - 1 :]]
+    both = {name: Path(tempfile.mkdtemp(prefix=f"listing-{name}-")) for name in ("empty", "full")}
+    asyncio.run(measure(count, events, both))

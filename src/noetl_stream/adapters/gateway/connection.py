@@ -1,0 +1,220 @@
+"""HTTP to one gateway: requests that are safe to repeat are repeated, problems become errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from noetl_stream.adapters.gateway.problems import MEDIA, error_of
+from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused, Unreachable, UsageError
+from noetl_stream.model import codec
+from noetl_stream.model.ids import uuid7
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.documents import Document, Page
+
+API: Final = "/api/v1"
+JSON: Final = "application/json"
+
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 60.0
+"""How long an answer may take, beside what the request itself asks to wait: a gateway is patient for half of it."""
+
+PAUSES_S: Final = (0.1, 0.4, 1.0)
+"""Before each repetition."""
+
+AWAY: Final = frozenset({502, 503, 504})
+"""What proxies say instead of a gateway that is not there."""
+
+Query = Sequence[tuple[str, str]]
+
+
+class _Broken(Exception):
+    """No answer came. ``sent``: the gateway may have got the request, and done it."""
+
+    def __init__(self, why: str, *, sent: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.sent = sent
+
+
+class Asked(NamedTuple):
+    """A request.
+
+    Attributes:
+        parts: Of the address below ``/api/v1``, each as it is: what has to be quoted in them is.
+        body: A document, or bytes of another ``media``; ``None`` for none.
+        key: The Idempotency-Key, by which a POST or PATCH is safe to repeat.
+        wait_s: How long it asks the gateway to wait.
+    """
+
+    method: str
+    parts: tuple[str, ...]
+    query: Query = ()
+    body: Document | bytes | None = None
+    media: str = JSON
+    headers: Mapping[str, str] = {}
+    key: str | None = None
+    wait_s: float = 0.0
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.method == "GET" or self.key is not None
+
+
+class GatewayConnection:
+    """
+    Args:
+        url: ``http://`` or ``https://``, with the path of a proxy if there is one.
+        token: Shown to the gateway, and to nobody else.
+    """
+
+    def __init__(self, url: str, token: str | None, clock: Clock) -> None:
+        self.url: Final = url.rstrip("/")
+        self.clock: Final = clock
+        self._token = token
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def new_key(self) -> str:
+        """An Idempotency-Key for something that is to be done once."""
+        return uuid7(self.clock.now_ms(), self.clock.random_bytes(10))
+
+    async def get(self, *parts: str, query: Query = (), wait_s: float = 0.0) -> Document:
+        found: Document = await self.ask(Asked("GET", parts, query, wait_s=wait_s))
+        return found
+
+    async def items(self, *parts: str) -> list[Document]:
+        """A list that comes whole."""
+        found: list[Document] = (await self.get(*parts))["items"]
+        return found
+
+    async def page(self, *parts: str, limit: int, cursor: str | None, query: Query = ()) -> Page:
+        more = [("limit", str(limit)), *query, *([("cursor", cursor)] if cursor is not None else [])]
+        found = await self.get(*parts, query=more)
+        return Page(found["items"], found["next"])
+
+    async def post(self, *parts: str, body: Document | None = None, key: str | None = None, **more: Any) -> Document:
+        found: Document = await self.ask(Asked("POST", parts, body=body, key=key or self.new_key(), **more))
+        return found
+
+    async def delete(self, *parts: str, query: Query = ()) -> None:
+        await self.ask(Asked("DELETE", parts, query))
+
+    async def ask(self, asked: Asked) -> Any:
+        """The document that answers, ``None`` for an answer without one.
+
+        Raises:
+            NoetlError: what the gateway's problem says.
+            Unreachable: no gateway answers there.
+            OutcomeUnknown: it may have been done: the connection broke, and to ask again could do it twice.
+            UsageError: something else than a gateway answers there.
+        """
+        pauses = iter(PAUSES_S)
+        while True:
+            try:
+                async with self._answer(asked, ANSWER_S + asked.wait_s) as response:
+                    return await _document(response)
+            except _Broken as broken:
+                pause_s = next(pauses, None)
+                if pause_s is None or (broken.sent and not asked.is_repeatable):
+                    raise self._error(broken, asked) from None
+                await self.clock.sleep(pause_s)
+
+    @asynccontextmanager
+    async def stream(self, asked: Asked, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of an answer as they come. Opening it is not repeated.
+
+        Args:
+            silence_s: After so long without a byte the connection counts as broken.
+
+        Raises:
+            Unreachable: while it is opened or read: the connection is broken.
+        """
+        try:
+            async with self._answer(asked, silence_s, whole=False) as response:
+                if response.status != 200:
+                    await _document(response)
+                yield self._chunks(response)
+        except _Broken as broken:
+            raise self._error(broken, asked) from None
+
+    @asynccontextmanager
+    async def _answer(
+        self, asked: Asked, timeout_s: float, *, whole: bool = True
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        url = URL(f"{self.url}{API}/" + "/".join(quote(part, safe="") for part in asked.parts), encoded=True)
+        timeout = aiohttp.ClientTimeout(timeout_s if whole else None, sock_connect=CONNECT_S, sock_read=timeout_s)
+        headers = dict(asked.headers)
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if asked.key is not None:
+            headers["Idempotency-Key"] = asked.key
+        body = asked.body if isinstance(asked.body, bytes | None) else codec.encode(asked.body)
+        if body is not None:
+            headers["Content-Type"] = asked.media
+        self._session = self._session or aiohttp.ClientSession()
+        try:
+            async with self._session.request(
+                asked.method,
+                url.extend_query(list(asked.query)),
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,  # the token is for this address alone
+            ) as response:
+                yield response
+        except aiohttp.InvalidURL:
+            raise UsageError(f"{self.url!r} is no address of a gateway") from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _Broken(_words(error), sent=False) from None
+        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+            raise _Broken(_words(error), sent=True) from None
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+            raise Unreachable(f"the connection to {self.url} broke: {_words(error)}") from None
+
+    def _error(self, broken: _Broken, asked: Asked) -> NoetlError:
+        if not broken.sent:
+            hint = "is `noetl-stream gateway` running there? --url, NOETL_URL or the context says where to ask"
+            return Unreachable(f"no gateway answers at {self.url}: {broken.why}", hint=hint)
+        if asked.method == "GET":
+            return Unreachable(f"the connection to {self.url} broke: {broken.why}")
+        text = f"the connection to {self.url} broke before the answer came: {broken.why}"
+        return OutcomeUnknown(text, hint="look whether it was done before you do it again")
+
+
+async def _document(response: aiohttp.ClientResponse) -> Any:
+    data = await response.read()
+    is_json = response.content_type in (JSON, MEDIA)
+    if response.content_type == MEDIA:
+        raise error_of(codec.decode_json(data), float(response.headers.get("Retry-After", 1)))
+    if response.status in AWAY:
+        raise _Broken(f"it answers {response.status} {response.reason}", sent=True)
+    if response.status < 300 and (is_json or not data):
+        try:
+            return codec.decode_json(data) if data else None
+        except PayloadRefused as error:
+            raise _Broken(error.message, sent=True) from None
+    address = response.url.origin()
+    if 300 <= response.status < 400:
+        raise UsageError(f"{address} sends us on to {response.headers.get('Location', '?')}", hint="use that address")
+    text = f"{address} is no gateway: it answers {response.status} with {response.content_type}"
+    raise UsageError(text, hint="--url, NOETL_URL or the context says where to ask")
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return str(error.os_error.strerror or error.os_error)
+    return "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -1,0 +1,141 @@
+"""Executions, asked of a gateway."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from noetl_stream.adapters.gateway.connection import JSON, Asked, GatewayConnection
+from noetl_stream.model.events import (
+    AskedFact,
+    CancelRequested,
+    CtxPatched,
+    PauseRequested,
+    ResumeRequested,
+    SignalReceived,
+    TokenInjected,
+)
+from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.executions import Chosen, Ids, Rerun, Start
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+MAX_WAIT_S: Final = 300.0
+"""A gateway waits no longer at a time."""
+
+
+class GatewayExecutions:
+    """:class:`~noetl_stream.ports.operations.executions.Executions`. Who acts is whom the token names: ``by`` and the
+    ``principal`` of facts are not sent. The gateway draws ids of its own for ``ids``, the same ones each time.
+    """
+
+    def __init__(self, connection: GatewayConnection) -> None:
+        self._connection = connection
+
+    async def start(self, wanted: Start, by: str, ids: Ids | None = None) -> Document:
+        given = wanted._asdict()
+        named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
+        body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
+        return await self._connection.post("executions", body=body, key=_key(ids), headers=_why(wanted))
+
+    async def page(self, chosen: Chosen, limit: int, cursor: str | None) -> Page:
+        times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
+        query = [
+            *(("status", status) for status in chosen.status),
+            *([("path", chosen.path)] if chosen.path is not None else []),
+            *(("label", f"{name}={value}") for name, value in chosen.labels.items()),
+            *((name, _moment(at_ms)) for name, at_ms in times if at_ms is not None),
+            *([("error", chosen.error)] if chosen.error is not None else []),
+        ]
+        return await self._connection.page("executions", limit=limit, cursor=cursor, query=query)
+
+    async def get(self, execution_id: str) -> Document:
+        return await self._connection.get("executions", execution_id)
+
+    async def wait(self, execution_id: str, timeout_s: float) -> Document:
+        """At most :data:`MAX_WAIT_S`."""
+        wait_s = min(timeout_s, MAX_WAIT_S)
+        query = [("wait", f"{max(1, round(wait_s * 1000))}ms")] if wait_s < 900 else []
+        return await self._connection.get("executions", execution_id, query=query, wait_s=wait_s)
+
+    async def result(self, execution_id: str) -> Document:
+        return await self._connection.get("executions", execution_id, "result")
+
+    async def steps(self, execution_id: str) -> list[Document]:
+        return await self._connection.items("executions", execution_id, "steps")
+
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
+        at = ("executions", execution_id, "steps", step_run_id, "iterations")
+        return await self._connection.page(*at, limit=limit, cursor=cursor)
+
+    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
+        query = [("after", str(after)), ("limit", str(limit))]
+        found: list[Document] = (await self._connection.get("executions", execution_id, "events", query=query))["items"]
+        return found
+
+    async def ctx(self, execution_id: str) -> Document:
+        return await self._connection.get("executions", execution_id, "ctx")
+
+    async def ask(self, execution_id: str, fact: AskedFact) -> Document:
+        method, parts, body, media = _route(fact)
+        headers = _why(fact)
+        if isinstance(fact, CtxPatched) and fact.expected_version is not None:
+            headers["If-Match"] = f'"{fact.expected_version}"'
+        asked = Asked(
+            method,
+            ("executions", execution_id, *parts),
+            body=body,
+            media=media,
+            headers=headers,
+            key=fact.request_id or self._connection.new_key(),
+        )
+        found: Document = await self._connection.ask(asked)
+        return found
+
+    async def rerun(self, execution_id: str, wanted: Rerun, by: str, ids: Ids | None = None) -> Document:
+        body: Document = {"ctx": dict(wanted.ctx)}
+        if wanted.args is not None:
+            body["args"] = dict(wanted.args)
+        verb = "retry"
+        if wanted.step is not None or wanted.step_run_id is not None:
+            verb = "rerun"
+            body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
+        at = ("executions", execution_id, verb)
+        return await self._connection.post(*at, body=body, key=_key(ids), headers=_why(wanted))
+
+    async def why(self, execution_id: str) -> Document:
+        return await self._connection.get("executions", execution_id, "why")
+
+    async def delete(self, execution_id: str, by: str) -> None:
+        await self._connection.delete("executions", execution_id)
+
+
+def _route(fact: AskedFact) -> tuple[str, tuple[str, ...], Document | None, str]:
+    """Method, the rest of the address, body, and its media."""
+    match fact:
+        case CtxPatched():
+            return "PATCH", ("ctx",), fact.patch, MERGE_PATCH if fact.merge else JSON
+        case TokenInjected():
+            return "POST", ("tokens",), {"step": fact.step, "args": fact.args}, JSON
+        case SignalReceived():
+            return "POST", ("signals", fact.signal), {"payload": fact.payload}, JSON
+        case CancelRequested():
+            return "POST", ("cancel",), None, JSON
+        case PauseRequested():
+            return "POST", ("pause",), None, JSON
+        case ResumeRequested():
+            return "POST", ("resume",), None, JSON
+
+
+def _why(said: Any) -> dict[str, str]:
+    """Headers for the reason and the correlation id of a request, percent-encoded."""
+    texts = {"X-Reason": said.reason, "X-Correlation-Id": said.correlation_id}
+    return {header: quote(text) for header, text in texts.items() if text}
+
+
+def _key(ids: Ids | None) -> str | None:
+    return None if ids is None else ids.request_id
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()

@@ -1,0 +1,161 @@
+"""Events as they happen, over Server-Sent Events that are opened again wherever they break (PROTOCOL §4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Final, NamedTuple
+
+from noetl_stream.adapters.gateway.connection import Asked, GatewayConnection
+from noetl_stream.errors import TooBusy, Unreachable
+from noetl_stream.model import codec
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.feed import Heard
+
+LAST_EVENT: Final = "playbook.processed"
+ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+SILENCE_S: Final = 45.0
+"""A gateway says something three times as often."""
+
+PATIENCE_S: Final = 60.0
+"""How long a connection that broke is tried again."""
+
+RETRY_S: Final = 2.0
+
+
+class Frame(NamedTuple):
+    """An event of a stream."""
+
+    id: str
+    event: Document
+
+
+class Frames:
+    """Makes frames of bytes as they come (HTML Living Standard §9.2.6)."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._id = ""
+        self._data: list[str] = []
+        self.retry_s = RETRY_S
+
+    def take(self, chunk: bytes) -> Iterator[Frame]:
+        """The frames that are whole with these bytes."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            field, _, value = line.decode().rstrip("\r").partition(":")
+            value = value.removeprefix(" ")
+            if not field and not value:
+                if self._data:
+                    yield Frame(self._id, codec.decode_json("\n".join(self._data).encode()))
+                self._data = []
+            elif field == "data":
+                self._data.append(value)
+            elif field == "id":
+                self._id = value
+            elif field == "retry" and value.isdigit():
+                self.retry_s = int(value) / 1000
+
+
+class GatewayFeed:
+    """:class:`~noetl_stream.ports.operations.feed.Feed`. A stream does not say whose playbook's event it is:
+    :attr:`~noetl_stream.ports.operations.feed.Heard.path` is empty.
+    """
+
+    def __init__(self, connection: GatewayConnection) -> None:
+        self._connection = connection
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
+        async def has_more(last: str | None) -> bool:
+            """Whether a stream that was closed had more to say: gateways end, too."""
+            try:
+                found = await self._connection.get("executions", execution_id)
+            except Unreachable:
+                return True
+            return found["status"] not in ENDED or found["position"] > int(last or 0)
+
+        at = ("executions", execution_id, "events", "stream")
+        return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
+
+    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
+        """Raises, while it is read: Unreachable: the connection broke before the first event, so that nobody knows
+        where to go on, or cannot be opened again.
+        """
+        return await _Stream(self._connection, ("events", "stream"), after, _always).open()
+
+
+class _Stream:
+    """One stream over as many connections as it takes."""
+
+    def __init__(
+        self,
+        connection: GatewayConnection,
+        parts: tuple[str, ...],
+        last: str | None,
+        has_more: Callable[[str | None], Awaitable[bool]],
+    ) -> None:
+        self._connection = connection
+        self._parts = parts
+        self._last = last
+        self._has_more = has_more
+        self._open = AsyncExitStack()
+        self._retry_s = RETRY_S
+
+    async def open(self) -> AsyncIterator[list[Heard]]:
+        return self._events(await self._connect())
+
+    async def _connect(self) -> AsyncIterator[bytes]:
+        headers = {} if self._last is None else {"Last-Event-ID": self._last}
+        asked = Asked("GET", self._parts, headers=headers)
+        return await self._open.enter_async_context(self._connection.stream(asked, SILENCE_S))
+
+    async def _events(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[Heard]]:
+        try:
+            while True:
+                async for heard in self._heard(chunks):
+                    self._last = heard[-1].id
+                    yield heard
+                if not await self._has_more(self._last):
+                    return
+                chunks = await self._reconnect()
+        finally:
+            await self._open.aclose()
+
+    async def _heard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[Heard]]:
+        """Until the connection ends, in whichever way."""
+        frames = Frames()
+        try:
+            async for chunk in chunks:
+                if some := [Heard(*frame, "") for frame in frames.take(chunk)]:
+                    yield some
+                self._retry_s = frames.retry_s
+        except Unreachable:
+            return
+
+    async def _reconnect(self) -> AsyncIterator[bytes]:
+        await self._open.aclose()
+        if self._last is None:
+            text = f"the connection to {self._connection.url} broke before the first event"
+            raise Unreachable(text, hint="events may have been missed: begin again")
+        clock = self._connection.clock
+        until_s = clock.monotonic_s() + PATIENCE_S
+        while True:
+            await clock.sleep(self._retry_s)
+            try:
+                return await self._connect()
+            except (Unreachable, TooBusy):
+                if clock.monotonic_s() >= until_s:
+                    raise
+
+
+async def _to_the_end(feed: AsyncIterator[list[Heard]]) -> AsyncIterator[list[Heard]]:
+    async with aclosing(feed):  # type: ignore[type-var]
+        async for heard in feed:
+            yield heard
+            if heard[-1].event["name"] == LAST_EVENT:
+                return
+
+
+async def _always(last: str | None) -> bool:
+    return True

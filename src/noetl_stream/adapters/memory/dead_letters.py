@@ -1,0 +1,59 @@
+"""Dead letters in this process; the :class:`~noetl_stream.adapters.memory.store.MemoryStore` beside writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.store import InboxRow
+
+
+class MemoryDeadLetters:
+    """A :class:`~noetl_stream.ports.dead_letters.DeadLetters`, where each method is described.
+
+    ``put_back`` gets what is requeued into the inbox.
+    """
+
+    def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
+        self._put_back = put_back
+        self._letters: dict[str, DeadLetter] = {}
+
+    def __contains__(self, letter_id: object) -> bool:
+        return letter_id in self._letters
+
+    def write(self, row: DeadLetterRow) -> None:
+        """Keeps a letter, as the tick does that passes its message over."""
+        self._letters[row.id] = DeadLetter(len(self._letters) + 1, row, "waiting", None, None)
+
+    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
+        waiting = [
+            letter._replace(row=letter.row._replace(body=b""))
+            for letter in reversed(self._letters.values())
+            if letter.state == "waiting" and (before is None or letter.number < before)
+        ]
+        return waiting[:limit]
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        return self._letters.get(letter_id)
+
+    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
+        letter = self._waiting(letter_id)
+        if letter is None:
+            return False
+        self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
+        if letter.row.source == "inbox":
+            row = letter.row
+            self._put_back(InboxRow(f"requeue-{row.id}", row.partition, row.execution_id, row.body))
+        return True
+
+    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
+        letter = self._waiting(letter_id)
+        if letter is None:
+            return False
+        row = letter.row._replace(body=b"")
+        self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
+        return True
+
+    def _waiting(self, letter_id: str) -> DeadLetter | None:
+        letter = self._letters.get(letter_id)
+        return letter if letter is not None and letter.state == "waiting" else None

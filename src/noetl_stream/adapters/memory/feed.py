@@ -1,0 +1,52 @@
+"""The whole feed in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from itertools import islice
+
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.model import codec
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.feed import FedEvent
+
+
+class MemoryFeed:
+    """A :class:`~noetl_stream.ports.feed.FeedStore` over what a :class:`MemoryStore` has been told."""
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._floor: dict[int, int] = {}
+
+    async def now(self) -> dict[int, int]:
+        return {view.id: view.tick for view in await self._store.read_partitions()}
+
+    async def floor(self) -> dict[int, int]:
+        return dict(self._floor)
+
+    async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
+        """See :meth:`noetl_stream.ports.feed.FeedStore.read`."""
+        found = []
+        for partition, seen in sorted(after.items()):
+            ticks = sorted(tick for one, tick in self._store.fed if one == partition and tick > seen)
+            for tick in islice(ticks, limit):
+                events = [one async for one in self._events(partition, tick)]
+                found += [one._replace(number=number) for number, one in enumerate(events)] or [
+                    FedEvent(partition, tick, 0, "", "", "", None)
+                ]
+        return found
+
+    async def trim(self, keep_ms: int) -> None:
+        """See :meth:`noetl_stream.ports.feed.FeedStore.trim`."""
+        oldest_ms = self._clock.now_ms() - keep_ms
+        for partition, tick in [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms]:
+            del self._store.fed[partition, tick]
+            self._floor[partition] = max(tick, self._floor.get(partition, 0))
+
+    async def _events(self, partition: int, tick: int) -> AsyncIterator[FedEvent]:
+        for execution_id, first, last in codec.decode_json(self._store.fed[partition, tick][1]):
+            row = await self._store.execution(execution_id)
+            for event in await self._store.journal(execution_id, first - 1, last - first + 1) if row else ():
+                assert row is not None
+                yield FedEvent(partition, tick, 0, execution_id, row.trace_id, row.path, event)

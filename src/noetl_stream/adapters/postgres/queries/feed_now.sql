@@ -1,0 +1,1 @@
+select id, tick from noetl.partition

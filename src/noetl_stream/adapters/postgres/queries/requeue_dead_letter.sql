@@ -1,0 +1,14 @@
+-- What came from the inbox goes back there as the letter leaves the list: both or neither.
+with settled as (
+    update noetl.dead_letter
+    set state = 'requeued', settled_by = $2, settled_ms = $3
+    where id = $1 and state = 'waiting'
+    returning id, source, partition, execution_id, body
+),
+put_back as (
+    insert into noetl.inbox (id, partition, execution_id, body)
+    select 'requeue-' || id, partition, execution_id, convert_from(body, 'UTF8')::json
+    from settled
+    where source = 'inbox'
+)
+select id from settled

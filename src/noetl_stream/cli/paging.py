@@ -1,0 +1,27 @@
+"""A list over as many pages as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from noetl_stream.ports.operations.documents import Document, Page
+
+PAGE: Final = 1000
+
+
+async def collect(read: Callable[[int, str | None], Awaitable[Page]], limit: int | None = None) -> list[Document]:
+    """The first ``limit`` of them, or all.
+
+    Args:
+        read: A page: how many at most, and its cursor.
+    """
+    found: list[Document] = []
+    cursor: str | None = None
+    while limit is None or len(found) < limit:
+        page = await read(PAGE if limit is None else min(PAGE, limit - len(found)), cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            break
+    return found

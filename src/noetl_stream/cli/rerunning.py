@@ -1,0 +1,137 @@
+"""``noetl-stream execution rerun|retry|delete``: what is done with executions that have ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from noetl_stream.cli.asking import explained
+from noetl_stream.cli.bulk import Verb, do
+from noetl_stream.cli.following import Following, end_as, following_options, stay
+from noetl_stream.cli.operating import Desk, operate
+from noetl_stream.cli.options import form_option
+from noetl_stream.cli.output import print_document
+from noetl_stream.cli.selecting import ENDED, Selection, check_id, selection_options
+from noetl_stream.cli.where import Where, where_options
+from noetl_stream.cli.workload import workload_of
+from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import Rerun
+
+ctx_option = click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx first.")
+args_option = click.option("--args", "args_file", type=click.Path(path_type=Path), help="YAML or JSON mapping of args.")
+set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="An argument of the step.")
+
+
+@click.command()
+@click.argument("execution_id", metavar="ID")
+@click.argument("step")
+@click.option("--step-run", "step_run_id", default=None, help="Which run of the step, if it had several. [default: last]")
+@ctx_option
+@set_option
+@args_option
+@explained
+@following_options
+@form_option("text")
+@where_options
+def rerun(
+    execution_id: str,
+    step: str,
+    step_run_id: str | None,
+    ctx_sets: tuple[str, ...],
+    sets: tuple[str, ...],
+    args_file: Path | None,
+    reason: str,
+    correlation_id: str,
+    following: Following,
+    output: str,
+    where: Where,
+) -> None:
+    """Run an ended execution again from STEP on: a new execution, which reuses what was done before it.
+
+    Given arguments take the place of those that the step had.
+    """
+    check_id(execution_id)
+    wanted = Rerun(step, step_run_id, _ctx(ctx_sets), _args(args_file, sets), reason, correlation_id)
+    _run_again(execution_id, wanted, following, output, where)
+
+
+@click.command()
+@selection_options()
+@ctx_option
+@set_option
+@args_option
+@explained
+@following_options
+@form_option("text")
+@where_options
+def retry(
+    selection: Selection,
+    ctx_sets: tuple[str, ...],
+    sets: tuple[str, ...],
+    args_file: Path | None,
+    reason: str,
+    correlation_id: str,
+    following: Following,
+    output: str,
+    where: Where,
+) -> None:
+    """Run failed executions again, each from the step that failed: new executions, which reuse what was done before it.
+
+    --wait and --watch are for a single one.
+    """
+    wanted = Rerun(None, None, _ctx(ctx_sets), _args(args_file, sets), reason, correlation_id)
+    if following.wait or following.watch:
+        if selection.only is None or selection.dry_run:
+            raise UsageError("--wait and --watch are for a single execution", hint="name one ID")
+        check_id(selection.only)
+        return _run_again(selection.only, wanted, following, output, where)
+
+    async def act(desk: Desk, execution_id: str) -> Document:
+        return await desk.operations.executions.rerun(execution_id, wanted, desk.by)
+
+    return do(Verb("retry", ("failed",), act, _told), selection, where, output)
+
+
+@click.command()
+@selection_options()
+@form_option("text")
+@where_options
+def delete(selection: Selection, output: str, where: Where) -> None:
+    """Forget ended executions: their journals, and what they alone keep in the object store."""
+
+    async def act(desk: Desk, execution_id: str) -> dict[str, Any]:
+        await desk.operations.executions.delete(execution_id, desk.by)
+        return {"execution_id": execution_id, "deleted": True}
+
+    do(Verb("delete", ENDED, act, lambda answer: f"{answer['execution_id']}: deleted"), selection, where, output)
+
+
+COMMANDS = (rerun, retry, delete)
+
+
+def _run_again(execution_id: str, wanted: Rerun, following: Following, output: str, where: Where) -> None:
+    async def begin(desk: Desk) -> tuple[Document, Document | None]:
+        begun = await desk.operations.executions.rerun(execution_id, wanted, desk.by)
+        if not (following.wait or following.watch):
+            return begun, None
+        return begun, await stay(desk, begun["execution_id"], following, output)
+
+    begun, ended = operate(where, begin, publishes=True)
+    if following.wait or following.watch:
+        end_as(ended, begun["execution_id"], following, output)
+    print_document(begun, output, "execution_id", lambda found: click.echo(_told(found)))
+
+
+def _ctx(sets: tuple[str, ...]) -> dict[str, Any]:
+    return workload_of(None, sets, (), set_option="--ctx")
+
+
+def _args(file: Path | None, sets: tuple[str, ...]) -> dict[str, Any] | None:
+    return workload_of(file, sets, (), "--args") if file is not None or sets else None
+
+
+def _told(begun: Document) -> str:
+    return f"{begun['rerun_of']}: runs again as {begun['execution_id']}"

@@ -1,0 +1,100 @@
+"""Events as they happen: history first, then live, each exactly once for every reader (PROTOCOL §4).
+
+Postgres is the source, NATS only says when to look: whatever is lost on the way, nothing is missed. Readers that are at
+the end of the same feed share one look and what it found; one that falls behind goes back to looking for itself, so
+that what is kept for all stays bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from noetl_stream.client.feed_sources import EverythingSource, ExecutionSource, Places, Source, decode_id, places_of
+from noetl_stream.client.feed_tail import BATCH_EVENTS, MAX_EVENTS, News, Tail
+from noetl_stream.errors import NotFound
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.feed import FeedStore
+from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.store import Store
+
+EVERYTHING: Final = "*"
+LAST_EVENT: Final = "playbook.processed"
+
+
+class LiveFeed:
+    """A :class:`~noetl_stream.ports.operations.feed.Feed` on Postgres and NATS.
+
+    Args:
+        kept_events: How many events are kept for the readers of one feed that are a little late.
+    """
+
+    def __init__(self, store: Store, feed: FeedStore, bus: Bus, clock: Clock, *, kept_events: int = MAX_EVENTS) -> None:
+        self._store = store
+        self._feed = feed
+        self._bus = bus
+        self._clock = clock
+        self._kept_events = kept_events
+        self._tails: dict[str, Tail] = {}
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
+        """See :meth:`noetl_stream.ports.operations.feed.Feed.execution`.
+
+        Raises:
+            NotFound: there is no such execution.
+        """
+        row = await self._store.execution(execution_id)
+        if row is None:
+            raise NotFound(f"no execution {execution_id}")
+        source = ExecutionSource(self._store, row)
+        subject = subjects.decided(row.partition, execution_id)
+        return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
+
+    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
+        """See :meth:`noetl_stream.ports.operations.feed.Feed.everything`.
+
+        Raises:
+            UsageError: the id is none of this feed, or too old to go on from.
+        """
+        now = await self._feed.now()
+        seen = places_of(now) if after is None else decode_id(after, now, await self._feed.floor())
+        return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed), seen)
+
+    async def close(self) -> None:
+        """Ends what readers share."""
+        tails, self._tails = list(self._tails.values()), {}
+        await asyncio.gather(*(tail.close() for tail in tails))
+
+    async def _follow(self, name: str, subject: str, source: Source, places: Places) -> AsyncIterator[list[Heard]]:
+        seen = dict(places)
+        while True:
+            tail = self._tails.get(name)
+            if tail is not None and tail.covers(seen):
+                async for fresh in tail.listen(seen):
+                    seen |= {place[0]: place[1:] for place, _ in fresh}
+                    yield [heard for _, heard in fresh]
+                continue  # it was overtaken: what it lacks is read for it alone
+            found, after = await source.read(seen)
+            at_end = after == seen
+            if len(found) > BATCH_EVENTS:  # the rest is read again: many slow readers would keep too much
+                found = found[:BATCH_EVENTS]
+                after = seen | {place[0]: place[1:] for place, _ in found}
+            seen = after
+            if found:
+                yield [heard for _, heard in found]
+            if at_end and self._tails.get(name) is None:
+                news = News(self._bus, subject, self._clock)
+                self._tails[name] = Tail(source, seen, news, self._kept_events, self._forget(name))
+
+    def _forget(self, name: str) -> Callable[[], object]:
+        return lambda: self._tails.pop(name, None)
+
+
+async def _to_the_end(feed: AsyncIterator[list[Heard]]) -> AsyncIterator[list[Heard]]:
+    async for heard in feed:
+        yield heard
+        if heard[-1].event["name"] == LAST_EVENT:
+            return

@@ -1,0 +1,141 @@
+"""Where feeds read: one journal by position, or all journals by the ticks of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from noetl_stream.errors import UsageError
+from noetl_stream.model.envelope import envelope
+from noetl_stream.ports.feed import FeedStore
+from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+PAGE_EVENTS: Final = 500
+PAGE_TICKS: Final = 2
+WHOLE_TICK: Final = 2**31
+_NUMBERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+Place: TypeAlias = tuple[int, int, int]
+"""Where an event stands: the key of its order (partition), its tick or position, its number in that."""
+
+Places: TypeAlias = Mapping[int, tuple[int, int]]
+"""Up to where somebody has seen, by key."""
+
+
+class Look(NamedTuple):
+    """What was found, and the places after it: the same as before at the end of the feed."""
+
+    found: list[tuple[Place, Heard]]
+    seen: dict[int, tuple[int, int]]
+
+
+class Source(Protocol):
+    async def read(self, seen: Places) -> Look:
+        """Some of what comes after ``seen``, in the order of each key."""
+        ...
+
+
+class ExecutionSource:
+    """One journal: the only key is 0, its order the positions."""
+
+    def __init__(self, store: Store, row: ExecutionRow) -> None:
+        self._store = store
+        self._row = row
+
+    async def read(self, seen: Places) -> Look:
+        rows = await self._store.journal(self._row.execution_id, seen[0][0], PAGE_EVENTS)
+        found = [((0, row.position, 0), self._heard(row)) for row in rows]
+        return Look(found, {0: found[-1][0][1:]} if found else dict(seen))
+
+    def _heard(self, row: StoredEvent) -> Heard:
+        return Heard(str(row.position), _event(self._row.execution_id, row, self._row.trace_id), self._row.path)
+
+
+class EverythingSource:
+    """All journals: the keys are partitions, their order the ticks."""
+
+    def __init__(self, feed: FeedStore) -> None:
+        self._feed = feed
+
+    async def read(self, seen: Places) -> Look:
+        """See :class:`Source`. A tick that was seen in part is read again, and what was seen of it left out."""
+        after = {key: tick if number >= WHOLE_TICK else tick - 1 for key, (tick, number) in seen.items()}
+        places = dict(seen)
+        found = []
+        for fed in await self._feed.read(after, PAGE_TICKS):
+            place = (fed.partition, fed.tick, fed.number)
+            if place[1:] <= places[fed.partition]:
+                continue
+            places[fed.partition] = place[1:]
+            if fed.event is not None:
+                event = _event(fed.execution_id, fed.event, fed.trace_id)
+                found.append((place, Heard(encode_id(places), event, fed.path)))
+        return Look(found, places)
+
+
+def places_of(ticks: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """The places of partitions of which everything up to these ticks was seen."""
+    return {partition: (tick, WHOLE_TICK) for partition, tick in ticks.items()}
+
+
+def encode_id(places: Places) -> str:
+    """The id of the feed at these places: ticks of partitions 0, 1, …, with what was seen of the last if not all."""
+    return "-".join(_place_text(*places[partition]) for partition in sorted(places))
+
+
+def decode_id(text: str, now: Mapping[int, int], floor: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """The places that an id stands for.
+
+    Args:
+        now: The last tick of each partition.
+        floor: The last tick that was forgotten.
+
+    Raises:
+        UsageError: the id is none of this feed, or too old to go on from.
+    """
+    try:
+        places = dict(enumerate(map(_place_of, text.split("-"))))
+    except ValueError:
+        places = {}
+    if places.keys() != now.keys() or any(tick > now[key] for key, (tick, _) in places.items()):
+        raise UsageError("the event id is none of this feed", hint="leave it out: the feed then begins now")
+    if any(tick < floor.get(key, 0) for key, (tick, _) in places.items()):
+        hint = "read what is missing from the executions themselves, and begin the feed anew"
+        raise UsageError("the event id is too old: what came after it is no longer kept", hint=hint)
+    return places
+
+
+def _place_text(tick: int, number: int) -> str:
+    return _base36(tick) if number >= WHOLE_TICK else f"{_base36(tick)}.{_base36(number)}"
+
+
+def _place_of(text: str) -> tuple[int, int]:
+    tick, dot, number = text.partition(".")
+    if not text.isascii() or not text.replace(".", "", 1).isalnum():
+        raise ValueError(text)
+    return (int(tick, 36), int(number, 36) if dot else WHOLE_TICK)
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = _NUMBERS[digit] + digits
+        if not number:
+            return digits
+
+
+def _event(execution_id: str, row: StoredEvent, trace_id: str) -> dict[str, object]:
+    return envelope(
+        execution_id,
+        row.position,
+        row.name,
+        row.source,
+        row.at_ms,
+        row.step_run_id,
+        row.report_id,
+        row.data,
+        row.cause,
+        trace_id,
+    )

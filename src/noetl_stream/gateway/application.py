@@ -1,0 +1,54 @@
+"""The route table, whole, and the web application that serves it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from noetl_stream import __version__
+from noetl_stream.gateway.cluster import CLUSTER_ROUTES
+from noetl_stream.gateway.credentials import CREDENTIAL_ROUTES
+from noetl_stream.gateway.ctx import CTX_ROUTES
+from noetl_stream.gateway.executions import EXECUTION_ROUTES
+from noetl_stream.gateway.health import health_routes
+from noetl_stream.gateway.ingest import INGEST_ROUTES
+from noetl_stream.gateway.interventions import INTERVENTION_ROUTES
+from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.gateway.openapi import openapi_of
+from noetl_stream.gateway.pages import page_routes
+from noetl_stream.gateway.playbooks import PLAYBOOK_ROUTES
+from noetl_stream.gateway.routes import AnyRoute
+from noetl_stream.gateway.serving import Serving
+from noetl_stream.gateway.streams import STREAM_ROUTES
+from noetl_stream.gateway.tokens import ACCESS_ROUTES
+from noetl_stream.ports.readiness import Readiness
+
+RESOURCES: Final[tuple[AnyRoute, ...]] = (
+    *EXECUTION_ROUTES,
+    *INTERVENTION_ROUTES,
+    *CTX_ROUTES,
+    *PLAYBOOK_ROUTES,
+    *CREDENTIAL_ROUTES,
+    *CLUSTER_ROUTES,
+    *INGEST_ROUTES,
+    *STREAM_ROUTES,
+    *ACCESS_ROUTES,
+)
+"""What is served under ``/api``."""
+
+
+def route_table(readiness: Readiness, metrics: Metrics) -> tuple[AnyRoute, ...]:
+    """Every route there is."""
+    routes = (*RESOURCES, *health_routes(readiness, metrics))
+    document: dict[str, Any] = {}
+    routes += page_routes(document)
+    document.update(openapi_of(routes, __version__))
+    return routes
+
+
+def make_application(serving: Serving, readiness: Readiness) -> web.Application:
+    application = web.Application(middlewares=[serving.problems])
+    for route in route_table(readiness, serving.metrics):
+        application.router.add_route(route.method, route.path, serving.handler(route))
+    return application

@@ -1,0 +1,111 @@
+"""The role: listens, serves, looks how far behind the servers are, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from noetl_stream.errors import UsageError
+from noetl_stream.gateway.access import Guard
+from noetl_stream.gateway.application import make_application
+from noetl_stream.gateway.audit import Auditor
+from noetl_stream.gateway.idempotency import Once
+from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.gateway.pressure import Pressure
+from noetl_stream.gateway.scoped import Scopes
+from noetl_stream.gateway.serving import Serving
+from noetl_stream.ports.access import Audit, Authenticator
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.idempotency import Idempotency
+from noetl_stream.ports.ingest import Ingest
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.readiness import Readiness
+from noetl_stream.settings import GatewayLimits
+
+log = logging.getLogger(__name__)
+
+DRAIN_S: Final = 10.0
+"""How long requests under way may take once the gateway ends."""
+
+
+class GatewayPorts(NamedTuple):
+    operations: Operations
+    ingest: Ingest
+    idempotency: Idempotency
+    readiness: Readiness
+    authenticator: Authenticator
+    audit: Audit
+    clock: Clock
+
+
+class Gateway:
+    """
+    Args:
+        open_to_all: Whether callers without a token are let in (:func:`~noetl_stream.gateway.opening.decide_opening`).
+    """
+
+    def __init__(self, ports: GatewayPorts, limits: GatewayLimits, *, open_to_all: bool) -> None:
+        self._ending = asyncio.Event()
+        self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock)
+        once = Once(ports.idempotency, ports.clock)
+        serving = Serving(
+            operations=ports.operations,
+            ingest=ports.ingest,
+            scopes=Scopes(),
+            guard=Guard(ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock, open_to_all=open_to_all),
+            once=once,
+            pressure=pressure,
+            metrics=Metrics(pressure),
+            limits=limits,
+            clock=ports.clock,
+            ending=self._ending,
+        )
+        self._application = make_application(serving, ports.readiness)
+        self._lasting = (pressure.watch, once.forget_old)
+
+    def stop(self) -> None:
+        """Begins an orderly end: nothing new is taken, waiting calls answer with what there is."""
+        self._ending.set()
+
+    async def run(self, host: str, port: int, listening: asyncio.Future[str] | None = None) -> None:
+        """Serves until :meth:`stop`, then until what is under way has been answered.
+
+        Args:
+            port: 0 for any that is free.
+            listening: Is given the address once requests are taken.
+
+        Raises:
+            UsageError: it cannot listen there.
+        """
+        runner = web.AppRunner(self._application, access_log=None, shutdown_timeout=DRAIN_S, auto_decompress=False)
+        await runner.setup()
+        tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
+        ending = asyncio.create_task(self._ending.wait())
+        try:
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None
+            url = _url(runner)
+            log.info("listening on %s", url)
+            if listening is not None:
+                listening.set_result(url)
+            done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {ending}:
+                task.result()
+        finally:
+            self._ending.set()
+            ending.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await runner.cleanup()
+
+
+def _url(runner: web.AppRunner) -> str:
+    host, port = runner.addresses[0][:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

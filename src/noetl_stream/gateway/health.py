@@ -1,0 +1,66 @@
+"""What is asked of the gateway itself: does it live, can it work, what has it done, what can be called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl_stream.gateway.documents import Document
+from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.gateway.parameters import Nothing
+from noetl_stream.gateway.routes import Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.readiness import Readiness
+
+
+class Living(Document):
+    status: str
+
+
+class Ready(Document):
+    """`missing` says what the gateway cannot work without, each in one sentence."""
+
+    ready: bool
+    missing: list[str]
+
+
+async def live(call: Call[Nothing, None]) -> Reply:
+    return Reply({"status": "alive"})
+
+
+def health_routes(readiness: Readiness, metrics: Metrics) -> tuple[AnyRoute, ...]:
+    async def ready(call: Call[Nothing, None]) -> Reply:
+        missing = await readiness.missing()
+        return Reply({"ready": not missing, "missing": missing}, 503 if missing else 200)
+
+    async def measured(call: Call[Nothing, None]) -> Reply:
+        return Reply(metrics.text(), media=MEDIA)
+
+    routes: tuple[Route[Any, Any], ...] = (
+        Route(
+            "GET",
+            "/livez",
+            "live",
+            "Whether this process lives; it looks at nothing else",
+            None,
+            live,
+            {200: Answer("It does", Living)},
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            "ready",
+            "Whether it can work: NATS, Postgres, the schema, a living server",
+            None,
+            ready,
+            {200: Answer("It can", Ready), 503: Answer("Something is missing", Ready)},
+        ),
+        Route(
+            "GET",
+            "/metrics",
+            "metrics",
+            "What Prometheus reads",
+            None,
+            measured,
+            {200: Answer("Prometheus' text form", media=MEDIA)},
+        ),
+    )
+    return routes

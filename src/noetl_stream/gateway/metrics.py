@@ -1,0 +1,47 @@
+"""What ``/metrics`` tells Prometheus of this gateway."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from noetl_stream.gateway.pressure import Pressure
+
+MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+UNKNOWN_ROUTE: Final = "none"
+"""Requests for what there is not are counted as one: anybody can invent addresses."""
+
+BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """In a registry of its own: two gateways in one process do not meet."""
+
+    def __init__(self, pressure: Pressure) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "noetl_gateway_requests", "Requests answered.", ["route", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "noetl_gateway_request_seconds",
+            "From the first byte of a request to its answer.",
+            ["route"],
+            buckets=BUCKETS_S,
+            registry=self._registry,
+        )
+        for name, words, read in (
+            ("requests_in_flight", "Requests under way.", lambda: pressure.requests),
+            ("open_streams", "Event streams that are open.", lambda: pressure.streams),
+            ("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: pressure.behind),
+        ):
+            Gauge(f"noetl_gateway_{name}", words, registry=self._registry).set_function(read)
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """Counts a request. ``operation`` is the route's, or :data:`UNKNOWN_ROUTE`."""
+        self._requests.labels(operation, str(status)).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text form."""
+        return generate_latest(self._registry)

@@ -1,0 +1,54 @@
+"""Letters of what is passed over, for the tick that passes it over (PROTOCOL §1 *Partition row*, §3)."""
+
+from __future__ import annotations
+
+import logging
+
+from noetl_stream.model import codec
+from noetl_stream.model.messages import StepCommand
+from noetl_stream.ports.dead_letters import DeadLetterRow, dead_letter
+from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.store import InboxItem
+
+log = logging.getLogger(__name__)
+
+
+def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
+    """Of a message of EVENTS: known by its sequence and stored time, over losses of the stream's tail too."""
+    place = {"sequence": message.sequence, "execution": message.execution_id}
+    log.error("dead letter in EVENTS: %s", reason, extra=place)
+    return dead_letter(
+        f"events-{message.sequence}-{message.at_ms}",
+        message.at_ms,
+        "events",
+        message.partition,
+        message.execution_id,
+        f"noetl.events.{message.partition}.{message.execution_id}.reported",
+        reason,
+        message.body,
+        message.sequence,
+    )
+
+
+def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
+    """Of a message between executions."""
+    log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
+    return dead_letter(
+        f"inbox-{item.seq}", at_ms, "inbox", item.partition, item.execution_id, "inbox", reason, item.body, item.seq
+    )
+
+
+def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterRow:
+    """Of a command that is given up, its step run failed."""
+    place = {"execution": command.execution_id, "command": command.command_id}
+    log.error("dead letter in COMMANDS: %s", reason, extra=place)
+    return dead_letter(
+        f"command-{command.command_id}-{command.issue}",
+        at_ms,
+        "command",
+        command.partition,
+        command.execution_id,
+        f"noetl.commands.{command.pool}.{command.execution_id}.{command.command_id}",
+        reason,
+        codec.encode(command),
+    )

@@ -1,0 +1,44 @@
+"""What reruns wait for: their originals, read and taken apart beside the loop (LANGUAGE §9 *Rerun*)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from noetl_stream.engine.advance import Refusal
+from noetl_stream.engine.past import Past
+from noetl_stream.engine.reuse import refuse_rerun, reuse
+from noetl_stream.model.events import ExecutionRequested, Fact
+from noetl_stream.model.refusal import Objection
+from noetl_stream.ports.store import Store
+from noetl_stream.server.plans import Plans
+
+
+class Reusing:
+    """Finds the inputs with which a rerun can begin."""
+
+    def __init__(self, store: Store, plans: Plans) -> None:
+        self._store = store
+        self._plans = plans
+
+    async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        """See :func:`~noetl_stream.engine.reuse.reuse`.
+
+        Raises:
+            Unreachable: a store is away.
+            NotReady: the original was written by a newer version.
+        """
+        assert request.rerun is not None
+        original = request.rerun.of
+        row = await self._store.execution(original)
+        if row is None:
+            return (refuse_rerun(Objection("unknown_execution", f"there is no execution {original}")),)
+        if row.finished_ms is None:
+            return (refuse_rerun(Objection("not_ended", f"execution {original} has not ended: it is {row.status}")),)
+        plan = (await self._plans.load(request.digest)).plan
+        if isinstance(plan, Refusal):
+            return (refuse_rerun(Objection("invalid_playbook", plan.reason)),)
+        journal = await self._store.journal(original)
+        if len(journal) != row.position:
+            return (refuse_rerun(Objection("unknown_execution", f"execution {original} is being deleted")),)
+        return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, Past(original, journal)))

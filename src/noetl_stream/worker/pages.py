@@ -1,0 +1,35 @@
+"""Pages of items that this worker has read lately: iterations that follow each other share them (LANGUAGE §6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+from noetl_stream.model.reference import Reference
+from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
+
+Read = Callable[[Reference], Awaitable[Any]]
+
+
+class Pages:
+    """Pages by the key of their reference. All runs of one worker share them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, int]] = {}
+        self._bytes = 0
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def page(self, reference: Reference, read: Read) -> Any:
+        """The page, by ``read`` if it is not here; whoever wants it meanwhile waits for that."""
+        reading = self._reading.setdefault(reference.key, asyncio.Lock())
+        async with reading:
+            kept = self._kept.pop(reference.key, None)
+            if kept is None:
+                kept = await read(reference), reference.size
+                self._bytes += reference.size
+            self._kept[reference.key] = kept  # the one used last stands at the end
+        while self._bytes > MAX_PAGES_KEPT_BYTES:
+            self._bytes -= self._kept.pop(next(iter(self._kept)))[1]
+        return kept[0]

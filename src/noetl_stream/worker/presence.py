@@ -1,0 +1,66 @@
+"""A worker says who it is to whoever asks: one that is drained or dead is gone from the list by saying nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+
+import noetl_stream
+from noetl_stream.model import codec
+from noetl_stream.model.presence import RunningCommand, WorkerPresence
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus, Subscription
+from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
+
+
+class Presence:
+    """Answers on :data:`~noetl_stream.ports.subjects.ASK_WORKERS`, each worker for itself; it costs nothing unasked.
+
+    Args:
+        since_ms: When the worker started.
+        running: The commands it holds, those it has held longest first.
+        draining: Whether it takes nothing new any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        pool: str,
+        slots: int,
+        since_ms: int,
+        kinds: Iterable[str],
+        running: Callable[[], Collection[RunningCommand]],
+        draining: Callable[[], bool],
+    ) -> None:
+        self._name = name
+        self._pool = pool
+        self._slots = slots
+        self._since_ms = since_ms
+        self._kinds = sorted(kinds)
+        self._running = running
+        self._draining = draining
+
+    async def listen(self, bus: Bus) -> Subscription:
+        """Begins to answer."""
+
+        async def answer(_subject: str, _body: bytes, reply: str) -> None:
+            if reply:
+                bus.send(reply, codec.encode(self.shown()))
+
+        return await bus.listen(subjects.ASK_WORKERS, answer)
+
+    def shown(self) -> WorkerPresence:
+        """What it says now."""
+        running = self._running()
+        return WorkerPresence(
+            self._name,
+            self._pool,
+            self._slots,
+            len(running),
+            self._since_ms,
+            self._kinds,
+            noetl_stream.__version__,
+            self._draining(),
+            list(islice(running, MAX_RUNNING_SHOWN)),
+        )

@@ -1,0 +1,115 @@
+"""The operations of people over memory adapters, and a gateway over them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import ClientSession
+
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.access import AccessKeeper
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+from noetl_stream.client.credential_store import DirectCredentials
+from noetl_stream.client.credentials import CredentialKeeper
+from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
+from noetl_stream.client.feed import LiveFeed
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.starting import Checking
+from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.ports.access import Authenticator
+from noetl_stream.ports.operations import Operations
+from noetl_stream.settings import GatewayLimits
+from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata:
+  name: {name}
+  path: {path}
+workflow:
+  - step: start
+    tool:
+      kind: noop
+"""
+
+
+class Stack:
+    """Nothing runs in it: what is asked for is stored, and answered by nobody."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.tokens, self.audit = MemoryTokens(), MemoryAudit()
+        self.keeper = AccessKeeper(self.tokens, self.audit, clock)
+        self._store = MemoryStore(clock)
+        broker = MemoryBroker(clock)
+        catalog = MemoryCatalog(self._store)
+        checking = Checking(kinds_of(load_tools()), DEFAULT_LIMITS)
+        letters = self._store.dead_letters
+        cluster = DirectCluster(
+            ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock)
+        )
+        ports = ExecutionPorts(broker.event_log, broker.bus, broker.blobs, self._store, catalog, clock)
+        self.operations = Operations(
+            DirectExecutions(ports, checking, cluster),
+            LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock),
+            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
+            DirectCredentials(CredentialKeeper(MemoryCredentials(clock), None)),
+            cluster,
+            self.keeper,
+        )
+
+    async def add_executions(self, **paths: str) -> None:
+        """Executions that have ended, by id, each of the playbook at a path."""
+        rows = [execution_row(one, path=path, status="completed", finished_ms=2_000) for one, path in paths.items()]
+        await self._store.commit(tick_of("one", await taken(self._store), executions=rows))
+
+    async def register(self, *paths: str) -> None:
+        for path in paths:
+            await self.operations.playbooks.register(playbook(path).encode(), path, "ann")
+
+    @asynccontextmanager
+    async def gateway(self, authenticator: Authenticator, *, open_to_all: bool = False) -> AsyncIterator[ClientSession]:
+        """A client of a gateway over all this."""
+        ports = GatewayPorts(
+            operations=self.operations,
+            ingest=_Refusing(),
+            idempotency=MemoryIdempotency(self.clock),
+            readiness=_Refusing(),
+            authenticator=authenticator,
+            audit=self.audit,
+            clock=self.clock,
+        )
+        gateway = Gateway(ports, GatewayLimits(), open_to_all=open_to_all)
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(gateway.run("127.0.0.1", 0, listening))
+        async with ClientSession(await listening) as client:
+            yield client
+        gateway.stop()
+        await serving
+
+
+class _Refusing:
+    """No test here comes so far."""
+
+    async def report(self, report: Any) -> int:
+        raise AssertionError(report)
+
+    async def missing(self) -> list[str]:
+        return []
+
+
+def playbook(path: str) -> str:
+    return PLAYBOOK.format(name=path.rpartition("/")[2], path=path)

@@ -1,0 +1,355 @@
+"""The door: who is let in, which pages of a browser are not, and what stands in the audit of it all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.client.access import AccessKeeper
+from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
+from noetl_stream.gateway.access import ADMISSION, CALLER, LOOKED_AT_EVERY_S, Guard
+from noetl_stream.gateway.audit import MAX_CHARACTERS, REFUSALS_AT_ONCE, Auditor
+from noetl_stream.gateway.authentication import LOCAL, Authentication
+from noetl_stream.gateway.problems import problem_of
+from noetl_stream.ports.access import Answer, Attempt, AuditEntry
+from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.testing.waiting import until
+
+Client = TestClient[web.Request, web.Application]
+
+
+class BreakableAudit(MemoryAudit):
+    """``begin`` and ``answer`` fail where they are said to; ``held`` holds refusals back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: set[str] = set()
+        self.held: asyncio.Event | None = None
+        self.adding = 0
+
+    async def begin(self, attempt: Attempt) -> int:
+        if "begin" in self.broken:
+            raise Unreachable("cannot reach Postgres")
+        return await super().begin(attempt)
+
+    async def answer(self, number: int, answer: Answer) -> None:
+        if "answer" in self.broken:
+            raise Unreachable("cannot reach Postgres")
+        await super().answer(number, answer)
+
+    async def add(self, attempt: Attempt, answer: Answer) -> None:
+        self.adding += 1
+        if self.held is not None:
+            await self.held.wait()
+        await super().add(attempt, answer)
+
+
+@pytest.fixture
+def audit() -> BreakableAudit:
+    return BreakableAudit()
+
+
+class House:
+    """A web application with one route to read and one to change, which does what ``error`` says."""
+
+    def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock, *, open_to_all: bool) -> None:
+        authentication = Authentication(tokens, clock, nobody=LOCAL if open_to_all else None)
+        self.guard = Guard(authentication, Auditor(audit, clock), clock, open_to_all=open_to_all)
+        self.do: Any = self._done
+        self.error: Exception | None = None
+        self.changed: list[str] = []
+        self.application = web.Application(middlewares=[self._problems])
+        self.application.router.add_get("/things/{name}", self._read)
+        self.application.router.add_post("/things/{name}", self._change)
+
+    @web.middleware
+    async def _problems(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except NoetlError as error:
+            return web.json_response(problem_of(error, request.path).document, status=problem_of(error, "").status)
+
+    async def _read(self, request: web.Request) -> web.StreamResponse:
+        return await self.guard.handle(request, self.do, least="viewer", operation="readThing", changes=False)
+
+    async def _change(self, request: web.Request) -> web.StreamResponse:
+        return await self.guard.handle(request, self.do, least="operator", operation="changeThing", changes=True)
+
+    async def _done(self, request: web.Request) -> web.StreamResponse:
+        if self.error is not None:
+            raise self.error
+        if request.method == "POST":
+            self.changed.append(request.match_info["name"])
+        return web.json_response({"by": request[CALLER].principal}, headers={"Location": "/things/new%2Fone"})
+
+
+async def running(house: House) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(house.application)) as client:
+        yield client
+
+
+@pytest.fixture
+def closed_house(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> House:
+    return House(tokens, audit, clock, open_to_all=False)
+
+
+@pytest.fixture
+async def closed(closed_house: House) -> AsyncIterator[Client]:
+    async for client in running(closed_house):
+        yield client
+
+
+@pytest.fixture
+async def opened(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> AsyncIterator[Client]:
+    async for client in running(House(tokens, audit, clock, open_to_all=True)):
+        yield client
+
+
+async def shown(keeper: AccessKeeper, role: Any) -> dict[str, str]:
+    made = await keeper.create_token(NewToken(f"{role}-1", role), "ann")
+    return {"Authorization": f"Bearer {made['secret']}"}
+
+
+async def recorded(audit: MemoryAudit) -> list[AuditEntry]:
+    return await audit.page(100, None, None)
+
+
+# Roles
+
+
+async def test_a_handler_knows_who_calls(closed: Client, keeper: AccessKeeper) -> None:
+    answer = await closed.get("/things/x", headers=await shown(keeper, "viewer"))
+    assert (answer.status, (await answer.json())["by"]) == (200, "token:viewer-1")
+
+
+async def test_too_low_a_role_is_refused_and_what_was_tried_is_on_record(
+    closed: Client, closed_house: House, keeper: AccessKeeper, audit: MemoryAudit, clock: ManualClock
+) -> None:
+    answer = await closed.post("/things/x", headers=await shown(keeper, "viewer"))
+    assert answer.status == 403
+    assert closed_house.changed == []
+    (entry,) = await recorded(audit)
+    assert entry.attempt == Attempt(
+        clock.now_ms(), "token:viewer-1", "viewer", "POST", "changeThing", "x", "", "127.0.0.1", ""
+    )
+    assert entry.answer == Answer(403, "changeThing needs the role operator, token:viewer-1 is viewer")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_unknown_caller_is_refused_and_on_record(closed: Client, audit: MemoryAudit, method: str) -> None:
+    answer = await closed.request(method, "/things/x", headers={"Authorization": "Bearer noetl_wrong"})
+    assert answer.status == 401
+    (entry,) = await recorded(audit)
+    assert entry.attempt[1:6] == ("", "", method, entry.attempt.operation, "x")
+    assert entry.answer is not None and entry.answer[::2] == (401, "")
+    assert "noetl_wrong" not in repr(entry)
+
+
+async def test_two_headers_are_one_too_many(closed: Client, keeper: AccessKeeper) -> None:
+    both = [*(await shown(keeper, "admin")).items(), ("Authorization", "Bearer x")]
+    assert (await closed.get("/things/x", headers=both)).status == 401
+
+
+async def test_what_the_handler_itself_forbids_is_on_record(
+    closed: Client, closed_house: House, keeper: AccessKeeper, audit: MemoryAudit
+) -> None:
+    closed_house.error = Forbidden("not this one")
+    for method in ("GET", "POST"):
+        assert (await closed.request(method, "/things/x", headers=await shown_once(keeper))).status == 403
+    assert [entry.answer for entry in await recorded(audit)] == [Answer(403, "not this one")] * 2
+
+
+async def shown_once(keeper: AccessKeeper) -> dict[str, str]:
+    """A token of an operator with a name of its own."""
+    name = f"operator-{len(await keeper.tokens())}"
+    made = await keeper.create_token(NewToken(name, "operator"), "ann")
+    return {"Authorization": f"Bearer {made['secret']}"}
+
+
+async def test_a_stream_ends_soon_after_its_token(
+    closed_house: House, keeper: AccessKeeper, clock: ManualClock
+) -> None:
+    looked: list[Any] = []
+
+    async def streaming(request: web.Request) -> web.StreamResponse:
+        for seconds in (0, LOOKED_AT_EVERY_S - 0.1, 0.1):
+            clock.advance(seconds)
+            await request[ADMISSION].look_again()
+            looked.append(clock.monotonic_s())
+            if not seconds:
+                await keeper.revoke_token((await keeper.tokens())[0]["id"], "bob")
+        raise AssertionError
+
+    closed_house.do = streaming
+    async for client in running(closed_house):
+        assert (await client.get("/things/x", headers=await shown(keeper, "viewer"))).status == 401
+    assert looked == [0, LOOKED_AT_EVERY_S - 0.1]
+
+
+async def test_a_stream_goes_on_while_nobody_can_be_asked(
+    closed_house: House, keeper: AccessKeeper, clock: ManualClock, tokens: MemoryTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(token_id: str) -> None:
+        raise Unreachable("cannot reach Postgres")
+
+    async def streaming(request: web.Request) -> web.StreamResponse:
+        monkeypatch.setattr(tokens, "get", away)
+        clock.advance(LOOKED_AT_EVERY_S)
+        await request[ADMISSION].look_again()
+        return web.Response(text="goes on")
+
+    closed_house.do = streaming
+    async for client in running(closed_house):
+        assert (await client.get("/things/x", headers=await shown(keeper, "viewer"))).status == 200
+
+
+# Audit
+
+
+async def test_a_change_is_on_record_with_its_answer_and_reading_is_not(
+    closed: Client, keeper: AccessKeeper, audit: MemoryAudit
+) -> None:
+    operator = await shown(keeper, "operator")
+    more = {"Idempotency-Key": "k-1", "X-Correlation-Id": "c-1", "X-Reason": "gr%C3%BCn"}
+    assert (await closed.get("/things/x", headers=operator)).status == 200
+    assert (await closed.post("/things/x%2Fy", headers=operator | more, json={"secret": "s3cret"})).status == 200
+    (entry,) = await recorded(audit)
+    assert entry.attempt[1:] == (
+        "token:operator-1", "operator", "POST", "changeThing", "x/y", "c-1", "127.0.0.1", "k-1",
+    )  # fmt: skip
+    assert entry.answer == Answer(200, "grün", "new/one")
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (Conflict("the secret s3cret is wrong"), Answer(409, "conflict")),
+        (UsageError("the body says s3cret"), Answer(422, "invalid")),
+        (RuntimeError("s3cret"), Answer(500, "internal")),
+    ],
+)
+async def test_a_change_that_fails_is_on_record_without_what_was_sent(
+    closed: Client, closed_house: House, keeper: AccessKeeper, audit: MemoryAudit, error: Exception, answer: Answer
+) -> None:
+    closed_house.error = error
+    assert (await closed.post("/things/x", headers=await shown(keeper, "operator"))).status == answer.status
+    assert [entry.answer for entry in await recorded(audit)] == [answer]
+
+
+async def test_a_change_that_cannot_be_put_on_record_is_not_made(
+    closed: Client, closed_house: House, keeper: AccessKeeper, audit: BreakableAudit
+) -> None:
+    audit.broken.add("begin")
+    operator = await shown(keeper, "operator")
+    assert (await closed.post("/things/x", headers=operator)).status == 503
+    assert closed_house.changed == []
+    assert (await closed.get("/things/x", headers=operator)).status == 200
+
+
+async def test_a_change_whose_answer_cannot_be_put_on_record_stays_without_one(
+    closed: Client, closed_house: House, keeper: AccessKeeper, audit: BreakableAudit
+) -> None:
+    audit.broken.add("answer")
+    assert (await closed.post("/things/x", headers=await shown(keeper, "operator"))).status == 200
+    assert closed_house.changed == ["x"]
+    assert [entry.answer for entry in await recorded(audit)] == [None]
+
+
+async def test_a_refusal_stays_one_when_it_cannot_be_put_on_record(closed: Client, audit: BreakableAudit) -> None:
+    audit.broken.add("begin")
+    assert (await closed.get("/things/x")).status == 401
+
+
+async def test_who_knocks_without_end_is_told_to_wait(closed: Client, audit: BreakableAudit) -> None:
+    audit.held = asyncio.Event()
+    knocking = [asyncio.create_task(closed.get("/things/x")) for _ in range(REFUSALS_AT_ONCE)]
+    await until(lambda: audit.adding == REFUSALS_AT_ONCE)
+    assert (await closed.get("/things/x")).status == 429
+    audit.held.set()
+    assert {(await answer).status for answer in knocking} == {401}
+    assert (await closed.get("/things/x")).status == 401
+    assert len(await recorded(audit)) == REFUSALS_AT_ONCE + 1
+
+
+async def test_what_no_database_takes_does_not_keep_a_call_off_the_record(closed: Client, audit: MemoryAudit) -> None:
+    answer = await closed.get("/things/%00a%0Ab", headers={"X-Correlation-Id": "x" * 1000, "Idempotency-Key": "\udcff"})
+    assert answer.status == 401
+    (entry,) = await recorded(audit)
+    assert entry.attempt.target == "?a?b"
+    assert entry.attempt.correlation_id == "x" * MAX_CHARACTERS
+    assert entry.attempt.idempotency_key.isprintable()
+
+
+# Pages of a browser
+
+
+OWN: dict[str, Callable[[str], dict[str, str]]] = {
+    "no browser": lambda host: {},
+    "its own page": lambda host: {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"},
+    "typed into the address bar": lambda host: {"Sec-Fetch-Site": "none"},
+    "by a name without a dot": lambda host: {"Host": "localhost:8080", "Origin": "http://localhost:8080"},
+    "by an address of IPv6": lambda host: {"Host": "[::1]:8080"},
+    "through a proxy that speaks TLS": lambda host: {"Host": "10.0.0.1", "Origin": "https://10.0.0.1"},
+}
+
+FOREIGN: dict[str, Callable[[str], dict[str, str]]] = {
+    "a page of another host": lambda host: {"Origin": "https://evil.example"},
+    "a page of another port": lambda host: {"Origin": "http://127.0.0.1:1"},
+    "a page without an origin": lambda host: {"Origin": "null"},
+    "a page that begins alike": lambda host: {"Origin": f"http://{host}.evil.example"},
+    "an origin that is none": lambda host: {"Origin": "http://[::1"},
+    "an image on a page of another site": lambda host: {"Sec-Fetch-Site": "cross-site"},
+    "an image on a page of another port": lambda host: {"Sec-Fetch-Site": "same-site"},
+    "a name that was turned to us": lambda host: {"Host": "evil.example", "Origin": "http://evil.example"},
+    "a name that was turned to us, no page": lambda host: {"Host": "evil.example:8080"},
+    "a name that looks like an address": lambda host: {"Host": "127.0.0.1.evil.example"},
+    "a name that looks local": lambda host: {"Host": "localhost.evil.example"},
+    "a name that is none": lambda host: {"Host": "[::1"},
+    "no name": lambda host: {"Host": ""},
+}
+
+
+@pytest.mark.parametrize("way", OWN)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_open_gateway_takes_what_its_owner_sends(opened: Client, way: str, method: str) -> None:
+    answer = await opened.request(method, "/things/x", headers=OWN[way](f"127.0.0.1:{opened.port}"))
+    assert (answer.status, (await answer.json())["by"]) == (200, "local")
+
+
+@pytest.mark.parametrize("way", FOREIGN)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_open_gateway_takes_nothing_that_other_pages_send(
+    opened: Client, audit: MemoryAudit, way: str, method: str
+) -> None:
+    answer = await opened.request(method, "/things/x", headers=FOREIGN[way](f"127.0.0.1:{opened.port}"))
+    assert answer.status == 403
+    assert not [name for name in answer.headers if name.startswith("Access-Control")]
+    assert [entry.attempt.principal for entry in await recorded(audit)] == [""]
+
+
+async def test_a_browser_that_asks_first_is_told_nothing(opened: Client) -> None:
+    asking = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = await opened.options("/things/x", headers=asking)
+    assert answer.status == 405
+    assert not [name for name in answer.headers if name.startswith("Access-Control")]
+
+
+async def test_a_closed_gateway_goes_by_any_name(closed: Client, keeper: AccessKeeper) -> None:
+    """A page of another origin has no token, and browsers add none."""
+    token = await shown(keeper, "viewer")
+    foreign = {"Host": "gateway.example", "Origin": "https://console.example"}
+    assert (await closed.get("/things/x", headers=foreign | token)).status == 200
+    assert (await closed.get("/things/x", headers=foreign)).status == 401
+
+
+async def test_a_token_counts_on_an_open_gateway(opened: Client, keeper: AccessKeeper) -> None:
+    viewer = await shown(keeper, "viewer")
+    assert (await (await opened.get("/things/x", headers=viewer)).json())["by"] == "token:viewer-1"
+    assert (await opened.post("/things/x", headers=viewer)).status == 403

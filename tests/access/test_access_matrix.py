@@ -1,0 +1,240 @@
+"""Every route, with every role and every kind of token, good and bad: exactly who gets in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
+
+import pytest
+from access_issuer import AUDIENCE, Issuer
+from access_stack import Stack
+from aiohttp import ClientSession
+
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.oidc import OidcProvider
+from noetl_stream.adapters.oidc_keys import ProviderKeys
+from noetl_stream.gateway.authentication import LOCAL, Authentication
+from noetl_stream.oidc_settings import OidcSettings
+from noetl_stream.ports.operations.access import NewToken
+
+PUBLIC = """
+GET /livez
+GET /readyz
+GET /metrics
+GET /openapi.json
+GET /problems/{name}
+"""
+
+VIEWER = """
+GET /api/v1/executions
+GET /api/v1/executions/{execution_id}
+GET /api/v1/executions/{execution_id}/result
+GET /api/v1/executions/{execution_id}/steps
+GET /api/v1/executions/{execution_id}/steps/{step_run_id}/iterations
+GET /api/v1/executions/{execution_id}/events
+GET /api/v1/executions/{execution_id}/events/stream
+GET /api/v1/executions/{execution_id}/why
+GET /api/v1/executions/{execution_id}/ctx
+GET /api/v1/events/stream
+GET /api/v1/playbooks
+POST /api/v1/playbooks/check
+GET /api/v1/playbooks/{path}
+GET /api/v1/playbooks/{path}/source
+GET /api/v1/playbooks/{path}/plan
+GET /api/v1/playbooks/{path}/graph
+GET /api/v1/playbooks/{path}/versions
+GET /api/v1/workers
+GET /api/v1/pools
+GET /api/v1/partitions
+GET /api/vars/{execution_id}
+GET /api/vars/{execution_id}/{var_name}
+"""
+
+OPERATOR = """
+POST /api/v1/executions
+POST /api/v1/executions/{execution_id}/tokens
+POST /api/v1/executions/{execution_id}/signals/{name}
+POST /api/v1/executions/{execution_id}/cancel
+POST /api/v1/executions/{execution_id}/pause
+POST /api/v1/executions/{execution_id}/resume
+POST /api/v1/executions/{execution_id}/rerun
+POST /api/v1/executions/{execution_id}/retry
+PATCH /api/v1/executions/{execution_id}/ctx
+POST /api/v1/events
+POST /api/vars/{execution_id}
+"""
+
+AUTHOR = """
+POST /api/v1/playbooks
+DELETE /api/v1/playbooks/{path}
+GET /api/v1/credentials
+GET /api/v1/credentials/{name}
+"""
+
+ADMIN = """
+DELETE /api/v1/executions/{execution_id}
+POST /api/v1/credentials/rotate
+PUT /api/v1/credentials/{name}
+DELETE /api/v1/credentials/{name}
+GET /api/v1/dead-letters
+GET /api/v1/dead-letters/{letter_id}
+POST /api/v1/dead-letters/{letter_id}/requeue
+DELETE /api/v1/dead-letters/{letter_id}
+GET /api/v1/tokens
+POST /api/v1/tokens
+DELETE /api/v1/tokens/{token_id}
+GET /api/v1/audit
+"""
+
+RANKS = {"public": PUBLIC, "viewer": VIEWER, "operator": OPERATOR, "author": AUTHOR, "admin": ADMIN}
+TABLE = {route: least for least, lines in RANKS.items() for route in lines.split("\n") if route}
+READS = {"POST /api/v1/playbooks/check"}
+
+
+class House(NamedTuple):
+    """What credentials are made with, and a client of the gateway that looks at them."""
+
+    stack: Stack
+    issuer: Issuer
+    client: ClientSession
+
+    async def token(self, role: Any, expires_ms: int | None = None) -> str:
+        return str((await self.stack.keeper.create_token(NewToken(f"{role}-1", role, (), expires_ms), "ann"))["secret"])
+
+    async def revoked(self) -> str:
+        secret = await self.token("admin")
+        await self.stack.keeper.revoke_token(secret.split("_")[1], "ann")
+        return secret
+
+    async def expired(self) -> str:
+        secret = await self.token("admin", self.stack.clock.now_ms() + 1)
+        self.stack.clock.advance(1)
+        return secret
+
+
+def oidc(**claims: Any) -> Callable[[House], Awaitable[str]]:
+    """An admin's, but for these claims."""
+    return made(lambda house: house.issuer.token(**{"noetl_role": "admin"} | claims))
+
+
+def made(make: Callable[[House], str]) -> Callable[[House], Awaitable[str]]:
+    async def bearer(house: House) -> str:
+        return make(house)
+
+    return bearer
+
+
+def soon_s(seconds: int) -> int:
+    return int(time.time()) + seconds
+
+
+HOLDING: dict[str, tuple[Callable[[House], Awaitable[str]], str]] = {
+    **{f"token of {role}": (lambda house, role=role: house.token(role), role) for role in list(RANKS)[1:]},
+    **{f"oidc token of {role}": (oidc(noetl_role=role), role) for role in list(RANKS)[1:]},
+}
+
+NOT_HOLDING: dict[str, Callable[[House], Awaitable[str]]] = {
+    "token, expired": lambda house: house.expired(),
+    "token, revoked": lambda house: house.revoked(),
+    "token, truncated": made(lambda house: f"noetl_{'0' * 16}_{'0' * 63}"),
+    "token, unknown": made(lambda house: f"noetl_{'0' * 16}_{'0' * 64}"),
+    "garbage": made(lambda house: "garbage"),
+    "garbage of three parts": made(lambda house: "a.b.c"),
+    "oidc token, expired": oidc(exp=soon_s(-600)),
+    "oidc token, not yet valid": oidc(nbf=soon_s(600)),
+    "oidc token, wrong audience": oidc(aud="another"),
+    "oidc token, wrong issuer": oidc(iss="https://issuer.example"),
+    "oidc token, alg none": made(lambda house: house.issuer.unsigned("none", noetl_role="admin")),
+    "oidc token, HS256 with the public key": made(
+        lambda house: house.issuer.signed_with_public_key(noetl_role="admin")
+    ),
+    "oidc token, unknown kid": oidc(kid="unheard-of"),
+    "oidc token, another's key": oidc(key="another's"),
+    "oidc token, truncated": made(lambda house: house.issuer.token(noetl_role="admin")[:-8]),
+}
+
+
+@pytest.fixture
+async def house(clock: ManualClock, issuer: Issuer) -> AsyncIterator[House]:
+    stack = Stack(clock)
+    keys = ProviderKeys(issuer.url, None, clock)
+    authentication = Authentication(stack.tokens, clock, OidcProvider(OidcSettings(issuer.url, AUDIENCE), keys))
+    async with stack.gateway(authentication) as client:
+        yield House(stack, issuer, client)
+    await keys.close()
+
+
+async def outcomes(house: House, headers: dict[str, str]) -> dict[str, str]:
+    """For each route: ``no token``, ``no right``, or ``in``."""
+    found: dict[str, str] = {}
+    for route in TABLE:
+        method, path = route.split(" ")
+        url = re.sub(r"\{.*?\}", "nothing", path)
+        asking = asyncio.ensure_future(house.client.request(method, url, headers=headers))
+        while not asking.done():  # some routes wait for workers to answer
+            house.stack.clock.advance(1)
+            await asyncio.sleep(0)
+        answer = asking.result()
+        assert answer.status != 500, route
+        found[route] = {401: "no token", 403: "no right"}.get(answer.status, "in")
+        assert ("WWW-Authenticate" in answer.headers) == (answer.status == 401)
+        answer.close()
+    return found
+
+
+async def test_the_table_has_every_route(house: House) -> None:
+    document = await (await house.client.get("/openapi.json")).json()
+    served = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+    assert served == TABLE.keys()
+
+
+@pytest.mark.parametrize("name", HOLDING)
+async def test_a_token_that_holds_gets_as_far_as_its_role(house: House, name: str) -> None:
+    make, role = HOLDING[name]
+    ranks = list(RANKS)
+    expected = {
+        route: "in" if ranks.index(least) <= ranks.index(role) else "no right" for route, least in TABLE.items()
+    }
+    assert await outcomes(house, {"Authorization": f"Bearer {await make(house)}"}) == expected
+    await check_audit(house, expected, 403)
+
+
+@pytest.mark.parametrize("name", [*NOT_HOLDING, "none", "Basic"])
+async def test_any_other_gets_nowhere(house: House, name: str) -> None:
+    headers = {"none": {}, "Basic": {"Authorization": "Basic YTpi"}}.get(name)
+    if headers is None:
+        headers = {"Authorization": f"Bearer {await NOT_HOLDING[name](house)}"}
+    expected = {route: "in" if least == "public" else "no token" for route, least in TABLE.items()}
+    assert await outcomes(house, headers) == expected
+    await check_audit(house, expected, 401)
+
+
+async def test_somebody_known_without_a_role_gets_nowhere_either(house: House) -> None:
+    bearer = house.issuer.token(noetl_role=None)
+    expected = {route: "in" if least == "public" else "no right" for route, least in TABLE.items()}
+    assert await outcomes(house, {"Authorization": f"Bearer {bearer}"}) == expected
+    await check_audit(house, expected, 403)
+
+
+async def check_audit(house: House, expected: dict[str, str], refused_by: int) -> None:
+    """Every refusal is on record, and every change that was let in; nothing else."""
+    entries = await house.stack.audit.page(1000, None, None)
+    refused = [entry for entry in entries if entry.answer is not None and entry.answer.status == refused_by]
+    assert len(refused) == sum(outcome != "in" for outcome in expected.values())
+    changes = [
+        route
+        for route, outcome in expected.items()
+        if outcome == "in" and not route.startswith("GET") and route not in READS
+    ]
+    assert len(entries) == len(refused) + len(changes)
+
+
+async def test_an_open_gateway_lets_everybody_in_and_a_bad_token_not(clock: ManualClock, issuer: Issuer) -> None:
+    stack = Stack(clock)
+    async with stack.gateway(Authentication(stack.tokens, clock, nobody=LOCAL), open_to_all=True) as client:
+        house = House(stack, issuer, client)
+        assert set((await outcomes(house, {})).values()) == {"in"}
+        assert "no token" in (await outcomes(house, {"Authorization": "Bearer garbage"})).values()

@@ -1,0 +1,187 @@
+"""A token with paths: what lies elsewhere is not listed, not found, not allowed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from access_stack import Stack, playbook
+
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
+from noetl_stream.gateway.scoped import PASSES, Scopes
+from noetl_stream.model.events import CancelRequested
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.executions import Chosen, Rerun, Start
+from noetl_stream.ports.operations.feed import Heard
+
+PATHS = ("team/a",)
+EVERYTHING = Chosen()
+
+
+@pytest.fixture
+async def stack(clock: ManualClock) -> Stack:
+    made = Stack(clock)
+    await made.add_executions(e1="team/a/x", e2="other/x", e3="team/ab", e4="team/a", e5="other/x")
+    await made.register("team/a/x", "other/x", "team/ab")
+    return made
+
+
+@pytest.fixture
+def scoped(stack: Stack) -> Operations:
+    return Scopes()(stack.operations, PATHS)
+
+
+def test_without_paths_nothing_is_narrowed(stack: Stack) -> None:
+    assert Scopes()(stack.operations, ()) is stack.operations
+
+
+# Executions
+
+
+BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
+    "get": lambda operations, one: operations.executions.get(one),
+    "wait": lambda operations, one: operations.executions.wait(one, 0),
+    "result": lambda operations, one: operations.executions.result(one),
+    "steps": lambda operations, one: operations.executions.steps(one),
+    "iterations": lambda operations, one: operations.executions.iterations(one, "s", 10, None),
+    "events": lambda operations, one: operations.executions.events(one, 0, 10),
+    "ctx": lambda operations, one: operations.executions.ctx(one),
+    "ask": lambda operations, one: operations.executions.ask(one, CancelRequested("r", "token:ci")),
+    "rerun": lambda operations, one: operations.executions.rerun(one, Rerun(), "token:ci"),
+    "why": lambda operations, one: operations.executions.why(one),
+    "delete": lambda operations, one: operations.executions.delete(one, "token:ci"),
+    "feed": lambda operations, one: operations.feed.execution(one, 0),
+}
+
+
+def test_every_verb_of_an_execution_is_tried_here(scoped: Operations) -> None:
+    verbs = {name for name in vars(type(scoped.executions)) if not name.startswith("_")}
+    assert verbs - {"start", "page"} == BY_ID.keys() - {"feed"}
+
+
+@pytest.mark.parametrize("verb", BY_ID)
+async def test_an_execution_of_another_path_is_not_there(scoped: Operations, verb: str) -> None:
+    said = []
+    for one in ("e2", "e3"):
+        with pytest.raises(NotFound) as refused:
+            await BY_ID[verb](scoped, one)
+        said.append(str(refused.value).replace(one, "…"))
+    assert len(set(said)) == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "wait", "steps", "events"])
+async def test_an_execution_of_its_path_is(scoped: Operations, verb: str) -> None:
+    for one in ("e1", "e4"):
+        await BY_ID[verb](scoped, one)
+
+
+async def test_lists_leave_out_what_is_elsewhere(scoped: Operations) -> None:
+    assert await listed(lambda cursor: scoped.executions.page(EVERYTHING, 1, cursor), "execution_id") == ["e4", "e1"]
+    assert await listed(lambda cursor: scoped.executions.page(EVERYTHING, 10, cursor), "execution_id") == ["e4", "e1"]
+    assert await listed(lambda cursor: scoped.playbooks.page("", {}, 1, cursor), "path") == ["team/a/x"]
+
+
+async def listed(read: Callable[[str | None], Awaitable[Page]], key: str) -> list[str]:
+    """All pages, one after the other."""
+    found: list[Document] = []
+    cursor = None
+    while True:
+        page = await read(cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            return [item[key] for item in found]
+
+
+async def test_a_page_is_short_rather_than_late(clock: ManualClock) -> None:
+    stack = Stack(clock)
+    ids = {f"e{number:03}": "other/x" for number in range(PASSES + 5)}
+    await stack.add_executions(**ids | {"e000": "team/a"})
+    scoped = Scopes()(stack.operations, PATHS)
+    first = await scoped.executions.page(EVERYTHING, 1, None)
+    assert first.items == [] and first.next is not None
+    second = await scoped.executions.page(EVERYTHING, 1, first.next)
+    assert [item["execution_id"] for item in second.items] == ["e000"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Start(path="other/x"),
+        Start(path="/other/x"),
+        Start(path="team/ab"),
+        Start(path="nothing/there"),
+        Start(digest="d" * 64),
+        Start(playbook=playbook("other/new")),
+    ],
+)
+async def test_nothing_elsewhere_is_started(scoped: Operations, wanted: Start) -> None:
+    with pytest.raises(Forbidden):
+        await scoped.executions.start(wanted, "token:ci")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [(Start(path="team/a/nothing"), NotFound), (Start(playbook="apiVersion: 7"), PlaybookRefused)],
+)
+async def test_what_cannot_be_started_says_why(scoped: Operations, wanted: Start, error: type[NoetlError]) -> None:
+    with pytest.raises(error):
+        await scoped.executions.start(wanted, "token:ci")
+
+
+# Playbooks
+
+
+BY_PATH: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
+    "register": lambda operations, path: operations.playbooks.register(playbook(path).encode(), "text", "token:ci"),
+    "get": lambda operations, path: operations.playbooks.get(path, None),
+    "versions": lambda operations, path: operations.playbooks.versions(path),
+    "plan": lambda operations, path: operations.playbooks.plan(path, None),
+    "graph": lambda operations, path: operations.playbooks.graph(path, None),
+    "delete": lambda operations, path: operations.playbooks.delete(path, None, "token:ci"),
+    "page": lambda operations, path: operations.executions.page(Chosen(path=path), 10, None),
+}
+
+
+def test_every_verb_of_a_playbook_is_tried_here(scoped: Operations) -> None:
+    verbs = {name for name in vars(type(scoped.playbooks)) if not name.startswith("_")}
+    assert verbs - {"check", "require_text"} == BY_PATH.keys()
+
+
+@pytest.mark.parametrize("path", ["other/x", "other/nothing", "team/ab", "/other/x"])
+@pytest.mark.parametrize("verb", BY_PATH)
+async def test_a_path_elsewhere_is_forbidden_whether_it_is_there_or_not(
+    scoped: Operations, stack: Stack, verb: str, path: str
+) -> None:
+    with pytest.raises(Forbidden, match=r"its paths are team/a"):
+        await BY_PATH[verb](scoped, path)
+    assert len((await stack.operations.playbooks.page("", {}, 10, None)).items) == 3
+
+
+@pytest.mark.parametrize("verb", ["register", "get", "versions", "plan", "graph", "page", "delete"])
+async def test_a_path_of_its_own_is_not(scoped: Operations, verb: str) -> None:
+    await BY_PATH[verb](scoped, "team/a/x")
+
+
+# The feed
+
+
+class ThreeEvents:
+    """A feed of an event of each of three playbooks."""
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
+        return await self.everything(None)
+
+    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
+        async def heard() -> AsyncIterator[list[Heard]]:
+            yield [Heard(str(number), {}, path) for number, path in enumerate(("team/a/x", "other/x", "team/a"))]
+
+        return heard()
+
+
+async def test_the_whole_feed_leaves_out_what_is_elsewhere(stack: Stack) -> None:
+    scoped = Scopes()(stack.operations._replace(feed=ThreeEvents()), PATHS)
+    assert [heard.id for heard in await anext(await scoped.feed.everything(None))] == ["0", "2"]
+    assert len(await anext(await scoped.feed.execution("e1", 0))) == 3

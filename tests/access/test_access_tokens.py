@@ -1,0 +1,306 @@
+"""API tokens: made, shown once, checked, revoked; and the audit as people read it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.client.access import AccessKeeper
+from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
+from noetl_stream.gateway.authentication import (
+    LOCAL,
+    REMEMBERED_S,
+    REMEMBERED_TOKENS,
+    USE_NOTED_EVERY_MS,
+    Authentication,
+)
+from noetl_stream.model.envelope import iso
+from noetl_stream.oidc_settings import ROLE_NAMES, RoleName
+from noetl_stream.ports.access import TOKEN_TEXT, Answer, Caller, StoredToken, covers, suffices
+from noetl_stream.ports.operations.access import ROLES, NewToken, Role
+from noetl_stream.testing.conformance_access import attempted
+
+OPERATOR = NewToken("ci", "operator", ("team/a",))
+
+
+class CountedTokens(MemoryTokens):
+    """Counts how often it is asked; ``away`` makes it unreachable for writing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookups = 0
+        self.uses = 0
+        self.away = False
+
+    async def get(self, token_id: str) -> StoredToken | None:
+        self.lookups += 1
+        return await super().get(token_id)
+
+    async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
+        self.uses += 1
+        if self.away:
+            raise Unreachable("away")
+        await super().use(token_id, at_ms, unless_since_ms)
+
+
+@pytest.fixture
+def tokens() -> CountedTokens:
+    return CountedTokens()
+
+
+@pytest.fixture
+def authentication(tokens: CountedTokens, clock: ManualClock) -> Authentication:
+    return Authentication(tokens, clock)
+
+
+async def made(keeper: AccessKeeper, new: NewToken = OPERATOR) -> str:
+    return str((await keeper.create_token(new, "ann"))["secret"])
+
+
+def bearer(token: str) -> str:
+    return f"Bearer {token}"
+
+
+# Making them
+
+
+async def test_a_token_is_shown_once_and_only_its_hash_is_kept(
+    keeper: AccessKeeper, tokens: MemoryTokens, clock: ManualClock
+) -> None:
+    shown = await keeper.create_token(OPERATOR._replace(expires_ms=clock.now_ms() + 1000), "ann")
+    secret = shown.pop("secret")
+    spelt = TOKEN_TEXT.fullmatch(secret)
+    assert spelt is not None
+    assert shown == {
+        "id": spelt[1],
+        "name": "ci",
+        "role": "operator",
+        "paths": ["team/a"],
+        "created": iso(clock.now_ms()),
+        "created_by": "ann",
+        "expires": iso(clock.now_ms() + 1000),
+        "last_used": None,
+        "revoked": None,
+        "revoked_by": None,
+    }
+    assert await keeper.tokens() == [shown]
+    assert spelt[2] not in repr(await tokens.list_all()) + repr(shown)
+
+
+async def test_two_tokens_have_nothing_in_common() -> None:
+    keeper = AccessKeeper(MemoryTokens(), MemoryAudit(), SystemClock())
+    first, second = [TOKEN_TEXT.fullmatch(await made(keeper, NewToken(name, "viewer"))) for name in "ab"]
+    assert first is not None and second is not None
+    assert first[1] != second[1] and first[2] != second[2]
+    assert len(bytes.fromhex(first[2])) == 32
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        (NewToken("", "viewer"), "no name for a token"),
+        (NewToken("-x", "viewer"), "no name for a token"),
+        (NewToken("line\n", "viewer"), "no name for a token"),
+        (NewToken("x" * 65, "viewer"), "no name for a token"),
+        (NewToken("x", "root"), "no role"),  # type: ignore[arg-type]
+        (NewToken("x", "viewer", ("",)), "paths are those of playbooks"),
+        (NewToken("x", "viewer", ("a/../b",)), "paths are those of playbooks"),
+        (NewToken("x", "viewer", ("a",) * 101), "paths are those of playbooks"),
+        (NewToken("x", "admin", ("a",)), "an admin's token has no paths"),
+        (NewToken("x", "viewer", (), 1), "expired already"),
+        (NewToken("x", "viewer", (), 10**15), "after the year 9999"),
+    ],
+)
+async def test_a_token_that_cannot_be_is_refused(keeper: AccessKeeper, new: NewToken, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        await keeper.create_token(new, "ann")
+    assert await keeper.tokens() == []
+
+
+async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: AccessKeeper, clock: ManualClock) -> None:
+    await made(keeper)
+    with pytest.raises(Conflict, match="there is a token 'ci' already"):
+        await made(keeper)
+    await keeper.revoke_token((await keeper.tokens())[0]["id"], "bob")
+    clock.advance(1)
+    await made(keeper)
+    assert [(token["name"], token["revoked_by"]) for token in await keeper.tokens()] == [("ci", "bob"), ("ci", None)]
+
+
+async def test_what_is_not_there_cannot_be_revoked(keeper: AccessKeeper) -> None:
+    with pytest.raises(NotFound, match="no token 'x'"):
+        await keeper.revoke_token("x", "bob")
+
+
+# Checking them
+
+
+async def test_a_token_says_who_calls(keeper: AccessKeeper, authentication: Authentication) -> None:
+    token = await made(keeper)
+    for header in (f"Bearer {token}", f"bearer {token}", f"Bearer   {token} "):
+        assert await authentication.caller(header) == Caller("token:ci", "operator", ("team/a",))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda token: token[:-1],
+        lambda token: token + "0",
+        lambda token: token[:-64] + "0" * 64,
+        lambda token: token[:-64] + token[-64:].upper(),
+        lambda token: token.replace("noetl_", "noetl_0", 1),
+        lambda token: "noetl_" + "0" * 16 + token[22:],
+        lambda token: token + "\n",
+        lambda token: "noetl_",
+        lambda token: token.replace("noetl_", "NOETL_"),
+        lambda token: "ü" + token,
+        lambda token: "\udcff",
+        lambda token: "x" * 20_000,
+        lambda token: "",
+    ],
+)
+async def test_any_other_text_is_refused_without_being_repeated(
+    keeper: AccessKeeper, authentication: Authentication, change: object
+) -> None:
+    token = change(await made(keeper))  # type: ignore[operator]
+    with pytest.raises(Unauthenticated) as refused:
+        await authentication.caller("Bearer " + token if token.strip() == token else f"Bearer x{token}")
+    assert len(token) < 7 or token not in str(refused.value)
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Basic YTpi", "noetl_0_0"])
+async def test_any_other_header_is_refused(authentication: Authentication, header: str) -> None:
+    with pytest.raises(Unauthenticated, match="is no bearer token"):
+        await authentication.caller(header)
+
+
+async def test_without_a_token_somebody_is_only_where_the_gateway_is_open(
+    tokens: CountedTokens, clock: ManualClock, authentication: Authentication
+) -> None:
+    with pytest.raises(Unauthenticated, match="this needs a token"):
+        await authentication.caller(None)
+    opened = Authentication(tokens, clock, nobody=LOCAL)
+    assert await opened.caller(None) == Caller("local", "admin")
+    with pytest.raises(Unauthenticated):
+        await opened.caller("Bearer noetl_wrong")
+
+
+async def test_a_token_ends_to_the_millisecond(
+    keeper: AccessKeeper, authentication: Authentication, clock: ManualClock
+) -> None:
+    token = await made(keeper, NewToken("ci", "viewer", (), clock.now_ms() + 1000))
+    clock.advance(0.999)
+    await authentication.caller(bearer(token))
+    clock.advance(0.001)
+    with pytest.raises(Unauthenticated, match=r"the token ci \([0-9a-f]{16}\) has expired"):
+        await authentication.caller(bearer(token))
+
+
+async def test_a_revoked_token_holds_two_seconds_at_most(
+    keeper: AccessKeeper, authentication: Authentication, clock: ManualClock, tokens: CountedTokens
+) -> None:
+    token = await made(keeper)
+    for _ in range(5):
+        await authentication.caller(bearer(token))
+    assert tokens.lookups == 1
+    await keeper.revoke_token((await keeper.tokens())[0]["id"], "bob")
+    clock.advance(REMEMBERED_S)
+    with pytest.raises(Unauthenticated, match="was revoked"):
+        await authentication.caller(bearer(token))
+
+
+async def test_who_guesses_ids_does_not_fill_the_memory(authentication: Authentication, tokens: CountedTokens) -> None:
+    for number in range(REMEMBERED_TOKENS + 10):
+        with pytest.raises(Unauthenticated):
+            await authentication.caller(f"Bearer noetl_{number:016x}_{0:064x}")
+    assert len(authentication._remembered) == REMEMBERED_TOKENS
+
+
+async def test_a_use_is_noted_once_a_minute(
+    keeper: AccessKeeper, authentication: Authentication, clock: ManualClock, tokens: CountedTokens
+) -> None:
+    token = await made(keeper)
+    began_ms = clock.now_ms()
+    await asyncio.gather(*(authentication.caller(bearer(token)) for _ in range(5)))
+    assert tokens.uses == 1
+    clock.advance(USE_NOTED_EVERY_MS / 1000)
+    await authentication.caller(bearer(token))
+    assert (tokens.uses, (await keeper.tokens())[0]["last_used"]) == (1, iso(began_ms))
+    clock.advance(0.001)
+    await authentication.caller(bearer(token))
+    assert (tokens.uses, (await keeper.tokens())[0]["last_used"]) == (2, iso(clock.now_ms()))
+
+
+async def test_a_use_that_cannot_be_noted_is_let_in(
+    keeper: AccessKeeper, authentication: Authentication, tokens: CountedTokens
+) -> None:
+    token = await made(keeper)
+    tokens.away = True
+    assert (await authentication.caller(bearer(token))).principal == "token:ci"
+
+
+# Roles and paths
+
+
+def test_each_role_may_what_those_before_it_may() -> None:
+    may = {role: [least for least in ROLES if suffices(role, least)] for role in ROLES}
+    assert may == {
+        "viewer": ["viewer"],
+        "operator": ["viewer", "operator"],
+        "author": ["viewer", "operator", "author"],
+        "admin": ["viewer", "operator", "author", "admin"],
+    }
+
+
+def test_the_settings_know_the_same_roles() -> None:
+    assert ROLES == ROLE_NAMES
+    assert get_args(Role) == get_args(RoleName)
+
+
+def test_a_path_covers_what_is_below_it_and_not_what_begins_alike() -> None:
+    paths = ("team/a", "demo")
+    asked = ["team/a", "team/a/b/c", "demo/x", "team/ab", "team", "demonstration", "Team/a", ""]
+    assert [path for path in asked if covers(paths, path)] == ["team/a", "team/a/b/c", "demo/x"]
+    assert all(covers((), path) for path in asked)
+
+
+# The audit as it is read
+
+
+async def test_the_audit_is_read_page_by_page(keeper: AccessKeeper, audit: MemoryAudit) -> None:
+    await audit.add(attempted("ann", at_ms=1_750_000_000_000), Answer(403, "no"))
+    for target in "12":
+        await audit.begin(attempted("bob", target=target))
+    first = await keeper.audit(2, None)
+    assert [entry["target"] for entry in first.items] == ["2", "1"]
+    second = await keeper.audit(2, first.next)
+    assert second.next is None
+    assert second.items == [
+        {
+            "number": 1,
+            "at": "2025-06-15T15:06:40.000+00:00",
+            "principal": "ann",
+            "role": "operator",
+            "method": "POST",
+            "operation": "cancelExecution",
+            "target": "e-1",
+            "correlation_id": "c-1",
+            "remote": "127.0.0.1",
+            "idempotency_key": "key-1",
+            "status": 403,
+            "reason": "no",
+            "made": "",
+        }
+    ]
+    assert [entry["status"] for entry in first.items] == [None, None]
+    assert len((await keeper.audit(10, None, "bob")).items) == 2
+
+
+async def test_a_cursor_of_something_else_is_refused(keeper: AccessKeeper) -> None:
+    with pytest.raises(UsageError, match="no cursor of this list"):
+        await keeper.audit(1, "x")

@@ -1,0 +1,118 @@
+"""The operations over a server and a worker in memory, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.starting import Checking
+from noetl_stream.model.events import AskedFact
+from noetl_stream.model.ids import uuid7
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulated_work import Effect, WorkTool, playbook
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.worker import Worker
+
+KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
+BY = "token:ada"
+
+
+class ClientStage:
+    """``executions`` and ``playbooks`` on one broker and one store; roles are started by the test."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.clock = simulated_clock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.catalog = MemoryCatalog(self.store)
+        self.effects: Counter[Effect] = Counter()
+        broker, checking = self.broker, Checking(KINDS, limits)
+        self.cluster = DirectCluster(
+            ClusterPorts(
+                broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
+            )
+        )
+        ports = ExecutionPorts(broker.event_log, broker.bus, broker.blobs, self.store, self.catalog, self.clock)
+        self.executions = DirectExecutions(ports, checking, self.cluster)
+        self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)
+        self._limits = limits
+        self._running: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        """Starts a server and a worker."""
+        broker = self.broker
+        ports = ServerPorts(
+            broker.event_log,
+            broker.command_queue,
+            self.store,
+            broker.blobs,
+            broker.bus,
+            self.clock,
+            self.catalog,
+        )
+        server = Server("server", ports, KINDS, ServerTimes(), limits=self._limits)
+        self._running.append(asyncio.create_task(server.run()))
+        while not len(server.ownership):
+            await self.clock.sleep(0.01)
+        tools = {"work": WorkTool(self.clock, self.effects, _awake), "noop": NoopTool()}
+        worker = Worker(
+            name="worker",
+            pool="default",
+            slots=8,
+            event_log=broker.event_log,
+            queue=broker.command_queue,
+            bus=broker.bus,
+            blobs=broker.blobs,
+            clock=self.clock,
+            tools=tools,
+            plans=AskedPlans(broker.bus, self.clock, KINDS),
+            credential=_no_credential,
+        )
+        self._running.append(asyncio.create_task(worker.run()))
+
+    async def run(self, source: str, by: str = BY, **wanted: Any) -> Document:
+        """Starts a playbook; the execution at its end."""
+        started = await self.executions.start(Start(playbook=source, **wanted), by)
+        return await self.executions.wait(started["execution_id"], 3600)
+
+    async def until_status(self, execution_id: str, status: str) -> Document:
+        while (found := await self.executions.get(execution_id))["status"] != status:
+            assert found["finished"] is None, found
+            await self.clock.sleep(0.01)
+        return found
+
+    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> Document:
+        """Asks something of an execution, with a request id of its own."""
+        fact: AskedFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
+        return await self.executions.ask(execution_id, fact)
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def labelled(name: str, workflow: list[dict[str, Any]], **labels: Any) -> str:
+    """A playbook with labels."""
+    head = {"name": name, "path": f"tests/{name}", "labels": labels}
+    return playbook(name, workflow, metadata=head)
+
+
+async def _awake() -> None:
+    """This host never sleeps."""
+
+
+async def _no_credential(name: str) -> str | dict[str, Any]:
+    raise AssertionError(f"no task of these tests has a credential {name}")

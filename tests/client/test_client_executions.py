@@ -1,0 +1,441 @@
+"""Executions as people use them: started, looked at, asked of, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from client_stage import BY, ClientStage, labelled
+
+from noetl_stream.client.executions import DESCRIBED_EVENTS, PATIENCE_S
+from noetl_stream.errors import (
+    BlobMissing,
+    Conflict,
+    NotFound,
+    PlaybookRefused,
+    Unreachable,
+    UsageError,
+    VersionMismatch,
+)
+from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, SignalReceived, TokenInjected
+from noetl_stream.model.ids import uuid7
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.playbook.compile import digest_of
+from noetl_stream.ports.operations.executions import Chosen, Ids, Rerun, Start
+from noetl_stream.testing.simulated_work import playbook, then, work
+
+ONE = playbook("one", [{"step": "only", "tool": work("{{ workload.n }}")}], workload={"n": 1})
+HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
+HEARS = playbook("hears", [{"step": "ear", "tool": [HEAR]}])
+FAILS = playbook("fails", [{"step": "only", "tool": {"name": "call", **work("x", failures=9)}}])
+BIG = "x" * (DEFAULT_LIMITS.max_inline_bytes + 1)
+UNKNOWN = "0199aaaa-0000-7000-8000-000000000000"
+
+
+async def test_a_text_is_started_and_is_there_when_that_is_answered(stage: ClientStage) -> None:
+    wanted = Start(playbook=ONE, workload={"n": 7}, ctx={"a": 1}, reason="to see", correlation_id="c-1")
+    started = await stage.executions.start(wanted, BY)
+    assert (started["path"], started["principal"], started["ctx"]) == ("simulation/one", BY, {"a": 1})
+    assert (started["digest"], started["parent"], started["rerun_of"]) == (digest_of(ONE), None, None)
+    ended = await stage.executions.wait(started["execution_id"], 60)
+    assert (ended["status"], ended["result"], ended["error"]) == ("completed", 7, None)
+    assert [step["status"] for step in ended["steps"]] == ["done"]
+    assert ended["finished"] >= ended["started"] == started["started"]
+
+
+async def test_what_is_registered_is_started_by_path_version_and_digest(stage: ClientStage) -> None:
+    older, newer = (playbook("kept", [{"step": "only", "tool": work(n)}]) for n in (1, 2))
+    for source in (older, newer):
+        await stage.playbooks.register(source.encode(), "file", BY)
+    results = []
+    for wanted in (
+        Start(path="simulation/kept"),
+        Start(path="/simulation/kept", version="1"),
+        Start(digest=digest_of(older)),
+    ):
+        started = await stage.executions.start(wanted, BY)
+        results.append((await stage.executions.wait(started["execution_id"], 60))["result"])
+    assert results == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "said"),
+    [
+        (Start(), UsageError, "none is given"),
+        (Start(playbook=ONE, digest="d"), UsageError, "not playbook and digest"),
+        (Start(path="simulation/none"), NotFound, "no playbook simulation/none"),
+        (Start(path="a b"), NotFound, "no address"),
+        (Start(digest="d" * 64), NotFound, "no playbook has the digest"),
+        (Start(playbook="workflow: ["), PlaybookRefused, "playbook:"),
+        (Start(playbook=ONE, workload={"n": BIG * 20}), UsageError, "limits.max_workload_bytes"),
+    ],
+)
+async def test_what_cannot_be_started_is_said(
+    stage: ClientStage, wanted: Start, error: type[UsageError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        await stage.executions.start(wanted, BY)
+
+
+async def test_a_playbook_with_errors_reaches_no_stream(stage: ClientStage) -> None:
+    with pytest.raises(PlaybookRefused) as refused:
+        await stage.executions.start(Start(playbook=ONE.replace('"tool"', '"tol"')), BY)
+    assert refused.value.diagnostics[0]["line"] == 1
+    assert stage.broker.event_log.stored == []
+
+
+async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientStage) -> None:
+    ids = Ids(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
+    first = await stage.executions.start(Start(playbook=ONE), BY, ids)
+    assert first["execution_id"] == ids.execution_id
+    await stage.executions.wait(ids.execution_id, 60)
+    stage.broker.event_log.forget_message_ids()
+    again = await stage.executions.start(Start(playbook=ONE), BY, ids)
+    assert again["status"] == "completed"
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None:
+    ids = Ids(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
+    starts = (stage.executions.start(Start(playbook=ONE), BY, ids) for _ in range(3))
+    found = await asyncio.gather(*starts)
+    assert {one["execution_id"] for one in found} == {ids.execution_id}
+    await stage.executions.wait(ids.execution_id, 60)
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_without_a_server_that_is_said_and_the_request_stays() -> None:
+    stage = ClientStage()
+    with pytest.raises(Unreachable, match=f"no server has answered within {PATIENCE_S:g} s"):
+        await stage.executions.start(Start(playbook=ONE), BY)
+    await stage.begin()
+    while not (found := (await stage.executions.page(Chosen(), 10, None)).items):
+        await stage.clock.sleep(0.1)
+    ended = await stage.executions.wait(found[0]["execution_id"], 60)
+    assert ended["status"] == "completed"
+    await stage.close()
+
+
+async def test_waiting_ends_with_the_time(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=HEARS), BY)
+    began_s = stage.clock.monotonic_s()
+    found = await stage.executions.wait(started["execution_id"], 7)
+    assert (found["status"], found["waits"][0]["for"]) == ("waiting", "signal go")
+    assert 7 <= stage.clock.monotonic_s() - began_s < 8
+
+
+async def test_an_execution_nobody_knows_is_not_found(stage: ClientStage) -> None:
+    executions = stage.executions
+    for work_ in (
+        executions.get(UNKNOWN),
+        executions.get("no/id"),
+        executions.wait(UNKNOWN, 1),
+        executions.result(UNKNOWN),
+        executions.steps(UNKNOWN),
+        executions.iterations(UNKNOWN, "run", 10, None),
+        executions.events(UNKNOWN, 0, 10),
+        executions.ctx(UNKNOWN),
+        executions.why(UNKNOWN),
+        executions.rerun(UNKNOWN, Rerun(), BY),
+        executions.delete(UNKNOWN, BY),
+        stage.ask(UNKNOWN, CancelRequested),
+    ):
+        with pytest.raises(NotFound, match="no execution"):
+            await work_
+
+
+async def test_a_large_result_is_shown_as_reference_and_loaded_as_result(stage: ClientStage) -> None:
+    ended = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
+    assert set(ended["result"]) == {"$reference"}
+    assert (await stage.executions.result(ended["execution_id"]))["result"] == BIG
+    stage.broker.blobs.lose(ended["result"]["$reference"]["key"])
+    with pytest.raises(NotFound, match="lost"):
+        await stage.executions.result(ended["execution_id"])
+
+
+async def test_the_result_of_a_long_loop_is_gathered(stage: ClientStage) -> None:
+    loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
+    big = "{{ 'x' * 4000 ~ iter.n }}"
+    ended = await stage.run(playbook("gathers", [{"step": "all", "loop": loop, "tool": work(big)}]))
+    assert ended["result"]["$reference"]["store"] == "journal"
+    result = (await stage.executions.result(ended["execution_id"]))["result"]
+    assert [one[4000:] for one in result] == [str(n) for n in range(40)]
+
+
+async def test_there_is_no_result_before_the_end(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=HEARS), BY)
+    with pytest.raises(Conflict, match="has not ended"):
+        await stage.executions.result(started["execution_id"])
+    with pytest.raises(Conflict, match="has not ended"):
+        await stage.executions.rerun(started["execution_id"], Rerun(), BY)
+
+
+async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -> None:
+    retry = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3}}
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "tool": work(1), "next": then("tries")},
+        {"step": "tries", "tool": {"name": "try", **work(2, failures=1), "spec": {"policy": {"rules": [retry]}}}},
+    ]
+    ended = await stage.run(playbook("two", steps))
+    first, second = await stage.executions.steps(ended["execution_id"])
+    assert (first["step"], first["status"], first["attempts"], first["result"]) == ("start", "done", 1, 1)
+    assert (second["attempts"], second["retries"], second["worker"]) == (2, 1, "worker")
+    assert second["token"]["from_step_run_id"] == first["step_run_id"]
+    failed = await stage.run(FAILS)
+    (only,) = await stage.executions.steps(failed["execution_id"])
+    assert (only["status"], only["error"]["kind"]) == ("failed", failed["error"]["kind"])
+
+
+async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
+    loop = {"in": "{{ range(25) | list }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 25}}
+    tool = {**work("{{ iter.n * 2 }}"), "takes_s": "{{ 5 - iter.n % 5 }}"}
+    ended = await stage.run(playbook("loops", [{"step": "all", "loop": loop, "tool": tool}]))
+    (step,) = await stage.executions.steps(ended["execution_id"])
+    assert step["loop"] == {"count": 25, "ok": 25, "failed": 0, "skipped": 0}
+    seen, cursor = [], None
+    while True:
+        page = await stage.executions.iterations(ended["execution_id"], step["step_run_id"], 3, cursor)
+        seen += [(*one["path"], one["result"], one["status"]) for one in page.items]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert seen == [(n, 2 * n, "done") for n in range(25)]
+
+
+async def test_events_are_envelopes_by_position(stage: ClientStage) -> None:
+    ended = await stage.run(ONE)
+    events = await stage.executions.events(ended["execution_id"], 0, 1000)
+    assert [event["position"] for event in events] == list(range(1, ended["position"] + 1))
+    assert (events[0]["name"], events[0]["actor"]) == ("execution.requested", BY)
+    assert await stage.executions.events(ended["execution_id"], 3, 2) == events[3:5]
+
+
+async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientStage) -> None:
+    sets = {"else": {"then": {"do": "continue", "set_ctx": {"b": 2, "c": 3}}}}
+    shares = {"else": {"then": {"do": "continue", "set_shared": {"sum": {"op": "add", "value": "{{ iter.n }}"}}}}}
+    loop = {"in": [1, 2, 3], "iterator": "n"}
+    steps: list[dict[str, Any]] = [
+        {
+            "step": "start",
+            "tool": {"name": "set", **work(1), "spec": {"policy": {"rules": [sets]}}},
+            "next": then("all"),
+        },
+        {
+            "step": "all",
+            "loop": loop,
+            "tool": {"name": "add", **work(1), "spec": {"policy": {"rules": [shares]}}},
+            "next": then("ear"),
+        },
+        {"step": "ear", "tool": [HEAR]},
+    ]
+    started = await stage.executions.start(Start(playbook=playbook("ctx", steps), ctx={"a": 1}, reason="first"), BY)
+    execution_id = started["execution_id"]
+    await stage.until_status(execution_id, "waiting")
+    await stage.ask(execution_id, CtxPatched, patch={"a": 9}, reason="approved", correlation_id="t-7")
+    found = await stage.executions.ctx(execution_id)
+    assert found["ctx"] == {"a": 9, "b": 2, "c": 3, "sum": 6}
+    told = [(one["keys"], one["principal"], one["reason"], one["step"], one["task"]) for one in found["history"]]
+    assert told == [
+        (["a"], BY, "first", None, None),
+        (["b", "c"], "", "", "start", "set"),
+        (["sum"], "", "", "all", None),
+        (["a"], BY, "approved", None, None),
+    ]
+    assert found["version"] == found["history"][-1]["position"]
+    assert found["history"][-1]["correlation_id"] == "t-7"
+    assert (await stage.executions.get(execution_id))["ctx_version"] == found["version"]
+
+
+async def test_what_is_asked_is_answered_or_refused_by_its_kind(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=HEARS), BY)
+    execution_id = started["execution_id"]
+    await stage.until_status(execution_id, "waiting")
+    with pytest.raises(VersionMismatch):
+        await stage.ask(execution_id, CtxPatched, patch={"a": 1}, expected_version=999)
+    with pytest.raises(UsageError, match="no step nowhere"):
+        await stage.ask(execution_id, TokenInjected, step="nowhere")
+    assert "position" in await stage.ask(execution_id, PauseRequested)
+    assert (await stage.ask(execution_id, PauseRequested))["already"] is True
+    assert "position" in await stage.ask(execution_id, CancelRequested)
+    await stage.executions.wait(execution_id, 60)
+    with pytest.raises(Conflict, match="has ended"):
+        await stage.ask(execution_id, SignalReceived, signal="go")
+
+
+async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> None:
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "tool": work(1), "next": then("gate")},
+        {"step": "gate", "tool": work("{{ ctx.name }}")},
+    ]
+    failed = await stage.run(playbook("again", steps))
+    assert failed["status"] == "failed"
+    began = await stage.executions.rerun(failed["execution_id"], Rerun("gate", ctx={"name": "ada"}, reason="set"), BY)
+    assert (began["rerun_of"], began["principal"]) == (failed["execution_id"], BY)
+    ended = await stage.executions.wait(began["execution_id"], 60)
+    assert (ended["status"], ended["result"]) == ("completed", "ada")
+    assert sorted(effect.step for effect in stage.effects) == ["gate", "start"]
+    shown = [
+        (step["step"], step["status"], step["result"]) for step in await stage.executions.steps(began["execution_id"])
+    ]
+    assert shown == [("start", "reused", 1), ("gate", "done", "ada")]
+    (change,) = (await stage.executions.ctx(began["execution_id"]))["history"]
+    assert (change["keys"], change["reason"]) == (["name"], "set")
+
+
+async def test_what_cannot_be_run_again_is_said(stage: ClientStage) -> None:
+    ended = await stage.run(ONE)
+    with pytest.raises(Conflict, match="has not failed"):
+        await stage.executions.rerun(ended["execution_id"], Rerun(), BY)
+    with pytest.raises(UsageError, match="no step nowhere"):
+        await stage.executions.rerun(ended["execution_id"], Rerun("nowhere"), BY)
+
+
+async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=HEARS), BY)
+    execution_id = started["execution_id"]
+    await stage.until_status(execution_id, "waiting")
+    assert "signal" in (await stage.executions.why(execution_id))["summary"]
+    failed = await stage.run(FAILS)
+    assert "`call`" in (await stage.executions.why(failed["execution_id"]))["summary"]
+
+
+class TestPages:
+    async def fill(self, stage: ClientStage) -> dict[str, str]:
+        """Executions by a name: two of the same path, one failed."""
+        good = labelled("good", [{"step": "only", "tool": work(1)}], team="data", tier=1)
+        bad = labelled("bad", [{"step": "only", "tool": {"name": "call", **work(1, failures=9)}}], team="data")
+        found = {}
+        for name, source in (("one", good), ("two", good), ("bad", bad)):
+            found[name] = (await stage.run(source))["execution_id"]
+            await stage.clock.sleep(1)
+        return found
+
+    async def test_filters_all_hold(self, stage: ClientStage) -> None:
+        filled = await self.fill(stage)
+        for chosen, names in (
+            (Chosen(), ["bad", "two", "one"]),
+            (Chosen(status=["completed"]), ["two", "one"]),
+            (Chosen(status=["completed", "failed"]), ["bad", "two", "one"]),
+            (Chosen(path="/tests/good"), ["two", "one"]),
+            (Chosen(path="tests/bad", status=["completed"]), []),
+            (Chosen(labels={"team": "data"}), ["bad", "two", "one"]),
+            (Chosen(labels={"team": "data", "tier": "1"}), ["two", "one"]),
+            (Chosen(labels={"team": "data"}, status=["failed"]), ["bad"]),
+            (Chosen(labels={"team": "dat"}), []),
+            (Chosen(error="FAILS attempt"), ["bad"]),
+            (Chosen(error="fails elsewhere"), []),
+        ):
+            found = await stage.executions.page(chosen, 10, None)
+            assert [one["execution_id"] for one in found.items] == [filled[name] for name in names], chosen
+
+    async def test_times_are_those_of_the_start(self, stage: ClientStage) -> None:
+        filled = await self.fill(stage)
+        row = await stage.store.execution(filled["two"])
+        assert row is not None
+        at_ms = row.started_ms
+        after = await stage.executions.page(Chosen(started_from_ms=at_ms), 10, None)
+        before = await stage.executions.page(Chosen(started_before_ms=at_ms), 10, None)
+        assert [one["execution_id"] for one in after.items] == [filled["bad"], filled["two"]]
+        assert [one["execution_id"] for one in before.items] == [filled["one"]]
+
+    async def test_a_cursor_leads_to_the_next_page(self, stage: ClientStage) -> None:
+        filled = await self.fill(stage)
+        first = await stage.executions.page(Chosen(), 2, None)
+        second = await stage.executions.page(Chosen(), 2, first.next)
+        assert [one["execution_id"] for one in (*first.items, *second.items)] == [
+            filled[name] for name in ("bad", "two", "one")
+        ]
+        assert second.next is None
+        for cursor in ("?", "e30", "WzFd", "\ud800"):
+            with pytest.raises(UsageError, match="no cursor"):
+                await stage.executions.page(Chosen(), 2, cursor)
+
+    async def test_what_no_execution_can_have_is_said(self, stage: ClientStage) -> None:
+        with pytest.raises(UsageError, match="status 'ended'"):
+            await stage.executions.page(Chosen(status=["ended"]), 10, None)
+        with pytest.raises(UsageError, match="no word"):
+            await stage.executions.page(Chosen(error=" - "), 10, None)
+
+    async def test_an_item_says_what_it_is(self, stage: ClientStage) -> None:
+        await self.fill(stage)
+        bad, *_ = (await stage.executions.page(Chosen(), 10, None)).items
+        assert (bad["status"], bad["path"], bad["labels"]) == ("failed", "tests/bad", {"team": "data"})
+        assert (bad["error"]["task"], bad["version"]) == ("call", None)
+
+
+class TestDeleting:
+    async def test_an_ended_execution_is_forgotten_with_its_objects(self, stage: ClientStage) -> None:
+        loop = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
+        gone = await stage.run(playbook("big", [{"step": "all", "loop": loop, "tool": work(BIG)}]))
+        stays = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
+        execution_id = gone["execution_id"]
+        keys = [key for key in stage.broker.blobs._values if key.startswith(f"{execution_id}/")]
+        assert len(keys) == 2
+        await stage.executions.delete(execution_id, BY)
+        with pytest.raises(NotFound):
+            await stage.executions.get(execution_id)
+        assert await stage.store.journal(execution_id) == []
+        for key in keys:
+            with pytest.raises(BlobMissing):
+                await stage.broker.blobs.get(key)
+        assert (await stage.executions.result(stays["execution_id"]))["result"] == BIG
+        assert len((await stage.executions.page(Chosen(), 10, None)).items) == 1
+
+    async def test_one_that_has_not_ended_stays(self, stage: ClientStage) -> None:
+        started = await stage.executions.start(Start(playbook=HEARS), BY)
+        with pytest.raises(Conflict, match="has not ended"):
+            await stage.executions.delete(started["execution_id"], BY)
+
+    async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(
+        self, stage: ClientStage
+    ) -> None:
+        child = playbook("child", [{"step": "only", "tool": work(BIG)}])
+        await stage.playbooks.register(child.encode(), "child", BY)
+        call = {"name": "call", "kind": "playbook", "path": "simulation/child"}
+        caller = await stage.run(playbook("caller", [{"step": "only", "tool": [call]}]))
+        key = caller["result"]["$reference"]["key"]
+        child_id = key.partition("/")[0]
+        found = await stage.executions.get(child_id)
+        assert found["parent"]["execution_id"] == caller["execution_id"]
+        await stage.executions.delete(child_id, BY)
+        assert (await stage.executions.result(caller["execution_id"]))["result"] == BIG
+        await stage.executions.delete(caller["execution_id"], BY)
+        with pytest.raises(BlobMissing):
+            await stage.broker.blobs.get(key)
+
+    async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(self, stage: ClientStage) -> None:
+        loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
+        child = playbook("lists", [{"step": "all", "loop": loop, "tool": work("{{ 'x' * 4000 }}")}])
+        await stage.playbooks.register(child.encode(), "child", BY)
+        steps: list[dict[str, Any]] = [
+            {
+                "step": "calls",
+                "tool": [{"name": "call", "kind": "playbook", "path": "simulation/lists"}],
+                "next": then("ear"),
+            },
+            {"step": "ear", "tool": [HEAR]},
+        ]
+        caller = (await stage.executions.start(Start(playbook=playbook("caller", steps)), BY))["execution_id"]
+        await stage.until_status(caller, "waiting")
+        while len(found := (await stage.executions.page(Chosen(path="simulation/lists"), 1, None)).items) == 0:
+            await stage.clock.sleep(0.1)
+        child_id = found[0]["execution_id"]
+        await stage.executions.wait(child_id, 60)
+        with pytest.raises(Conflict, match=f"{caller}, which has called {child_id}, has not ended"):
+            await stage.executions.delete(child_id, BY)
+        await stage.executions.wait(caller, 600)
+        with pytest.raises(Conflict, match=f"{caller} uses results that stand in the journal of {child_id}"):
+            await stage.executions.delete(child_id, BY)
+        await stage.executions.delete(caller, BY)
+        await stage.executions.delete(child_id, BY)
+        assert (await stage.executions.page(Chosen(), 10, None)).items == []
+
+
+async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None:
+    ended = await stage.run(ONE)
+    row = await stage.store.execution(ended["execution_id"])
+    assert row is not None
+    stage.store._tables.executions[row.execution_id] = row._replace(position=DESCRIBED_EVENTS + 1)
+    found = await stage.executions.get(row.execution_id)
+    assert (found["steps"], found["waits"], found["principal"], found["result"]) == (None, None, BY, 1)

@@ -1,0 +1,64 @@
+"""What a gateway says that it lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.client.readiness import DirectReadiness
+from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.ports import subjects
+from noetl_stream.testing.simulated_time import simulated_clock
+
+NO_SERVER = "no server answers: start one with `noetl-stream server`"
+
+
+async def missing(verify_log: Any = None, verify_store: Any = None, *, server: bool = True) -> list[str]:
+    clock = simulated_clock()
+    broker = MemoryBroker(clock)
+    log: Any = broker.event_log
+    store: Any = MemoryStore(clock)
+    for port, verify in ((log, verify_log), (store, verify_store)):
+        if verify is not None:
+            port.verify = verify
+
+    async def answer(_subject: str, _body: bytes, reply: str) -> None:
+        broker.bus.send(reply, b"server-1")
+
+    if server:
+        await broker.bus.listen(subjects.PING, answer, "servers")
+    return await DirectReadiness(log, store, broker.bus).missing()
+
+
+def raising(error: Exception) -> Any:
+    async def verify() -> None:
+        raise error
+
+    return verify
+
+
+async def hanging() -> None:
+    await simulated_clock().sleep(3600)
+
+
+async def test_nothing_is_missing_where_all_answer() -> None:
+    assert await missing() == []
+
+
+async def test_a_server_is_missing_where_none_answers() -> None:
+    assert await missing(server=False) == [NO_SERVER]
+
+
+@pytest.mark.parametrize(
+    ("verify", "words"),
+    [
+        (raising(Unreachable("cannot reach it at postgresql://ann@10.1.2.3")), "does not answer"),
+        (raising(NotReady("the schema at 10.1.2.3 is older", hint="migrate it")), "is not prepared: migrate it"),
+        (hanging, "does not answer within 2 s"),
+    ],
+)
+async def test_each_store_is_named_and_no_address_is_told(verify: Any, words: str) -> None:
+    assert await missing(verify, verify) == [f"NATS {words}", f"Postgres {words}"]

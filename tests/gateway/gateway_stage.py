@@ -1,0 +1,163 @@
+"""A gateway over everything that a run needs, in memory: broker, store, a server, a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any
+
+from aiohttp import ClientSession
+
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.client.access import AccessKeeper
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+from noetl_stream.client.credential_store import DirectCredentials
+from noetl_stream.client.credentials import CredentialKeeper
+from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
+from noetl_stream.client.feed import LiveFeed
+from noetl_stream.client.ingest import DirectIngest
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.readiness import DirectReadiness
+from noetl_stream.client.starting import Checking
+from noetl_stream.gateway.authentication import LOCAL, Authentication
+from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.ports.operations import Operations
+from noetl_stream.sealing.keys import key_ring, new_key
+from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.settings import GatewayLimits
+from noetl_stream.tools.contract import Tool
+from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.python import PythonTool
+from noetl_stream.tools.shell import ShellTool
+from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.worker import Worker
+
+KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
+"""Those that may stand in a playbook, and that no worker here has."""
+
+
+class GatewayStage:
+    """``ports`` are the gateway's; a test may replace some of them before :meth:`open`.
+
+    Args:
+        more_tools: What the worker has beside ``noop``, by kind.
+    """
+
+    def __init__(
+        self, limits: GatewayLimits, open_to_all: bool = True, more_tools: Mapping[str, Tool] = MappingProxyType({})
+    ) -> None:
+        self._tools: dict[str, Tool] = {"noop": NoopTool(), **more_tools}
+        self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
+        self.clock = SystemClock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.catalog = MemoryCatalog(self.store)
+        self.tokens = MemoryTokens()
+        self.audit = MemoryAudit()
+        self.idempotency = MemoryIdempotency(self.clock)
+        self._limits = limits
+        self._open_to_all = open_to_all
+        self.operations = self._operations()
+        self.url: str
+        self.client: ClientSession
+        self.gateway: Gateway
+
+    def _operations(self) -> Operations:
+        broker, store, clock = self.broker, self.store, self.clock
+        log, bus, catalog = broker.event_log, broker.bus, self.catalog
+        checking = Checking(self._kinds, DEFAULT_LIMITS)
+        cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock))
+        keeper = CredentialKeeper(MemoryCredentials(clock), key_ring((new_key(),), "a key"))
+        return Operations(
+            DirectExecutions(ExecutionPorts(log, bus, broker.blobs, store, catalog, clock), checking, cluster),
+            LiveFeed(store, MemoryFeed(store, clock), bus, clock),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking),
+            DirectCredentials(keeper),
+            cluster,
+            AccessKeeper(self.tokens, self.audit, clock),
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[GatewayStage]:
+        """Everything at work."""
+        log, bus = self.broker.event_log, self.broker.bus
+        ports = GatewayPorts(
+            self.operations,
+            DirectIngest(log, self.store),
+            self.idempotency,
+            DirectReadiness(log, self.store, bus),
+            Authentication(self.tokens, self.clock, None, LOCAL if self._open_to_all else None),
+            self.audit,
+            self.clock,
+        )
+        self.gateway = Gateway(ports, self._limits, open_to_all=self._open_to_all)
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        async with self._running():
+            serving = asyncio.create_task(self.gateway.run("127.0.0.1", 0, listening))
+            self.url = await listening
+            async with ClientSession(self.url) as self.client:
+                yield self
+            self.gateway.stop()
+            await serving
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        broker = self.broker
+        server = Server(
+            "server-1",
+            ServerPorts(
+                broker.event_log,
+                broker.command_queue,
+                self.store,
+                broker.blobs,
+                broker.bus,
+                self.clock,
+                self.catalog,
+            ),
+            self._kinds,
+        )
+        worker = Worker(
+            name="worker-1",
+            pool="default",
+            slots=8,
+            event_log=broker.event_log,
+            queue=broker.command_queue,
+            bus=broker.bus,
+            blobs=broker.blobs,
+            clock=self.clock,
+            tools=self._tools,
+            plans=AskedPlans(broker.bus, self.clock, self._kinds),
+            credential=_no_credential,
+        )
+        tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
+        try:
+            await self.until(lambda: len(server.ownership) > 0)
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await worker.close()
+
+    async def until(self, condition: Callable[[], bool | Awaitable[bool]]) -> None:
+        """Lets the others work until ``condition`` holds."""
+        async with asyncio.timeout(20):
+            while True:
+                found = condition()
+                if found if isinstance(found, bool) else await found:
+                    return
+                await asyncio.sleep(0)
+
+
+async def _no_credential(name: str) -> str | dict[str, Any]:
+    raise AssertionError(f"no task of these tests has a credential {name}")

@@ -1,0 +1,215 @@
+"""Every operation of the OpenAPI document, called by it: each answer is what the document says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from gateway_stage import GatewayStage
+from openapi_checks import Described
+
+from noetl_stream.gateway.application import RESOURCES
+
+PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
+APPROVAL = (PLAYBOOKS / "approval.yaml").read_text()
+LOOP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: loop, path: tests/loop, version: "1.0", labels: {team: sales}}
+workflow:
+  - step: start
+    loop: {in: [1, 2, 3], iterator: item}
+    tool: {kind: noop, args: {seen: "{{ iter.item }}"}}
+"""
+FAILS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: fails, path: tests/fails}
+workflow:
+  - step: start
+    tool: {kind: noop, args: {seen: "{{ ctx.missing.key }}"}}
+"""
+LONG = {"wait": "20s"}
+
+
+async def start(api: Described, **wanted: Any) -> str:
+    answered = await api.call("startExecution", body=wanted)
+    assert answered.status == 202, answered
+    assert answered.headers["Location"] == f"/api/v1/executions/{answered.body['execution_id']}"
+    return str(answered.body["execution_id"])
+
+
+async def test_an_approval_is_started_held_explained_patched_and_completed(api: Described) -> None:
+    assert (await api.call("registerPlaybook", body=APPROVAL, media="application/yaml")).status == 201
+    assert (await api.call("registerPlaybook", body=APPROVAL, media="application/yaml")).status == 200
+    held = await start(api, path="examples/approval", workload={"amount": 250})
+    why = (await api.call("explainExecution", execution_id=held)).body
+    assert why["status"] == "waiting"
+    read = await api.call("getCtx", execution_id=held)
+    reason = {
+        "X-Reason": "spoke%20with%20M%C3%BCller",
+        "X-Correlation-Id": "ticket-7",
+        "If-Match": read.headers["ETag"],
+    }
+    patched = await api.call("patchCtx", execution_id=held, headers=reason, body={"decision": "approved"})
+    assert patched.status == 200
+    assert patched.headers["ETag"] == f'"{patched.body["position"]}"'
+    ended = await api.call("getExecution", execution_id=held, query=LONG)
+    assert ended.body["status"] == "completed"
+    late = await api.call("patchCtx", execution_id=held, body={"decision": "refused"})
+    assert (late.status, late.body["type"]) == (409, "/problems/conflict")
+    [change] = [c for c in (await api.call("getCtx", execution_id=held)).body["history"] if c["event"] == "ctx.patched"]
+    assert (change["keys"], change["principal"], change["reason"]) == (["decision"], "local", "spoke with Müller")
+    assert change["correlation_id"] == "ticket-7"
+    result = await api.call("getResult", execution_id=held)
+    assert result.body["result"] == {"order": "1001", "paid": 250}
+
+
+async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Described) -> None:
+    ended = await api.call("startExecution", query=LONG, body={"playbook": LOOP})
+    assert (ended.status, ended.body["status"]) == (200, "completed")
+    execution_id = ended.body["execution_id"]
+    [run] = (await api.call("listSteps", execution_id=execution_id)).body["items"]
+    assert run["loop"] == {"count": 3, "ok": 3, "failed": 0, "skipped": 0}
+    at = {"execution_id": execution_id, "step_run_id": run["step_run_id"]}
+    first = await api.call("listIterations", query={"limit": 2}, **at)
+    assert [item["path"] for item in first.body["items"]] == [[0], [1]]
+    rest = await api.call("listIterations", query={"cursor": first.body["next"]}, **at)
+    assert ([item["path"] for item in rest.body["items"]], rest.body["next"]) == ([[2]], None)
+    page = await api.call("listEvents", execution_id=execution_id, query={"limit": 2})
+    assert [event["position"] for event in page.body["items"]] == [1, 2]
+    assert page.headers["Link"] == f'</api/v1/executions/{execution_id}/events?limit=2&after=2>; rel="next"'
+    assert (await api.call("listEvents", execution_id=execution_id, query={"after": 1000})).body["next"] is None
+    for chosen in ({"status": "completed"}, {"path": "tests/loop"}, {"label": "team=sales"}, {"status": "failed"}):
+        found = (await api.call("listExecutions", query=chosen)).body["items"]
+        assert [one["execution_id"] for one in found] == ([] if chosen == {"status": "failed"} else [execution_id])
+    assert (await api.call("deleteExecution", execution_id=execution_id)).status == 204
+    assert (await api.call("getExecution", execution_id=execution_id)).status == 404
+
+
+async def test_an_execution_is_paused_resumed_signalled_and_cancelled(api: Described) -> None:
+    held = await start(api, playbook=APPROVAL, workload={"amount": 250})
+    for ask, other in (("pauseExecution", "resumeExecution"), ("resumeExecution", "pauseExecution")):
+        assert (await api.call(ask, execution_id=held)).status == 202
+        again = await api.call(ask, execution_id=held)
+        assert (again.status, again.body["already"]) == (200, True), other
+    assert (await api.call("sendSignal", execution_id=held, name="go", body={"payload": [1]})).status == 202
+    injected = await api.call("injectToken", execution_id=held, body={"step": "refuse", "args": {"why": 1}})
+    assert injected.status == 202
+    assert (await api.call("injectToken", execution_id=held, body={"step": "nowhere"})).status == 422
+    assert (await api.call("cancelExecution", execution_id=held)).status == 202
+    ended = await api.call("getExecution", execution_id=held, query=LONG)
+    assert ended.body["status"] == "cancelled"
+
+
+async def test_an_ended_execution_is_run_again(api: Described) -> None:
+    failed = await api.call("startExecution", query=LONG, body={"playbook": FAILS})
+    assert failed.body["status"] == "failed"
+    original = failed.body["execution_id"]
+    assert "missing" in (await api.call("explainExecution", execution_id=original)).body["summary"]
+    again = await api.call("retryExecution", query=LONG, execution_id=original, body={"ctx": {"missing": {"key": 1}}})
+    assert (again.status, again.body["status"], again.body["rerun_of"]) == (200, "completed", original)
+    rerun = await api.call(
+        "rerunExecution", execution_id=again.body["execution_id"], body={"step": "start", "args": {"x": 1}}
+    )
+    assert rerun.status in (200, 202)
+    assert (await api.call("rerunExecution", execution_id=original, body={"ctx": {}})).status == 422
+    nowhere = await api.call("rerunExecution", execution_id=original, body={"step": "nowhere"})
+    assert (nowhere.status, nowhere.body["type"]) == (422, "/problems/invalid")
+
+
+async def test_older_clients_read_and_write_variables(api: Described) -> None:
+    held = await start(api, playbook=APPROVAL, workload={"amount": 250})
+    body = {"variables": {"seen": 1}, "var_type": "user_defined", "source_step": "elsewhere"}
+    answered = await api.call("setVariables", execution_id=held, body=body)
+    assert answered.body == {"execution_id": held, "variables_set": 1, "var_names": ["seen"]}
+    everything = (await api.call("listVariables", execution_id=held)).body
+    assert (everything["variables"], everything["count"]) == ({"seen": {"value": 1}}, 1)
+    assert (await api.call("getVariable", execution_id=held, var_name="seen")).body["value"] == 1
+    assert (await api.call("getVariable", execution_id=held, var_name="unseen")).status == 404
+
+
+async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
+    registered = await api.call("registerPlaybook", body=LOOP, media="application/yaml")
+    assert registered.headers["Location"] == "/api/v1/playbooks/tests%2Floop?version=1.0"
+    path = {"path": "tests/loop"}
+    checked = await api.call("checkPlaybook", body="kind: Nothing", media="application/yaml")
+    assert (checked.status, checked.body["ok"]) == (200, False)
+    assert (await api.call("checkPlaybook", body=LOOP, media="application/yaml")).body["ok"]
+    listed = await api.call("listPlaybooks", query={"prefix": "tests/", "label": "team=sales"})
+    assert [one["path"] for one in listed.body["items"]] == ["tests/loop"]
+    assert (await api.call("getPlaybook", query={"version": "1.0"}, **path)).body["source"] == LOOP
+    assert (await api.call("getSource", **path)).body == LOOP
+    assert (await api.call("getPlan", **path)).body["path"] == "tests/loop"
+    assert (await api.call("getGraph", **path)).body == {"steps": ["start"], "arcs": []}
+    assert [one["known_as"] for one in (await api.call("listVersions", **path)).body["items"]] == ["1.0"]
+    assert (await api.call("deletePlaybook", **path)).status == 204
+    assert (await api.call("getPlaybook", **path)).status == 404
+
+
+async def test_a_playbook_with_errors_is_refused_with_its_diagnostics(api: Described) -> None:
+    for refused in (
+        await api.call("registerPlaybook", body="kind: Nothing", media="application/yaml"),
+        await api.call("startExecution", body={"playbook": "kind: Nothing"}),
+    ):
+        assert (refused.status, refused.body["type"]) == (422, "/problems/playbook-refused")
+        assert refused.body["diagnostics"][0]["line"] == 1
+
+
+async def test_credentials_are_kept_and_never_shown(api: Described) -> None:
+    kept = await api.call("putCredential", name="shop", body={"value": {"username": "ann", "password": "secret-1"}})
+    assert (kept.status, kept.body["version"]) == (200, 1)
+    assert (await api.call("putCredential", name="shop", body={"value": "secret-2", "kind": "http"})).body[
+        "version"
+    ] == 2
+    assert "secret" not in str([await api.call("getCredential", name="shop"), await api.call("listCredentials")])
+    assert (await api.call("rotateCredentials")).body == {"rotated": [], "problems": []}
+    assert (await api.call("deleteCredential", name="shop")).status == 204
+    assert (await api.call("getCredential", name="shop")).status == 404
+
+
+async def test_what_runs_the_executions_is_shown(api: Described) -> None:
+    [worker] = (await api.call("listWorkers")).body["items"]
+    assert (worker["name"], worker["slots"], worker["busy"]) == ("worker-1", 8, 0)
+    assert [pool["pool"] for pool in (await api.call("listPools")).body["items"]] == ["default"]
+    partitions = (await api.call("listPartitions")).body["items"]
+    assert (len(partitions), {one["owner"] for one in partitions}) == (32, {"server-1"})
+
+
+async def test_a_dead_letter_is_looked_at_requeued_and_discarded(stage: GatewayStage, api: Described) -> None:
+    for number in (1, 2):
+        await stage.broker.event_log.publish_reported("execution-1", f"message-{number}", b"no report")
+
+    async def letters() -> list[Any]:
+        return list((await api.call("listDeadLetters")).body["items"])
+
+    async def two() -> bool:
+        return len(await letters()) == 2
+
+    await stage.until(two)
+    second, first = await letters()
+    shown = (await api.call("getDeadLetter", letter_id=first["id"])).body
+    assert (shown["body"], shown["encoding"], shown["state"]) == ("no report", "text", "waiting")
+    assert (await api.call("discardDeadLetter", letter_id=second["id"])).status == 204
+    assert (await api.call("discardDeadLetter", letter_id=second["id"])).status == 409
+    assert (await api.call("requeueDeadLetter", letter_id=first["id"])).body["state"] == "requeued"
+    assert (await api.call("getDeadLetter", letter_id="nothing")).status == 404
+
+
+async def test_the_gateway_describes_itself(api: Described) -> None:
+    assert (await api.call("openapi")).body["openapi"] == "3.1.0"
+    assert (await api.call("live")).body == {"status": "alive"}
+    assert (await api.call("ready")).body == {"ready": True, "missing": []}
+    metrics = (await api.call("metrics")).body
+    assert re.search(r'noetl_gateway_requests_total\{route="live",status="200"\} 1\.0', metrics)
+    for kind in ("playbook-refused", "internal"):
+        assert f"/problems/{kind}" in (await api.call("problem", name=kind)).body
+    assert (await api.call("problem", name="nothing")).status == 404
+
+
+def test_every_operation_is_called_by_some_test() -> None:
+    """The calls check their answers: so every operation's answer is held against the document."""
+    tests = Path(__file__).resolve().parents[1]
+    told = "".join(path.read_text() for folder in ("gateway", "access") for path in (tests / folder).glob("*.py"))
+    assert [route.operation for route in RESOURCES if f'"{route.operation}"' not in told] == []

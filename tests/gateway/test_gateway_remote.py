@@ -1,0 +1,176 @@
+"""The verbs over HTTP give what the same verbs give directly: documents, errors, events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gateway_stage import GatewayStage
+from test_gateway_operations import APPROVAL, FAILS, LOOP
+
+from noetl_stream.adapters.gateway.connection import GatewayConnection
+from noetl_stream.adapters.gateway.operations import gateway_operations
+from noetl_stream.errors import NoetlError
+from noetl_stream.model.events import (
+    CancelRequested,
+    CtxPatched,
+    PauseRequested,
+    ResumeRequested,
+    SignalReceived,
+    TokenInjected,
+)
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.documents import Page
+from noetl_stream.ports.operations.executions import Chosen, Ids, Rerun, Start
+from noetl_stream.ports.operations.problems import PROBLEMS
+from noetl_stream.settings import GatewayLimits
+
+WAIT_S = 20.0
+NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,64}|noetl_\w+")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
+
+
+class Transcript:
+    """What was answered, with ids numbered in the order they came, and without times."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+        self._names: dict[str, str] = {}
+
+    async def __call__(self, work: Awaitable[Any]) -> Any:
+        try:
+            answer = await work
+        except NoetlError as error:
+            kind = next(kind.name for kind in PROBLEMS if isinstance(error, kind.error))
+            said = (kind, error.message, error.hint, getattr(error, "diagnostics", None))
+            self.lines.append(self._plain(said))
+            return None
+        self.lines.append(self._plain(answer))
+        return answer
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Page):
+            return [self._plain(value.items), value.next is not None]
+        if isinstance(value, dict):
+            return {key: "…" if key.endswith("duration_s") else self._plain(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(one) for one in value]
+        if isinstance(value, str):
+            numbered = NAMES.sub(lambda found: self._names.setdefault(found[0], f"#{len(self._names)}"), value)
+            return TIME.sub("T", numbered)
+        return value
+
+
+@pytest.fixture
+async def remote(stage: GatewayStage) -> AsyncIterator[Operations]:
+    async with asked_of(stage) as operations:
+        yield operations
+
+
+@asynccontextmanager
+async def asked_of(stage: GatewayStage) -> AsyncIterator[Operations]:
+    connection = GatewayConnection(stage.url, None, stage.clock)
+    yield gateway_operations(connection)
+    await connection.close()
+
+
+def who(request_id: str) -> tuple[str, str, str, str]:
+    return (request_id, "local", "because, as Ünal said", "ticket-7")
+
+
+async def run_approval(operations: Operations, said: Transcript) -> None:
+    playbooks, executions = operations.playbooks, operations.executions
+    await said(playbooks.register(APPROVAL.encode(), "approval.yaml", "local"))
+    wanted = Start("examples/approval", workload={"amount": 250}, ctx={"seen": "é"}, reason="to try")
+    ids = Ids("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
+    held = (await said(executions.start(wanted, "local", ids)))["execution_id"]
+    await said(executions.start(wanted, "local", ids))
+    await said(executions.ask(held, PauseRequested(*who("r1"))))
+    await said(executions.ask(held, PauseRequested(*who("r2"))))
+    await said(executions.ask(held, ResumeRequested(*who("r3"))))
+    await said(executions.ask(held, SignalReceived(*who("r4"), signal="a/b c", payload=[1])))
+    await said(executions.ask(held, TokenInjected(*who("r5"), step="nowhere")))
+    await said(executions.ask(held, CtxPatched(*who("r6"), patch={"a": {"b": 1, "c": 2}}, expected_version=99)))
+    await said(executions.ask(held, CtxPatched(*who("r7"), patch={"a": {"b": 1, "c": 2}})))
+    await said(executions.ask(held, CtxPatched(*who("r8"), patch={"a": {"b": None}}, merge=True)))
+    await said(executions.ctx(held))
+    await said(executions.why(held))
+    await said(executions.result(held))
+    await said(executions.rerun(held, Rerun(), "local"))
+    await said(executions.delete(held, "local"))
+    await said(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
+    ended = await executions.wait(held, WAIT_S)
+    assert ended["status"] == "completed"
+    for look in (executions.get, executions.result, executions.steps, executions.why):
+        await said(look(held))
+    await said(executions.ask(held, CancelRequested(*who("r10"))))
+    await said(executions.delete(held, "local"))
+    await said(executions.get(held))
+
+
+async def run_loop_and_rerun(operations: Operations, said: Transcript) -> None:
+    playbooks, executions = operations.playbooks, operations.executions
+    await said(playbooks.check(b"kind: Nothing", "no.yaml"))
+    await said(executions.start(Start(playbook="kind: Nothing"), "local"))
+    await said(executions.start(Start("nowhere/at/all", "1"), "local"))
+    loop = (await executions.start(Start(playbook=LOOP), "local"))["execution_id"]
+    await executions.wait(loop, WAIT_S)
+    [run] = await said(executions.steps(loop))
+    page = await said(executions.iterations(loop, run["step_run_id"], 2, None))
+    await said(executions.iterations(loop, run["step_run_id"], 2, page.next))
+    failed = (await executions.start(Start(playbook=FAILS), "local"))["execution_id"]
+    await executions.wait(failed, WAIT_S)
+    await said(executions.rerun(failed, Rerun("nowhere"), "local"))
+    again = await executions.rerun(failed, Rerun(ctx={"missing": {"key": 1}}, reason="mended"), "local")
+    await executions.wait(again["execution_id"], WAIT_S)
+    await said(executions.get(again["execution_id"]))
+    for chosen in (Chosen(("failed",)), Chosen(path="tests/loop", labels={"team": "sales"}), Chosen(error="missing")):
+        await said(executions.page(chosen, 10, None))
+    first = await said(executions.page(Chosen(started_from_ms=1, started_before_ms=2**41), 1, None))
+    await said(executions.page(Chosen(), 2, first.next))
+    await said(executions.page(Chosen(("failed",)), 1, "no cursor"))
+
+
+async def use_the_rest(operations: Operations, said: Transcript) -> None:
+    playbooks, credentials, access = operations.playbooks, operations.credentials, operations.access
+    await said(playbooks.register(LOOP.encode(), "loop.yaml", "local"))
+    await said(playbooks.register(LOOP.replace("sales", "other").encode(), "loop.yaml", "local"))
+    await said(playbooks.page("tests/", {"team": "sales"}, 10, None))
+    for look in (playbooks.get, playbooks.plan, playbooks.graph):
+        await said(look("tests/loop", "1.0"))
+    await said(playbooks.versions("tests/loop"))
+    await said(playbooks.get("tests/lopo", None))
+    await said(playbooks.delete("tests/loop", "1.0", "local"))
+    await said(credentials.put("sales_db", {"user": "ann", "password": "hidden"}, "local", "postgres", "x", ["a"]))
+    await said(credentials.get("sales_db"))
+    await said(credentials.list_all())
+    await said(credentials.rotate("local"))
+    await said(credentials.delete("sales_db", "local"))
+    await said(credentials.get("sales_db"))
+    token = await said(access.create_token(NewToken("ci", "operator", ("team",), 2**41), "local"))
+    await said(access.create_token(NewToken("ci", "viewer"), "local"))
+    await said(access.revoke_token(token["id"], "local"))
+    await said(access.tokens())
+    await said(access.audit(1, None, "nobody"))
+    cluster = operations.cluster
+    for list_all in (cluster.pools, cluster.partitions):
+        await said(list_all())
+    await said(cluster.dead_letters(10, None))
+    await said(cluster.dead_letter("none"))
+    await said(cluster.requeue("none", "local"))
+    await said(cluster.discard("none", "local"))
+
+
+@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, use_the_rest])
+async def test_a_scenario_goes_the_same_way_over_http(
+    stage: GatewayStage, scenario: Callable[[Operations, Transcript], Awaitable[None]]
+) -> None:
+    directly, over_http = Transcript(), Transcript()
+    await scenario(stage.operations, directly)
+    async with GatewayStage(GatewayLimits()).open() as other, asked_of(other) as remote:
+        await scenario(remote, over_http)
+    assert over_http.lines == directly.lines

@@ -1,0 +1,108 @@
+"""What runs the executions, on a whole stack: a worker comes and is killed, a bad message is found and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journey_stack import NOETL
+
+from noetl_stream.client.cluster import DirectCluster
+from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.testing.waiting import until_it_is
+from noetl_stream.wiring import Connected, Endpoint, connect, make_operations
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+POOL = "journey-cluster"
+BAD = b'{"type":"report","execution_id":7}'
+
+
+@pytest.fixture
+async def connected(shared_home: Path) -> AsyncIterator[Connected]:
+    stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
+    address = stack.address
+    opened = await connect(Endpoint(address.nats_url, address.postgres_dsn, {}), name="journey")
+    yield opened
+    await opened.close()
+    await asyncio.to_thread(stack.leave)
+
+
+@pytest.fixture
+def cluster(connected: Connected) -> DirectCluster:
+    found = make_operations(connected, Endpoint("", "", {})).cluster
+    assert isinstance(found, DirectCluster)
+    return found
+
+
+@contextmanager
+def killed_worker(home: Path) -> Iterator[None]:
+    """A worker of this test's pool, killed at the end."""
+    arguments = ("worker", "--pool", POOL, "--slots", "3", "--home", str(home))
+    process = subprocess.Popen([*NOETL, *arguments], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def of_pool(list_all: Callable[[], Awaitable[list[Document]]], *keys: str) -> Callable[[], Awaitable[list[Any]]]:
+    """Reads what is listed of this test's pool."""
+
+    async def read() -> list[Any]:
+        return [tuple(one[key] for key in keys) for one in await list_all() if one["pool"] == POOL]
+
+    return read
+
+
+async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_has_commands(
+    shared_home: Path, connected: Connected, cluster: DirectCluster
+) -> None:
+    workers = of_pool(cluster.workers, "slots", "draining")
+    pools = of_pool(cluster.pools, "workers", "slots", "queued")
+    await connected.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
+    assert await workers() == [] and await pools() == [(0, 0, 1)]
+    with killed_worker(shared_home):
+        await until_it_is([(3, False)], workers)
+        assert [one[:2] for one in await pools()] == [(1, 3)]
+    await until_it_is([], workers)
+    await connected.queue.withdraw([("journey", "cluster")])
+    await until_it_is([(0, 0, 0)], pools)
+
+
+async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connected, cluster: DirectCluster) -> None:
+    subject = f"noetl.events.{partition_of('journey-bad')}.journey-bad.reported"
+    stored = await connected.nats.jetstream.publish(subject, BAD)
+
+    async def sequences() -> list[int]:
+        page = await cluster.dead_letters(100, None)
+        return [one["sequence"] for one in page.items if one["execution_id"] == "journey-bad"]
+
+    await until_it_is([stored.seq], sequences)
+    (listed,) = [one for one in (await cluster.dead_letters(100, None)).items if one["sequence"] == stored.seq]
+    assert (await cluster.dead_letter(listed["id"]))["body"] == BAD.decode()
+    assert (await cluster.requeue(listed["id"], "alice"))["state"] == "requeued"
+
+    async def has_come_again() -> bool:
+        return bool(await sequences()) and (await sequences())[0] > stored.seq
+
+    await until_it_is(True, has_come_again)
+    (again,) = [one for one in (await cluster.dead_letters(100, None)).items if one["execution_id"] == "journey-bad"]
+    await cluster.discard(again["id"], "alice")
+    assert await sequences() == []
+
+    async def behind() -> int:
+        partitions = await cluster.partitions()
+        assert len(partitions) == PARTITIONS and all(one["live"] for one in partitions)
+        return sum(one["behind"] for one in partitions)
+
+    await until_it_is(0, behind)

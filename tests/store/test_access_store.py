@@ -1,0 +1,54 @@
+"""API tokens and the audit, in memory and on Postgres."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresTokens
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.ports.access import Answer
+from noetl_stream.testing.conformance_access import AuditConformance, TokensConformance, attempted, stored_token
+
+
+class TestMemoryTokens(TokensConformance):
+    @pytest.fixture
+    def tokens(self) -> MemoryTokens:
+        return MemoryTokens()
+
+
+class TestPostgresTokens(TokensConformance):
+    @pytest.fixture
+    def tokens(self, postgres_store: PostgresStore) -> PostgresTokens:
+        return postgres_store.tokens
+
+    async def test_the_database_takes_no_role_that_there_is_not(self, tokens: PostgresTokens) -> None:
+        with pytest.raises(Exception, match="role"):
+            await tokens.add(stored_token("a", role="root"))
+
+
+class TestMemoryAudit(AuditConformance):
+    @pytest.fixture
+    def audit(self) -> MemoryAudit:
+        return MemoryAudit()
+
+
+class TestPostgresAudit(AuditConformance):
+    @pytest.fixture
+    def audit(self, postgres_store: PostgresStore) -> PostgresAudit:
+        return postgres_store.audit
+
+    @pytest.mark.parametrize("table", ["audit", "audit_answer"])
+    @pytest.mark.parametrize(
+        "change", ["update noetl.{} set number = default", "delete from noetl.{}", "truncate noetl.{} cascade"]
+    )
+    async def test_not_even_the_owner_of_the_table_changes_an_entry(
+        self, audit: PostgresAudit, watcher: Any, table: str, change: str
+    ) -> None:
+        await audit.add(attempted(), Answer(200))
+        with pytest.raises(asyncpg.PostgresError, match="is only ever added to"):
+            await watcher.execute(change.format(table))
+        assert len(await audit.page(10, None, None)) == 1

@@ -1,0 +1,32 @@
+"""The feed's suite over Postgres and over memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.postgres.feed import PostgresFeed
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.testing.conformance_feed import FeedConformance
+
+
+class TestMemoryFeed(FeedConformance):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore(SystemClock())
+
+    @pytest.fixture
+    def feed(self, store: MemoryStore) -> MemoryFeed:
+        return MemoryFeed(store, SystemClock())
+
+
+class TestPostgresFeed(FeedConformance):
+    @pytest.fixture
+    def store(self, postgres_store: PostgresStore) -> PostgresStore:
+        return postgres_store
+
+    @pytest.fixture
+    def feed(self, postgres_store: PostgresStore) -> PostgresFeed:
+        return postgres_store.feed

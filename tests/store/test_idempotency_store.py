@@ -1,0 +1,23 @@
+"""Idempotency keys, in memory and on Postgres."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
+from noetl_stream.adapters.postgres.idempotency import PostgresIdempotency
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.testing.conformance_idempotency import IdempotencyConformance
+
+
+class TestMemoryIdempotency(IdempotencyConformance):
+    @pytest.fixture
+    def idempotency(self) -> MemoryIdempotency:
+        return MemoryIdempotency(ManualClock())
+
+
+class TestPostgresIdempotency(IdempotencyConformance):
+    @pytest.fixture
+    def idempotency(self, postgres_store: PostgresStore) -> PostgresIdempotency:
+        return postgres_store.idempotency

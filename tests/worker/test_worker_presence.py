@@ -1,0 +1,87 @@
+"""A worker says who it is and what it runs, to whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from worker_stage import EXECUTION, Endless, Stage
+
+import noetl_stream
+from noetl_stream.model import codec
+from noetl_stream.model.presence import RunningCommand, WorkerPresence
+from noetl_stream.ports import subjects
+from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
+
+ONE_TASK = "- {step: only, tool: [{name: run, kind: puppet}]}"
+
+
+async def answers(stage: Stage) -> list[WorkerPresence]:
+    """What all workers say, by name."""
+    asking = asyncio.create_task(stage.broker.bus.ask_all(subjects.ASK_WORKERS, b"", 0.5))
+    await stage.settle()
+    await stage.advance(0.5)
+    return sorted((codec.decode_presence(answer) for answer in await asking), key=lambda one: one.name)
+
+
+async def test_every_worker_answers_for_itself(stage: Stage) -> None:
+    started_ms = stage.clock.now_ms()
+    await stage.start(slots=4)
+    await stage.advance(5)
+    await stage.start(slots=7, pool="gpu")
+    one, other = await answers(stage)
+    version = noetl_stream.__version__
+    assert one == WorkerPresence("worker-1", "default", 4, 0, started_ms, ["noop", "puppet"], version)
+    assert (other.name, other.pool, other.slots, other.since_ms) == ("worker-2", "gpu", 7, started_ms + 5_000)
+
+
+async def test_what_runs_is_named_with_how_often_it_was_delivered(stage: Stage) -> None:
+    act = stage.puppet.acts["run"] = Endless()
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(ONE_TASK)))
+    await stage.until(lambda: stage.puppet.calls)
+    (busy,) = await answers(stage)
+    assert (busy.busy, busy.running) == (1, [RunningCommand(EXECUTION, "command-1", "only", 1)])
+    act.release.set()
+    await stage.settle()
+    (idle,) = await answers(stage)
+    assert (idle.busy, idle.running) == (0, [])
+
+
+async def test_a_command_given_back_is_named_with_its_next_delivery(stage: Stage) -> None:
+    stage.puppet.acts["run"] = Endless()
+    first = await stage.start()
+    await stage.issue(stage.command(stage.plan(ONE_TASK)))
+    await stage.until(lambda: stage.puppet.calls)
+    await first.close()
+    stage.broker.command_queue.forget_unacked()
+    await stage.start()
+    (second,) = await answers(stage)
+    assert second.name == "worker-2" and [one.delivered for one in second.running] == [2]
+
+
+async def test_not_more_commands_are_named_than_a_bounded_number(stage: Stage) -> None:
+    act = stage.puppet.acts["run"] = Endless()
+    count = MAX_RUNNING_SHOWN + 20
+    await stage.start(slots=count)
+    plan = stage.plan(ONE_TASK)
+    for number in range(count):
+        await stage.issue(stage.command(plan, f"command-{number}"))
+    await stage.until(lambda: len(stage.puppet.calls) == count)
+    (busy,) = await answers(stage)
+    assert busy.busy == count
+    assert [one.command_id for one in busy.running] == [f"command-{number}" for number in range(MAX_RUNNING_SHOWN)]
+    act.release.set()
+
+
+async def test_one_that_drains_says_so_until_it_is_gone(stage: Stage) -> None:
+    act = stage.puppet.acts["run"] = Endless()
+    worker = await stage.start()
+    await stage.issue(stage.command(stage.plan(ONE_TASK)))
+    await stage.until(lambda: stage.puppet.calls)
+    worker.drain()
+    await stage.settle()
+    (draining,) = await answers(stage)
+    assert draining.draining and draining.busy == 1
+    act.release.set()
+    await stage.until(lambda: stage.workers[0][1].done())
+    assert await answers(stage) == []
