@@ -1,4 +1,4 @@
-"""How long it takes until what was cancelled has really ended: the issue of a cancel over HTTP to the last trace of work.
+"""How long it takes from a cancel over HTTP until the work has really ended.
 
     python benchmarks/cancel.py [iterations] [kinds]
 
@@ -32,7 +32,9 @@ from noetl_stream.settings import Settings
 LONG_S: Final = 3600
 POLL_S: Final = 0.02
 PATIENCE_S: Final = 120.0
-QUERIES: Final = "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND query ILIKE '%pg_sleep%' AND pid <> pg_backend_pid()"
+QUERIES: Final = (
+    "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND application_name LIKE '%each_postgres%'"
+)
 TASKS: Final[dict[str, dict[str, Any]]] = {
     "shell": {"command": f"sleep {LONG_S} & wait"},
     "http": {"url": "{{ workload.url }}"},
@@ -150,13 +152,15 @@ class Measured:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not await condition():
+        while True:
+            if await condition():
+                return
             await asyncio.sleep(POLL_S)
 
 
 def _command(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        return list(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return []
 

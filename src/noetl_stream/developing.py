@@ -54,9 +54,10 @@ async def develop(
         try:
             if servers:
                 await _first(_answer(place), ending.wait())
+            has_gateway = gateway_port is not None and await _listens(port, ending)
             for line in _address(place):
                 say(line)
-            if gateway_port is not None and await _listens(port, ending):
+            if has_gateway:
                 say(f"  gateway   http://{LOOPBACK}:{port}")
             await ending.wait()
             log.info("stopping")

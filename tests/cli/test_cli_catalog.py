@@ -54,8 +54,8 @@ def test_registering_prints_path_version_and_digest(shared_home: Path, playbook:
     assert again.pop("registered") in found.stdout
     assert again.pop("registered_by")
     assert again == {
-        "path": "reg/one", "version": "1.0", "revision": 1, "digest": digest, "name": "one",
-        "description": "Says hi", "labels": {"prod": True, "tier": 1}, "tags": ["a"],
+        "path": "reg/one", "version": "1.0", "revision": 1, "digest": digest, "name": "one", "known_as": "1.0",
+        "description": "Says hi", "labels": {"prod": True, "tier": 1}, "tags": ["a"], "created": False,
     }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_list_shows_the_latest_of_each_path(shared_home: Path, catalog: Callable
     assert noetl("playbook", "list", *where, "-o", "name").stdout == "list/a\nlist/b\n"
     assert noetl("playbook", "list", *where, "--label", "tier=1", "-o", "name").stdout == "list/b\n"
     page = noetl("playbook", "list", *where, "--limit", "1", "-o", "name")
-    assert (page.stdout, page.stderr) == ("list/a\n", "perhaps there are more: --after list/a\n")
+    assert (page.stdout, page.stderr) == ("list/a\n", "there are more: --after list/a\n")
     assert noetl("playbook", "list", *where, "--after", "list/a", "-o", "name").stdout == "list/b\n"
     table = noetl("playbook", "list", *where).stdout.splitlines()
     assert [line.split()[0] for line in table] == ["path", "list/a", "list/b"]

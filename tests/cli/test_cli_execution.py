@@ -22,7 +22,7 @@ def test_list_shows_the_newest_first_page_by_page(shared_home: Path, ended: Any,
     newer = only_json(noetl("run", one_step, "--home", shared_home, "-o", "json"))
     first = only_json(noetl("execution", "list", "--limit", "1", "--home", shared_home, "-o", "json"))
     assert [row["execution_id"] for row in first] == [newer["execution_id"]]
-    assert list(first[0]) == ["execution_id", "status", "path", "version", "started", "duration_s"]
+    assert list(first[0])[:6] == ["execution_id", "status", "path", "version", "started", "duration_s"]
     options = ["--limit", "1", "--before", newer["execution_id"], "--home", shared_home, "-o", "json"]
     second = only_json(noetl("execution", "list", *options))
     assert [row["execution_id"] for row in second] == [ended["execution_id"]]

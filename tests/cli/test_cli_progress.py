@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from noetl_stream.cli.progress import Heard
 from noetl_stream.client.follow import News
-from noetl_stream.model.events import StepDone, TaskProcessed, Token, TokenClaimed, TokenEnqueued
+from noetl_stream.model.events import (
+    ExecutionReused,
+    StepDone,
+    StepReused,
+    TaskProcessed,
+    Token,
+    TokenClaimed,
+    TokenEnqueued,
+)
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 
 TOKEN = Token("t1", "greet", "start")
@@ -34,3 +42,12 @@ def test_what_a_task_printed_is_shown_before_its_retry() -> None:
     said = [heard.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
     retry = "greet[3].call: retry in 2 s after attempt 1 (exception: it broke)"
     assert said == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
+
+
+def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:
+    heard = Heard()
+    other = TokenEnqueued(Token("t0", "first", "start"))
+    entries = [other, TokenClaimed("t0", "run0"), StepReused("run0", "step.done"), TokenEnqueued(TOKEN)]
+    said = heard.take(News(ExecutionReused("original", entries), None))
+    assert said == ["1 step runs of execution original are reused"]
+    assert heard.take(CLAIMED) == ["greet: started"]

@@ -8,10 +8,12 @@ running, or about terminals start the program as people do: :mod:`cli_program`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
@@ -22,9 +24,9 @@ from pathlib import Path
 
 from cli_program import NOETL, PATIENCE_S, environment
 
-from noetl_stream.cli.main import COMMANDS, main
+import noetl_stream.cli
+from noetl_stream.cli.main import main
 
-LIBRARIES = (*COMMANDS, "running", "asking_work")
 MOST_BYTES = 200_000
 
 
@@ -63,7 +65,7 @@ class _Line:
         """The process id of the command, and its exit code; none if it has not ended in time."""
         self._line.settimeout(timeout_s)
         socket.send_fds(self._line, [order], streams)
-        process_id = int(self._line.recv(64))
+        process_id = self._told()
         try:
             return process_id, self.ended()
         except TimeoutError:
@@ -71,7 +73,12 @@ class _Line:
 
     def ended(self) -> int:
         """Waits for the end of the command; its exit code."""
-        return int(self._line.recv(64))
+        return self._told()
+
+    def _told(self) -> int:
+        told = self._line.recv(64)
+        assert told, "the warm program cannot start, or has died: its last words are on stderr"
+        return int(told)
 
     def close(self) -> None:
         self._line.close()
@@ -115,8 +122,9 @@ def _become(order: bytes, streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    for name in LIBRARIES:
-        importlib.import_module(f"noetl_stream.cli.{name}")
+    for module in pkgutil.iter_modules(noetl_stream.cli.__path__):
+        with contextlib.suppress(Exception):  # a command that cannot be loaded says why when it is used
+            importlib.import_module(f"noetl_stream.cli.{module.name}")
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     main(sys.argv[1:])

@@ -64,6 +64,7 @@ async def test_what_is_registered_is_started_by_path_version_and_digest(stage: C
     [
         (Start(), UsageError, "none is given"),
         (Start(playbook=ONE, digest="d"), UsageError, "not playbook and digest"),
+        (Start(playbook=ONE, version="1"), UsageError, "version without a path"),
         (Start(path="simulation/none"), NotFound, "no playbook simulation/none"),
         (Start(path="a b"), NotFound, "no address"),
         (Start(digest="d" * 64), NotFound, "no playbook has the digest"),
@@ -401,6 +402,22 @@ class TestDeleting:
         await stage.executions.delete(child_id, BY)
         assert (await stage.executions.result(caller["execution_id"]))["result"] == BIG
         await stage.executions.delete(caller["execution_id"], BY)
+        with pytest.raises(BlobMissing):
+            await stage.broker.blobs.get(key)
+
+    async def test_what_a_rerun_reuses_outlives_the_original(self, stage: ClientStage) -> None:
+        tools = {"start": work(BIG), "gate": work("{{ ctx.name }}")}
+        steps: list[dict[str, Any]] = [
+            {"step": "start", "tool": tools["start"], "next": then("gate")},
+            {"step": "gate", "tool": tools["gate"]},
+        ]
+        failed = await stage.run(playbook("again", steps))
+        (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed["execution_id"]))
+        again = await stage.executions.rerun(failed["execution_id"], Rerun(ctx={"name": "ada"}), BY)
+        await stage.executions.wait(again["execution_id"], 60)
+        await stage.executions.delete(failed["execution_id"], BY)
+        assert await stage.broker.blobs.get(key)
+        await stage.executions.delete(again["execution_id"], BY)
         with pytest.raises(BlobMissing):
             await stage.broker.blobs.get(key)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from why_scenarios import HEAD, SERVED, WORKER, reasons, stored, why
 
+from noetl_stream.client import why as client_why
 from noetl_stream.client.why import Surroundings, explain
 from noetl_stream.errors import NotFound
 from noetl_stream.model.events import CancelRequested, PauseRequested, TaskStarted
 from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario_rerun import parked, rerun
 
 STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
 
@@ -384,3 +389,32 @@ def test_without_a_plan_the_reasons_stay() -> None:
 def test_an_execution_that_is_not_there_is_an_error() -> None:
     with pytest.raises(NotFound, match="no execution nothing"):
         explain("nothing", [], None, Surroundings(0))
+
+
+def test_every_kind_of_reason_is_documented() -> None:
+    written = "".join(file.read_text() for file in Path(client_why.__file__).parent.glob("*.py"))
+    given = set(re.findall(r'Reason\(\s*"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
+    table = (Path(__file__).parents[2] / "docs" / "why.md").read_text().partition("## While it lives")[2]
+    assert given == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+
+
+def test_a_rerun_that_has_yet_to_read_its_original_says_so() -> None:
+    scenario = Scenario(BRANCHES)
+    scenario.start()
+    scenario.done("left")
+    scenario.done("right")
+    scenario.failed("both")
+    again = parked(scenario)
+    found = reasons(again)["rerun"]
+    assert found["details"] == {"execution_id": scenario.execution_id} and scenario.execution_id in found["sentence"]
+
+
+def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
+    scenario = Scenario(BRANCHES)
+    scenario.start()
+    scenario.done("left")
+    scenario.done("right")
+    scenario.done("both")
+    again = rerun(scenario, step="right")
+    found = reasons(again)["join"]
+    assert found["step"] == "both" and found["since"] is not None and found["details"]["arrived"] == ["left"]

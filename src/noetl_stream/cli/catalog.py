@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
 from noetl_stream.cli.exit_codes import ExitCode
-from noetl_stream.cli.options import home_option, output_option
-from noetl_stream.cli.output import cell_text, print_json, print_table
+from noetl_stream.cli.operating import Desk, operate
+from noetl_stream.cli.options import form_option, output_option
+from noetl_stream.cli.output import Columns, cell_text, print_documents, print_json
 from noetl_stream.cli.playbook_source import (
     PlaybookText,
     checked_playbook,
     file_or_address,
+    not_there,
+    print_diagnostics,
     read_playbook,
     read_text,
-    registered_text,
     runnable_playbook,
 )
-from noetl_stream.cli.process import run_async, settings_for
-from noetl_stream.errors import NoetlError, UsageError
-from noetl_stream.model.envelope import iso
+from noetl_stream.cli.process import settings_for
+from noetl_stream.cli.selecting import labels_of
+from noetl_stream.cli.where import Where, gateway_of, where_options
+from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.playbook.compile import digest_of
-from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.ports.catalog_address import find_versions, read_address
-
-if TYPE_CHECKING:  # what needs no store should not wait for its libraries
-    from noetl_stream.wiring import Connected
-
-Value = TypeVar("Value")
+from noetl_stream.ports.catalog_address import Address, read_address
+from noetl_stream.ports.operations.documents import Document
 
 DIGEST_SHOWN = 12
-COLUMNS = ("path", "version", "revision", "digest", "registered", "labels")
+Sources = Sequence[tuple[Path, bytes]]
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@output_option("table", "json")
-@home_option
-@click.pass_context
-def register(ctx: click.Context, files: tuple[Path, ...], output: str, home: Path | None) -> None:
+@form_option()
+@where_options
+def register(files: tuple[Path, ...], output: str, where: Where) -> None:
     """Register FILES in the catalog.
 
     Each stands there at the path and version its metadata names. All are checked first: if one has an error, none is
@@ -52,34 +49,43 @@ def register(ctx: click.Context, files: tuple[Path, ...], output: str, home: Pat
     Without metadata.version each new text is the next revision: 1, 2, 3 …
     The same text again changes nothing.
     """
-    import psutil
-
-    from noetl_stream.client.registering import entry_of
-
-    checked = [(file, checked_playbook(str(file), read_playbook(file))) for file in files]
-    wanted = []
-    for file, found in checked:
-        if found is None:
-            ctx.exit(ExitCode.INVALID)
-        who = psutil.Process().username()
-        try:
-            wanted.append((entry_of(found.source, found.plan, registered_ms=0, registered_by=who), found.source))
-        except UsageError as error:
-            raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
-    registered: list[CatalogEntry] = []
-
-    async def work(connected: Connected) -> None:
-        for entry, source in wanted:
-            now_ms = connected.clock.now_ms()
-            registered.append(await connected.store.catalog.register(entry._replace(registered_ms=now_ms), source))
-
+    sources = [(file, read_playbook(file)) for file in files]
+    if gateway_of(where, settings_for(where.home)) is None:
+        _check_here(sources)
+    registered: list[Document] = []
     try:
-        _with_store(home, work)
-    except NoetlError:
+        operate(where, lambda desk: _register(desk, sources, registered))
+    finally:
         if registered:
             _print_entries(registered, output)
-        raise
-    _print_entries(registered, output)
+
+
+def _check_here(sources: Sources) -> None:
+    """Ends the command where a text has errors, before anything is started for it."""
+    from noetl_stream.client.registering import entry_of
+
+    for file, source in sources:
+        found = checked_playbook(str(file), source)
+        if found is None:
+            raise click.exceptions.Exit(ExitCode.INVALID)
+        try:
+            entry_of(found.source, found.plan, registered_ms=0, registered_by="")
+        except UsageError as error:
+            raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
+
+
+async def _register(desk: Desk, sources: Sources, registered: list[Document]) -> None:
+    playbooks = desk.operations.playbooks
+    checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
+    for file, found in checked:
+        if not found["ok"]:
+            print_diagnostics(found["diagnostics"], str(file))
+            raise click.exceptions.Exit(ExitCode.INVALID)
+    for file, source in sources:
+        try:
+            registered.append(await playbooks.register(source, str(file), desk.by))
+        except Conflict as error:
+            raise UsageError(error.message, hint=error.hint) from None
 
 
 @click.command("list")
@@ -89,31 +95,29 @@ def register(ctx: click.Context, files: tuple[Path, ...], output: str, home: Pat
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many, by path.")
 @click.option("--after", default=None, metavar="PATH", help="Go on after this path of the last page.")
-@output_option("table", "json", "name")
-@home_option
+@form_option()
+@where_options
 def list_playbooks(
-    prefix: str, labels: tuple[str, ...], limit: int, after: str | None, output: str, home: Path | None
+    prefix: str, labels: tuple[str, ...], limit: int, after: str | None, output: str, where: Where
 ) -> None:
     """List the registered playbooks.
 
     By path, each as it was registered last. `-o name` prints the paths alone, one a line.
     """
-    wanted = dict(_label(text) for text in labels)
-    found = _with_store(home, lambda connected: connected.store.catalog.latest(prefix, wanted, limit, after))
-    if output == "name":
-        for entry in found:
-            click.echo(entry.path)
-    else:
-        _print_entries(found, output)
-    if len(found) == limit:
-        click.echo(f"perhaps there are more: --after {found[-1].path}", err=True)
+    from noetl_stream.client.cursors import cursor_of
+
+    wanted, cursor = labels_of(labels), None if after is None else cursor_of(after)
+    found = operate(where, lambda desk: desk.operations.playbooks.page(prefix, wanted, limit, cursor))
+    _print_entries(found.items, output)
+    if found.next is not None:
+        click.echo(f"there are more: --after {found.items[-1]['path']}", err=True)
 
 
 @click.command()
 @click.argument("path")
-@output_option("table", "json")
-@home_option
-def versions(path: str, output: str, home: Path | None) -> None:
+@form_option()
+@where_options
+def versions(path: str, output: str, where: Where) -> None:
     """Show everything registered at PATH.
 
     Newest first; the first is what PATH alone means. Each answers to PATH@VERSION and to PATH@REVISION. Where one
@@ -122,21 +126,46 @@ def versions(path: str, output: str, home: Path | None) -> None:
     address = read_address(path)
     if address is None or address.version is not None:
         raise UsageError(f"{path!r} is no path of the catalog", hint="a path is written as in `examples/airports`")
-    _print_entries(_with_store(home, lambda connected: find_versions(connected.store.catalog, address.path)), output)
+    found = operate(where, lambda desk: desk.operations.playbooks.versions(address.path))
+    print_documents(found, output, COLUMNS, _address_of)
+
+
+@click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]")
+@form_option()
+@where_options
+def get(playbook: str, output: str, where: Where) -> None:
+    """Show what the catalog knows of a playbook, without its text: `playbook show` has that."""
+    address = _read_registered(playbook)
+    found = operate(where, lambda desk: desk.operations.playbooks.get(*address))
+    _print_entries([{key: value for key, value in found.items() if key != "source"}], output)
+
+
+@click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]")
+@click.option("--all", "all_versions", is_flag=True, help="All versions.")
+@where_options
+def delete(playbook: str, all_versions: bool, where: Where) -> None:
+    """Take a version of a playbook out of the catalog, or with --all each of them. Executions keep their text."""
+    address = _read_registered(playbook)
+    if (address.version is None) != all_versions:
+        raise UsageError("say which version", hint=f"by {address.path}@VERSION, or --all for each of {address.path}")
+    operate(where, lambda desk: desk.operations.playbooks.delete(*address, desk.by))
+    click.echo(f"deleted {address}")
 
 
 @click.command()
 @click.argument("playbook", metavar="PATH[@VERSION]|FILE")
 @click.option("--compiled", is_flag=True, help="Show what it compiles to: steps, tasks, policies, arcs.")
 @output_option("text", "json")
-@home_option
-def show(playbook: str, compiled: bool, output: str, home: Path | None) -> None:
+@where_options
+def show(playbook: str, compiled: bool, output: str, where: Where) -> None:
     """Show the text of a playbook, or its plan.
 
     The text of a registered playbook or of a file comes byte for byte. `-o json` adds what the catalog knows of it.
     With `--compiled` it is the plan instead: defaults worked out, tasks generated, with the lines they come from.
     """
-    (text,) = _texts(home, [playbook])
+    (text,) = _texts(where, [playbook])
     if compiled:
         from noetl_stream.playbook.compiled_view import compiled_text, compiled_view
 
@@ -155,9 +184,9 @@ def show(playbook: str, compiled: bool, output: str, home: Path | None) -> None:
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @output_option("text", "json")
-@home_option
+@where_options
 @click.pass_context
-def diff(ctx: click.Context, before: str, after: str, output: str, home: Path | None) -> None:
+def diff(ctx: click.Context, before: str, after: str, output: str, where: Where) -> None:
     """Show what changed from A to B.
 
     Each is a FILE or a PATH[@VERSION]. The text is a unified diff. `-o json` gives the digests, and the names of the
@@ -168,7 +197,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, home: Path | 
     """
     from noetl_stream.client.comparing import changed_steps, unified_diff
 
-    old, new = _texts(home, [before, after])
+    old, new = _texts(where, [before, after])
     same = old.source == new.source
     if output == "json":
         steps = changed_steps(old.source, new.source)
@@ -179,64 +208,57 @@ def diff(ctx: click.Context, before: str, after: str, output: str, home: Path | 
     ctx.exit(ExitCode.COMPLETED if same else ExitCode.FAILED)
 
 
-def _texts(home: Path | None, arguments: Sequence[str]) -> list[PlaybookText]:
+def _texts(where: Where, arguments: Sequence[str]) -> list[PlaybookText]:
     """The texts of files and addresses; the catalog is opened only for addresses."""
     given = [file_or_address(argument) for argument in arguments]
     found = {one: read_text(one) for one in given if isinstance(one, Path)}
     addresses = [one for one in given if not isinstance(one, Path)]
 
-    async def read(connected: Connected) -> dict[Any, PlaybookText]:
-        store = connected.store
-        return {address: await registered_text(store.catalog, store, address) for address in addresses}
+    async def read(desk: Desk) -> dict[Address, PlaybookText]:
+        return {address: await _registered_text(desk, address) for address in addresses}
 
-    registered = _with_store(home, read) if addresses else {}
+    registered = operate(where, read) if addresses else {}
     return [found[one] if isinstance(one, Path) else registered[one] for one in given]
 
 
-def _with_store(home: Path | None, work: Callable[[Connected], Awaitable[Value]]) -> Value:
-    from noetl_stream.hosting import connected_to, open_place, prepare_embedded
-
-    with open_place(settings_for(home)) as place:
-
-        async def connect_and_work() -> Value:
-            await prepare_embedded(place)
-            async with connected_to(place, "noetl-cli") as connected:
-                await connected.store.verify()
-                return await work(connected)
-
-        return run_async(connect_and_work())
+async def _registered_text(desk: Desk, address: Address) -> PlaybookText:
+    try:
+        entry = await desk.operations.playbooks.get(*address)
+    except NotFound as error:
+        raise not_there(str(address), error) from None
+    source = entry.pop("source")
+    return PlaybookText(_address_of(entry), source, entry)
 
 
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--label {text!r}: write KEY=VALUE")
-    return key, value
+def _read_registered(argument: str) -> Address:
+    address = read_address(argument)
+    if address is None:
+        raise UsageError(f"{argument!r} is no address of the catalog", hint="it is written PATH or PATH@VERSION")
+    return address
 
 
 def _known_of(text: PlaybookText) -> dict[str, Any]:
     """What is said of a text in JSON: of a file, its name and digest."""
-    return _as_json(text.entry) if text.entry else {"file": text.name, "digest": digest_of(text.source)}
+    return text.entry or {"file": text.name, "digest": digest_of(text.source)}
 
 
-def _as_json(entry: CatalogEntry) -> dict[str, Any]:
-    known = entry._asdict()
-    return known | {"registered": iso(known.pop("registered_ms"))}
+def _address_of(entry: Document) -> str:
+    return f"{entry['path']}@{entry['known_as']}"
 
 
-def _print_entries(entries: Sequence[CatalogEntry], output: str) -> None:
-    if output == "json":
-        print_json([_as_json(entry) for entry in entries])
-        return
-    rows = [
-        (
-            entry.path,
-            entry.version,
-            entry.revision,
-            entry.digest[:DIGEST_SHOWN],
-            iso(entry.registered_ms),
-            " ".join(f"{name}={cell_text(value)}" for name, value in entry.labels.items()),
-        )
-        for entry in entries
-    ]
-    print_table(COLUMNS, rows)
+def _labels(entry: Document) -> str:
+    return " ".join(f"{name}={cell_text(value)}" for name, value in entry["labels"].items())
+
+
+COLUMNS: Columns = {
+    "path": "path",
+    "version": "version",
+    "revision": "revision",
+    "digest": lambda entry: entry["digest"][:DIGEST_SHOWN],
+    "registered": "registered",
+    "labels": _labels,
+}
+
+
+def _print_entries(entries: Sequence[Document], output: str) -> None:
+    print_documents(entries, output, COLUMNS, "path")

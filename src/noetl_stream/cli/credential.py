@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from noetl_stream.cli.options import home_option, output_option
-from noetl_stream.cli.output import print_json, print_table
-from noetl_stream.cli.process import run_async, settings_for
-from noetl_stream.client.credentials import CredentialKeeper
+from noetl_stream.cli.operating import Desk, operate
+from noetl_stream.cli.options import form_option
+from noetl_stream.cli.output import columns_of, print_document, print_documents, print_members
+from noetl_stream.cli.where import Where, where_options
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
-from noetl_stream.hosting import connected_to, open_place, prepare_embedded
 from noetl_stream.model.credential import CredentialValue, credential_value
-from noetl_stream.model.envelope import iso
-from noetl_stream.ports.credentials import CredentialInfo
-from noetl_stream.wiring import make_credential_keeper
-
-Value = TypeVar("Value")
+from noetl_stream.ports.operations.documents import Document
 
 
 @click.group()
@@ -39,7 +32,7 @@ def credential() -> None:
 @click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read it from here.")
 @click.option("--value-stdin", is_flag=True, help="Read it from standard input.")
 @click.option("--set", "members", multiple=True, metavar="KEY=VALUE", help="A member of a mapping; may be repeated.")
-@home_option
+@where_options
 def set_credential(
     name: str,
     kind: str,
@@ -48,7 +41,7 @@ def set_credential(
     file: Path | None,
     value_stdin: bool,
     members: tuple[str, ...],
-    home: Path | None,
+    where: Where,
 ) -> None:
     """Store a credential, or the next version of it.
 
@@ -57,63 +50,56 @@ def set_credential(
     """
     value = _value(file, value_stdin, members)
 
-    async def store(keeper: CredentialKeeper) -> CredentialInfo:
-        return await keeper.store(name, value, kind=kind, description=description, tags=tags)
+    async def store(desk: Desk) -> Document:
+        return await desk.operations.credentials.put(name, value, desk.by, kind, description, tags)
 
-    info = _with_keeper(home, store)
-    click.echo(f"stored {info.name}, version {info.version}, with key {info.key_id}")
+    stored = operate(where, store)
+    click.echo(f"stored {stored['name']}, version {stored['version']}, with key {stored['key_id']}")
 
 
 @credential.command("list")
-@output_option("table", "json")
-@home_option
-def list_credentials(output: str, home: Path | None) -> None:
+@form_option()
+@where_options
+def list_credentials(output: str, where: Where) -> None:
     """List the stored credentials, without their values."""
-    found = [_shown(info) for info in _with_keeper(home, CredentialKeeper.list_all)]
-    if output == "json":
-        print_json(found)
-    else:
-        columns = ("name", "kind", "version", "tags", "description", "updated")
-        print_table(columns, [[", ".join(one[c]) if c == "tags" else one[c] for c in columns] for one in found])
+    found = operate(where, lambda desk: desk.operations.credentials.list_all())
+    keys = ("name", "kind", "version", "description", "updated")
+    print_documents(found, output, columns_of(*keys, tags=lambda one: ", ".join(one["tags"])), "name")
 
 
 @credential.command()
 @click.argument("name")
-@output_option("table", "json")
-@home_option
-def show(name: str, output: str, home: Path | None) -> None:
+@form_option()
+@where_options
+def show(name: str, output: str, where: Where) -> None:
     """Show one credential: everything but its value."""
-    found = _shown(_with_keeper(home, lambda keeper: keeper.show(name)))
-    if output == "json":
-        print_json(found)
-        return
-    for key, shown in found.items():
-        click.echo(f"{key}: {', '.join(shown) if isinstance(shown, list) else shown}")
+    found = operate(where, lambda desk: desk.operations.credentials.get(name))
+    print_document(found, output, "name", print_members)
 
 
 @credential.command()
 @click.argument("name")
-@home_option
-def delete(name: str, home: Path | None) -> None:
+@where_options
+def delete(name: str, where: Where) -> None:
     """Delete a credential. A worker that has read it may keep it for up to an hour."""
-    _with_keeper(home, lambda keeper: keeper.delete(name))
+    operate(where, lambda desk: desk.operations.credentials.delete(name, desk.by))
     click.echo(f"deleted {name}")
 
 
 @credential.command()
-@home_option
-def rotate(home: Path | None) -> None:
+@where_options
+def rotate(where: Where) -> None:
     """Encrypt all credentials with the current key.
 
     Put a new key into NOETL_CREDENTIAL_KEY and the older one into NOETL_CREDENTIAL_OLD_KEYS, for servers too; rotate;
     then take the older one away.
     """
-    done = _with_keeper(home, CredentialKeeper.rotate)
-    for problem in done.problems:
+    done = operate(where, lambda desk: desk.operations.credentials.rotate(desk.by))
+    for problem in done["problems"]:
         click.echo(problem, err=True)
-    click.echo(f"{len(done.names)} credentials were encrypted anew")
-    if done.problems:
-        raise NoetlError(f"{len(done.problems)} credentials are still under another key")
+    click.echo(f"{len(done['rotated'])} credentials were encrypted anew")
+    if done["problems"]:
+        raise NoetlError(f"{len(done['problems'])} credentials are still under another key")
 
 
 def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:
@@ -143,20 +129,3 @@ def _member(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise UsageError("--set takes KEY=VALUE")
     return key, value
-
-
-def _shown(info: CredentialInfo) -> dict[str, Any]:
-    found: dict[str, Any] = info._asdict()
-    created_ms, updated_ms = found.pop("created_ms"), found.pop("updated_ms")
-    return {**found, "tags": list(info.tags), "created": iso(created_ms), "updated": iso(updated_ms)}
-
-
-def _with_keeper(home: Path | None, work: Callable[[CredentialKeeper], Awaitable[Value]]) -> Value:
-    async def connected_work() -> Value:
-        await prepare_embedded(place)
-        async with connected_to(place, "noetl-credential") as connected:
-            await connected.store.verify()
-            return await work(make_credential_keeper(connected, place.endpoint))
-
-    with open_place(settings_for(home)) as place:
-        return run_async(connected_work())

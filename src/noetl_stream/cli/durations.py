@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -11,18 +11,11 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _FORM: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])")
 
 
-class Duration(click.ParamType):
-    """Seconds, from a number with its unit."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = _FORM.fullmatch(str(value))
-        if found is None or not float(found[1]):
-            self.fail(f"{value!r} is no time: write one such as 90s, 15m, 12h or 30d", param, ctx)
-        return float(found[1]) * SECONDS[found[2]]
-
-
-DURATION: Final = Duration()
+def seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    """The callback of an option that is a time."""
+    if given is None:
+        return None
+    found = _FORM.fullmatch(given)
+    if found is None or not float(found[1]):
+        raise click.BadParameter(f"{given!r} is no time: write one such as 90s, 15m, 12h or 30d")
+    return float(found[1]) * SECONDS[found[2]]

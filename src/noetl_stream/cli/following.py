@@ -78,13 +78,15 @@ async def wait_for_end(desk: Desk, execution_id: str, timeout_s: float | None) -
     return found
 
 
-async def watch_to_end(desk: Desk, execution_id: str, timeout_s: float | None, output: str) -> Document | None:
+async def watch_to_end(
+    desk: Desk, execution_id: str, timeout_s: float | None, output: str, *, stderr: bool = False
+) -> Document | None:
     """As :func:`wait_for_end`, showing its events: as JSON lines, or as :mod:`~noetl_stream.cli.progress` does."""
     executions = desk.operations.executions
     found = await executions.get(execution_id)
     if found["status"] not in ENDED:
         await desk.there_is_a_server()
-    view: _View = _Lines() if output == "jsonl" else _Picture(progress_for(output, stderr=False))
+    view: _View = _Lines() if output == "jsonl" else _Picture(progress_for(output, stderr=stderr))
     feed = await desk.operations.feed.execution(execution_id, 0)
     moved = asyncio.Event()
     reasons = asyncio.create_task(_ask_why(desk, execution_id, view, moved))
@@ -111,11 +113,15 @@ async def stay(desk: Desk, execution_id: str, following: Following, output: str)
 def end_as(found: Document | None, execution_id: str, following: Following, output: str) -> NoReturn:
     """Shows how it has ended, and ends the command with the code that says so; ``None``: it goes on."""
     if found is None:
-        click.echo(f"not ended after {following.timeout_s:g} s: execution {execution_id} goes on", err=True)
+        click.echo(overtime(execution_id, following.timeout_s), err=True)
         raise click.exceptions.Exit(ExitCode.TIMEOUT)
     if not (following.watch and output == "jsonl"):
         print_document(found, output, "execution_id", print_ended)
     raise click.exceptions.Exit(ExitCode.COMPLETED if found["status"] == "completed" else ExitCode.FAILED)
+
+
+def overtime(execution_id: str, timeout_s: float | None) -> str:
+    return f"not ended after {timeout_s or 0:g} s: execution {execution_id} goes on"
 
 
 @contextlib.asynccontextmanager

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from noetl_stream.cli.output import print_documents, print_result, print_table
+from noetl_stream.cli.output import Columns, print_documents, print_result, print_table
 
-COLUMNS: Final = {
+COLUMNS: Final[Columns] = {
     "execution": "execution_id",
     "status": "status",
     "path": "path",

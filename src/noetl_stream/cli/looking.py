@@ -9,7 +9,7 @@ import click
 from noetl_stream.cli.listing import print_execution, print_executions
 from noetl_stream.cli.operating import Desk, operate
 from noetl_stream.cli.options import form_option
-from noetl_stream.cli.output import print_document, print_documents, print_result
+from noetl_stream.cli.output import columns_of, print_document, print_documents, print_result
 from noetl_stream.cli.paging import PAGE, collect
 from noetl_stream.cli.reasons import print_why
 from noetl_stream.cli.selecting import Filter, filter_options
@@ -68,9 +68,8 @@ def result(execution_id: str, output: str, where: Where) -> None:
 def steps(execution_id: str, output: str, where: Where) -> None:
     """Show every step run, in the order they began."""
     found = operate(where, lambda desk: desk.operations.executions.steps(execution_id))
-    columns = ("step", "step_run_id", "status", "started", "attempts", "retries", "worker")
-    columns_of = {**dict(zip(columns, columns, strict=True)), "seconds": "duration_s", "error": _error}
-    print_documents(found, output, columns_of, "step_run_id")
+    keys = ("step", "step_run_id", "status", "started", "attempts", "retries", "worker")
+    print_documents(found, output, columns_of(*keys, seconds="duration_s", error=_error), "step_run_id")
 
 
 @click.command()
@@ -86,7 +85,7 @@ def iterations(execution_id: str, step_run_id: str, limit: int | None, output: s
         one_page = desk.operations.executions.iterations
         return await collect(lambda size, cursor: one_page(execution_id, step_run_id, size, cursor), limit)
 
-    columns = {"iteration": _place, "status": "status", "attempts": "attempts", "worker": "worker", "error": _error}
+    columns = {"iteration": _place, **columns_of("status", "attempts", "worker", error=_error)}
     print_documents(operate(where, read), output, columns, _place)
 
 
@@ -110,8 +109,8 @@ def events(execution_id: str, after: int, limit: int | None, output: str, where:
                 break
         return found
 
-    columns = ("position", "ts", "source", "name", "status", "entity_id")
-    print_documents(operate(where, read), output, dict(zip(columns, columns, strict=True)), "event_id")
+    columns = columns_of("position", "ts", "source", "name", "status", "entity_id")
+    print_documents(operate(where, read), output, columns, "event_id")
 
 
 @click.command()
@@ -124,7 +123,7 @@ def ctx(execution_id: str, output: str, where: Where) -> None:
 
     def show(found: dict[str, Any]) -> None:
         print_result(found["ctx"])
-        columns = {"position": "position", "at": "at", "keys": _keys, "by": _by, "reason": "reason"}
+        columns = columns_of("position", "at", keys=_keys, by=_by, reason="reason")
         print_documents(found["history"], "table", columns, "position")
 
     print_document(found, output, lambda _: execution_id, show)

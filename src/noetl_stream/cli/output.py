@@ -16,6 +16,13 @@ ROWS_SHOWN = 50
 Cell = str | Callable[[dict[str, Any]], Any]
 """A key of a document, or what a column makes of one."""
 
+Columns = Mapping[str, Cell]
+
+
+def columns_of(*keys: str, **more: Cell) -> Columns:
+    """A column for each of these keys, and others behind them."""
+    return {**{key: key for key in keys}, **more}
+
 
 def console(*, stderr: bool = False) -> Console:
     """A console that folds at the terminal's width, and never cuts when piped."""
@@ -23,9 +30,7 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=None if stream.isatty() else 200, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_documents(
-    documents: Sequence[dict[str, Any]], output: str, columns: Mapping[str, Cell], name: Cell
-) -> None:
+def print_documents(documents: Sequence[dict[str, Any]], output: str, columns: Columns, name: Cell) -> None:
     """A list in the form of ``-o``: a table of ``columns``, the names alone, or everything.
 
     Args:
@@ -42,9 +47,7 @@ def print_documents(
             print_document(one, output, name, print_json)
 
 
-def print_document(
-    document: dict[str, Any], output: str, name: Cell, show: Callable[[dict[str, Any]], object]
-) -> None:
+def print_document(document: dict[str, Any], output: str, name: Cell, show: Callable[[dict[str, Any]], object]) -> None:
     """One document in the form of ``-o``; ``show`` is what people see."""
     if output == "name":
         click.echo(_cell(document, name))

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
-from noetl_stream.cli.catalog import diff, list_playbooks, register, show, versions
+from noetl_stream.cli.catalog import delete, diff, get, list_playbooks, register, show, versions
 from noetl_stream.cli.exit_codes import ExitCode
+from noetl_stream.cli.operating import Desk, operate
 from noetl_stream.cli.options import output_option
 from noetl_stream.cli.output import print_json
 from noetl_stream.cli.playbook_source import read_playbook
 from noetl_stream.cli.schema import schema
+from noetl_stream.cli.where import Where, where_options
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits, operator_limits
 from noetl_stream.playbook.compile import check
@@ -32,7 +34,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, versions, show, diff, schema):
+for command in (register, list_playbooks, get, versions, show, diff, schema, delete):
     playbook.add_command(command)
 
 
@@ -40,17 +42,25 @@ for command in (register, list_playbooks, versions, show, diff, schema):
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--kinds", "extra", default="", help="Comma-separated tool kinds to accept though not installed here.")
 @output_option("text", "json")
+@where_options
 @click.pass_context
-def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output: str) -> None:
+def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output: str, where: Where) -> None:
     """Check FILES against the language: every problem of every file, with line, column and a hint.
+
+    It is checked here, with the tool kinds installed here; with --url or --context by that gateway, with its own.
 
     \b
     Exit code 0: no errors (warnings may be printed)    2: at least one error
     """
-    foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    kinds = {**foreign, **kinds_of(load_tools())}
-    limits = operator_limits(limits_given())
-    results = {str(file): _check_file(file, kinds, limits) for file in files}
+    if where.url is not None or where.context is not None:
+        if extra:
+            raise UsageError("--kinds is for checking here", hint="a gateway knows the kinds of its workers")
+        results = operate(where, lambda desk: _checked_there(desk, files))
+    else:
+        foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
+        kinds = {**foreign, **kinds_of(load_tools())}
+        limits = operator_limits(limits_given())
+        results = {str(file): _check_file(file, kinds, limits) for file in files}
     if output == "json":
         print_json([_as_json(name, found) for name, found in results.items()])
     else:
@@ -61,6 +71,14 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
                 click.echo(f"{name}: ok")
     if not all(map(_passed, results.values())):
         ctx.exit(ExitCode.INVALID)
+
+
+async def _checked_there(desk: Desk, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:
+    found: dict[str, Sequence[Diagnostic]] = {}
+    for file in files:
+        checked = await desk.operations.playbooks.check(read_playbook(file), str(file))
+        found[str(file)] = [Diagnostic(**one) for one in checked["diagnostics"]]
+    return found
 
 
 def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 
 from noetl_stream.cli.exit_codes import ExitCode
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog import Catalog, CatalogEntry
-from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, NotRegistered, find_entry, read_address
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, read_address
+from noetl_stream.ports.operations.documents import Document
 from noetl_stream.settings import limits_given
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -24,11 +26,11 @@ _FILE_ENDINGS: Final = (".yaml", ".yml")
 
 
 class PlaybookText(NamedTuple):
-    """A playbook's text. ``name`` is what people call it: the file, or ``path@version``."""
+    """A playbook's text. ``name`` is what people call it: the file, or ``path@version``; ``entry``: of the catalog."""
 
     name: str
     source: str
-    entry: CatalogEntry | None
+    entry: Document | None
 
 
 class Runnable(NamedTuple):
@@ -83,19 +85,20 @@ def read_text(file: Path) -> PlaybookText:
         raise UsageError(f"{file}: is not UTF-8 text") from None
 
 
-async def registered_text(catalog: Catalog, store: Store, address: Address) -> PlaybookText:
-    """The registered text at an address that is no file.
+def not_there(argument: str, error: NotFound) -> UsageError:
+    """The error for what is neither a file nor registered; the hint says what is."""
+    return UsageError(f"{argument}: no such file, and {error.message}", hint=error.hint)
 
-    Raises:
-        UsageError: nothing is there; the hint says what is.
+
+def print_diagnostics(found: Sequence[Document], name: str) -> None:
+    """What is to be said of a playbook, on stderr.
+
+    Args:
+        name: Of the text; empty: as the diagnostics say.
     """
-    try:
-        entry = await find_entry(catalog, address)
-    except NotRegistered as error:
-        raise UsageError(f"{address}: no such file, and {error.message}", hint=error.hint) from None
-    row = await store.playbook(entry.digest)
-    assert row is not None  # the entry's foreign key
-    return PlaybookText(f"{entry.path}@{entry.known_as}", row.source, entry)
+    for one in found:
+        diagnostic = Diagnostic(**one)
+        click.echo((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
 
 
 def checked_playbook(name: str, source: bytes | str) -> Runnable | None:

@@ -67,6 +67,11 @@ class Heard:
         if isinstance(fact, events.TokenEnqueued):
             self.targets[fact.token.token_id] = fact.token.step
             return None
+        if isinstance(fact, events.ExecutionReused):
+            tokens = [entry.token for entry in fact.entries if isinstance(entry, events.TokenEnqueued)]
+            self.targets |= {token.token_id: token.step for token in tokens}
+            reused = sum(isinstance(entry, events.StepReused) for entry in fact.entries)
+            return f"{reused} step runs of execution {fact.of} are reused"
         if isinstance(fact, events.TokenHeld):
             return f"token for {self.targets.get(fact.token_id, '?')} is held by its admission"
         if isinstance(fact, events.TokenDiscarded):
@@ -212,7 +217,9 @@ class LiveProgress:
             mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
             bar = ProgressBar(total=step.count, completed=step.ended, width=24) if step.count else Text("")
             failed = f", {step.failed} failed" if step.failed else ""
-            done = f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
+            done = (
+                f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
+            )
             retries = f"{step.retries} retries" if step.retries else ""
             table.add_row(mark, Text(name), bar, done, retries)
         return Group(table, *(Text(_counted_down(reason), style="cyan") for reason in self._waits))

@@ -28,7 +28,9 @@ set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", h
 @click.command()
 @click.argument("execution_id", metavar="ID")
 @click.argument("step")
-@click.option("--step-run", "step_run_id", default=None, help="Which run of the step, if it had several. [default: last]")
+@click.option(
+    "--step-run", "step_run_id", default=None, help="Which run of the step, if it had several. [default: last]"
+)
 @ctx_option
 @set_option
 @args_option

@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from noetl_stream.cli.exit_codes import ExitCode
-from noetl_stream.cli.options import home_option, output_option
-from noetl_stream.cli.output import print_json, print_result
+from noetl_stream.cli.listing import print_ended
+from noetl_stream.cli.options import output_option
+from noetl_stream.cli.output import print_json
 from noetl_stream.cli.playbook_source import file_or_address, read_given, runnable_playbook
 from noetl_stream.cli.process import run_async, settings_for
-from noetl_stream.cli.workload import workload_of
+from noetl_stream.cli.where import Where, gateway_of, where_options
+from noetl_stream.cli.workload import workload_of, workload_options
 
 KEYS = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
 STEP_KEYS = ("step", "runs", "status", "duration_s")
@@ -21,17 +23,10 @@ STEP_KEYS = ("step", "runs", "status", "duration_s")
 
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]")
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; JSON if it is JSON.")
-@click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key, always text.")
-@click.option(
-    "--workload",
-    "workload_file",
-    type=click.Path(path_type=Path),
-    help="YAML or JSON mapping merged over the defaults.",
-)
+@workload_options
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Wait at most so many seconds.")
 @output_option("text", "json")
-@home_option
+@where_options
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -41,7 +36,7 @@ def run(
     workload_file: Path | None,
     timeout_s: float | None,
     output: str,
-    home: Path | None,
+    where: Where,
 ) -> None:
     """Run a playbook and wait for its end: a FILE, or one of the catalog by its PATH, the latest or @VERSION.
 
@@ -49,7 +44,8 @@ def run(
 
     \b
     KEY may have dots (a.b=1 sets b inside a). Later options win over earlier ones, and --set over --workload.
-    Where no server runs yet, one is started together with a worker; they end when nothing needs them.
+    Where no server runs yet, one is started together with a worker; they end when nothing needs them. With --url the
+    gateway's servers and workers do it all.
     Ctrl-C and --timeout only end the waiting: the execution goes on.
 
     \b
@@ -57,31 +53,28 @@ def run(
       0 completed   1 failed or cancelled   2 invalid playbook or usage
       3 NATS or Postgres cannot be reached  124 --timeout is over   130 interrupted
     """
-    given = file_or_address(playbook)
-    found = runnable_playbook(str(given), read_given(given)) if isinstance(given, Path) else given
-    workload = workload_of(workload_file, sets, strings)
-    from noetl_stream.cli.running import run_playbook
+    settings = settings_for(where.home)
+    if gateway_of(where, settings) is None:
+        given = file_or_address(playbook)
+        found = runnable_playbook(str(given), read_given(given)) if isinstance(given, Path) else given
+        workload = workload_of(workload_file, sets, strings)
+        from noetl_stream.cli.running import run_playbook
 
-    ended = run_async(run_playbook(settings_for(home), found, workload, timeout_s=timeout_s, output=output))
+        ended = run_async(run_playbook(settings, found, workload, timeout_s=timeout_s, output=output))
+    else:
+        workload = workload_of(workload_file, sets, strings)
+        from noetl_stream.cli.starting import run_over_http
+
+        ended = run_over_http(where, playbook, workload, timeout_s=timeout_s, output=output)
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
-    _print(ended, output)
+    if output == "json":
+        _print(ended)
+    else:
+        print_ended(ended)
     ctx.exit(ExitCode.COMPLETED if ended["status"] == "completed" else ExitCode.FAILED)
 
 
-def _print(found: dict[str, Any], output: str) -> None:
-    if output == "json":
-        steps = [{key: step[key] for key in STEP_KEYS} for step in found["steps"]]
-        print_json({key: steps if key == "steps" else found[key] for key in KEYS})
-        return
-    if found["result"] is not None:
-        print_result(found["result"])
-    if discarded := found["discarded_tokens"]:
-        click.echo(f"{discarded} {'token was' if discarded == 1 else 'tokens were'} discarded at the end", err=True)
-    error = found["error"]
-    if error is not None:
-        where = f" in task {error['task']}" if error.get("task") else ""
-        click.echo(f"{error['kind']}{where}: {error['message']}", err=True)
-    runs = sum(step["runs"] for step in found["steps"])
-    counted = f"{runs} step run{'' if runs == 1 else 's'}"
-    click.echo(f"{found['status']} in {found['duration_s']:.2f} s, {counted} ({found['execution_id']})", err=True)
+def _print(found: dict[str, Any]) -> None:
+    steps = [{key: step[key] for key in STEP_KEYS} for step in found["steps"] or ()]
+    print_json({key: steps if key == "steps" else found[key] for key in KEYS})

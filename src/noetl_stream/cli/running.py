@@ -8,13 +8,15 @@ from typing import Any
 import click
 
 from noetl_stream.cli.exit_codes import ExitCode
-from noetl_stream.cli.playbook_source import Runnable, registered_text, runnable_playbook
+from noetl_stream.cli.operating import ensure_server
+from noetl_stream.cli.playbook_source import Runnable, not_there, runnable_playbook
 from noetl_stream.cli.process import principal
 from noetl_stream.cli.progress import progress_for
 from noetl_stream.client.running import Overtime, run_to_end
-from noetl_stream.client.submit import Client, Refused, Submission
+from noetl_stream.client.submit import Refused, Submission
+from noetl_stream.errors import NotFound
 from noetl_stream.hosting import Place, connected_to, on_ending, open_place, prepare_embedded
-from noetl_stream.ports.catalog_address import Address
+from noetl_stream.ports.catalog_address import Address, find_entry
 from noetl_stream.processes import Background
 from noetl_stream.settings import Settings
 from noetl_stream.wiring import Connected, make_client
@@ -36,9 +38,23 @@ async def run_playbook(
             await connected.store.verify()
             await connected.log.verify()
             if isinstance(found, Address):
-                text = await registered_text(connected.store.catalog, connected.store, found)
-                found = runnable_playbook(text.name, text.source)
+                found = await _registered(connected, found)
             return await _run(settings, place, connected, found, workload, timeout_s, output)
+
+
+async def _registered(connected: Connected, address: Address) -> Runnable:
+    """The playbook at an address that is no file.
+
+    Raises:
+        UsageError: nothing is there; the hint says what is.
+    """
+    try:
+        entry = await find_entry(connected.store.catalog, address)
+    except NotFound as error:
+        raise not_there(str(address), error) from None
+    row = await connected.store.playbook(entry.digest)
+    assert row is not None  # the entry's foreign key
+    return runnable_playbook(f"{entry.path}@{entry.known_as}", row.source)
 
 
 async def _run(
@@ -95,12 +111,6 @@ async def _until(interrupted: asyncio.Event, work: asyncio.Task[dict[str, Any]])
     finally:
         interruption.cancel()
     return await work
-
-
-async def ensure_server(connected: Connected, client: Client, background: Background) -> None:
-    """Starts a server and a worker in the background where no server answers."""
-    if connected.nats.is_connected and not await client.alive():
-        background.start()
 
 
 def _aftermath(submission: Submission, place: Place, *, accepted: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from noetl_stream.cli.durations import DURATION
+from noetl_stream.cli.durations import seconds
 from noetl_stream.cli.operating import Desk
 from noetl_stream.cli.paging import collect
 from noetl_stream.errors import UsageError
@@ -78,7 +78,9 @@ def filter_options(command: Command) -> Command:
         return command(*words, filter=taken if any(one not in (None, ()) for one in taken) else None, **given)
 
     for option in (
-        click.option("--older-than", "older_than_s", type=DURATION, metavar="TIME", help="Started before, as in 30d."),
+        click.option(
+            "--older-than", "older_than_s", callback=seconds, metavar="TIME", help="Started before, as in 30d."
+        ),
         click.option("--error", metavar="WORDS", help="Whose error has these words."),
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="With this label; repeatable."),
         click.option("--path", help="Of the playbook with this path, or of those below it."),
@@ -99,7 +101,9 @@ def selection_options(*, word: str = "ID") -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def bundled(*words: Any, ids: tuple[str, ...], filter: Filter | None, dry_run: bool, yes: bool, **given: Any) -> Any:
+        def bundled(
+            *words: Any, ids: tuple[str, ...], filter: Filter | None, dry_run: bool, yes: bool, **given: Any
+        ) -> Any:
             if not ids and filter is None:
                 raise click.MissingParameter(param_hint=f"'{word}'", param_type="argument")
             if ids and filter is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from noetl_stream.cli.asking import explained
 from noetl_stream.cli.exit_codes import ExitCode
-from noetl_stream.cli.following import Following, end_as, following_options, stay
+from noetl_stream.cli.following import Following, end_as, following_options, overtime, stay, watch_to_end
 from noetl_stream.cli.operating import Desk, operate
 from noetl_stream.cli.options import form_option
 from noetl_stream.cli.output import print_document
@@ -51,7 +52,7 @@ def start(
     """
     wanted = wanted_of(playbook, digest)._replace(
         workload=workload_of(workload_file, sets, strings),
-        ctx=workload_of(None, ctx_sets, (), "--ctx"),
+        ctx=workload_of(None, ctx_sets, (), set_option="--ctx"),
         reason=reason,
         correlation_id=correlation_id,
     )
@@ -100,3 +101,17 @@ async def started(desk: Desk, wanted: Start, name: str) -> Document:
         raise not_there(name, error) if wanted.path is not None else error from None
 
 
+def run_over_http(
+    where: Where, playbook: str, workload: dict[str, Any], *, timeout_s: float | None, output: str
+) -> Document | ExitCode:
+    """What ``run`` does with a gateway: the ended execution, or the exit code with which the waiting ended."""
+    wanted = wanted_of(playbook)._replace(workload=workload)
+
+    async def work(desk: Desk) -> Document | ExitCode:
+        execution_id = (await started(desk, wanted, playbook))["execution_id"]
+        ended = await watch_to_end(desk, execution_id, timeout_s, output, stderr=True)
+        if ended is None:
+            click.echo(overtime(execution_id, timeout_s), err=True)
+        return ended or ExitCode.TIMEOUT
+
+    return operate(where, work)

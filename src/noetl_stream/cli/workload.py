@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import click
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from noetl_stream.engine.decide import deep_merge
 from noetl_stream.errors import UsageError
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def workload_options(command: Command) -> Command:
+    """``--set``, ``--set-string`` and ``--workload``, which :func:`workload_of` reads."""
+    for option in (
+        click.option(
+            "--workload",
+            "workload_file",
+            type=click.Path(path_type=Path),
+            help="YAML or JSON mapping merged over the defaults.",
+        ),
+        click.option(
+            "--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key, always text."
+        ),
+        click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; JSON if it is JSON."
+        ),
+    ):
+        command = option(command)
+    return command
+
 
 def workload_of(
-    file: Path | None, sets: tuple[str, ...], strings: tuple[str, ...], file_option: str = "--workload"
+    file: Path | None,
+    sets: tuple[str, ...],
+    strings: tuple[str, ...],
+    file_option: str = "--workload",
+    set_option: str = "--set",
 ) -> dict[str, Any]:
     """The workload of the options: the file's mapping, and each ``KEY=VALUE`` merged over it.
 
@@ -24,7 +52,7 @@ def workload_of(
     """
     workload: dict[str, Any] = _read(file, f"{file_option} {file}") if file is not None else {}
     for text in sets:
-        key, value = _split(text, "--set")
+        key, value = _split(text, set_option)
         workload = deep_merge(workload, _nest(key, json_or_text(value)))
     for text in strings:
         key, value = _split(text, "--set-string")

@@ -76,13 +76,15 @@ async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> Found:
     """The text of what is wanted.
 
     Raises:
-        UsageError: not exactly one of ``playbook``, ``digest`` and ``path`` is given, or one cannot be read.
+        UsageError: not exactly one of ``playbook``, ``digest`` and ``path`` is given, or a version without a path.
         NotFound: no such path, version or digest.
     """
     given = [name for name in ("playbook", "digest", "path") if getattr(wanted, name) is not None]
     if len(given) != 1:
         said = f"not {' and '.join(given)}" if given else "none is given"
         raise UsageError(f"say what to start by exactly one of playbook, digest and path: {said}")
+    if wanted.version is not None and wanted.path is None:
+        raise UsageError("a version without a path names nothing")
     if wanted.playbook is not None:
         return Found("playbook", wanted.playbook, kept=False)
     digest, name = wanted.digest or "", f"digest {wanted.digest}"

@@ -31,12 +31,12 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
             allowed, guards = _judge(state, policy, admission_scope(plan, state, token))
         except ExpressionError as error:
             failure = expression_failure(f"admission of {token.step}", error)
-            return (ExecutionFailing(failure, token.step, token_id=token.token_id),)
+            return (ExecutionFailing(failure, token.step, failed_token=token.token_id),)
         if not allowed:
             return () if waiting.held else _hold(state, policy, token, guards)
     if state.step_runs >= state.limits.max_step_runs:
         text = f"limits.max_step_runs ({state.limits.max_step_runs}) reached"
-        return (ExecutionFailing(ErrorInfo("limit_exceeded", text), token.step, token_id=token.token_id),)
+        return (ExecutionFailing(ErrorInfo("limit_exceeded", text), token.step, failed_token=token.token_id),)
     return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id), guards),)
 
 

@@ -74,7 +74,7 @@ class Past:
         elif isinstance(fact, events.ExecutionFailing) and not self._is_ending:
             self.failing = fact
             last = self.told[-1] if self.told else None
-            if fact.step_run_id and isinstance(last, events.NextEvaluated) and last.step_run_id == fact.step_run_id:
+            if isinstance(last, events.NextEvaluated) and last.step_run_id == fact.failed_run:
                 self.told.pop()  # it led nowhere: that is how it failed the execution
         self._is_ending = True
 

@@ -92,12 +92,12 @@ class _Tracks:
         kept: list[ReusedFact] = []
         discarded: list[ReusedFact] = []
         for fact in self.told:
-            is_join = isinstance(fact, events.TokenEnqueued) and bool(fact.joined)
             stays = self._stays(fact, gone, waves)
             if isinstance(fact, events.TokenDiscarded):
                 discarded += [fact] if stays else []
                 continue
-            if stays or not is_join:  # a token that was discarded for the sake of a join goes with it
+            join = fact.token.token_id if isinstance(fact, events.TokenEnqueued) and fact.joined else ""
+            if stays or join in ("", chosen.token.token_id):  # what was discarded for the sake of a join goes with it
                 kept += discarded
             discarded = []
             kept += [fact] if stays else []
@@ -159,10 +159,10 @@ def _choose_failed(rerun: Rerun, original: Past, tracks: _Tracks) -> _Chosen:
     failing = original.failing
     if original.status != "failed":
         raise _Refused(Objection("not_failed", f"execution {rerun.of} has not failed: it is {original.status}"))
-    if failing is not None and failing.step_run_id in tracks.runs:
-        return _Chosen(tracks.runs[failing.step_run_id], failing.step_run_id)
-    if failing is not None and failing.token_id in tracks.enqueued:
-        return _Chosen(tracks.enqueued[failing.token_id].token)
+    if failing is not None and failing.failed_run in tracks.runs:
+        return _Chosen(tracks.runs[failing.failed_run], failing.failed_run)
+    if failing is not None and failing.failed_token in tracks.enqueued:
+        return _Chosen(tracks.enqueued[failing.failed_token].token)
     text = f"no step run failed execution {rerun.of}: say from which step it is to be run again"
     raise _Refused(Objection("not_failed", text))
 

@@ -56,7 +56,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_step_runs: Step runs of one execution, so that cycles of steps end.
         max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
         max_in_flight: Iterations of one loop at the same time.
-        max_deliveries: How often a command is given to a worker before its step run fails.
+        max_deliveries: How often a command is given to a worker, or issued and taken up, before its step run fails.
         max_call_depth: Playbooks that call each other.
         max_queued_signals: Signals that wait to be taken, of all names together.
         inline_delay_s: A retry delay above it does not hold a worker: the pipeline is suspended.

@@ -197,13 +197,13 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
     """Something failed that nobody handles: tokens are discarded, what runs is cancelled, then the execution ends.
 
-    ``step_run_id`` is the step run that failed, or whose arcs did, ``token_id`` the token whose admission did.
+    ``failed_run`` is the step run that failed, or whose arcs did, ``failed_token`` the token whose admission did.
     """
 
     error: ErrorInfo
     step: str | None = None
-    step_run_id: str = ""
-    token_id: str = ""
+    failed_run: str = ""
+    failed_token: str = ""
 
 
 class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):

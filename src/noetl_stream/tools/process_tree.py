@@ -79,9 +79,9 @@ def _kill_descendants(roots: set[int]) -> None:
 
 def _descendants(roots: set[int]) -> set[int]:
     children: dict[int, list[int]] = {}
-    for name in os.listdir(_PROCESSES):
-        if name.isdecimal() and (parent := _parent(name)) is not None:
-            children.setdefault(parent, []).append(int(name))
+    for place in _PROCESSES.iterdir():
+        if place.name.isdecimal() and (parent := _parent(place)) is not None:
+            children.setdefault(parent, []).append(int(place.name))
     found: set[int] = set()
     open_ids = list(roots)
     while open_ids:
@@ -91,10 +91,10 @@ def _descendants(roots: set[int]) -> set[int]:
     return found
 
 
-def _parent(process_id: str) -> int | None:
-    """The parent of a process; ``None`` once it is gone."""
+def _parent(place: Path) -> int | None:
+    """The parent of the process that is shown there; ``None`` once it is gone."""
     try:
-        status = (_PROCESSES / process_id / "stat").read_bytes()
+        status = (place / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # Behind the name of the program, which stands in parentheses and may hold some: the state, and the parent.

@@ -12,6 +12,7 @@ from noetl_stream.model.events import (
     Asked,
     CancelRequested,
     ExecutionFailing,
+    ExecutionReused,
     Fact,
     NextEvaluated,
     PauseRequested,
@@ -89,9 +90,8 @@ def read_past(execution_id: str, journal: Iterable[StoredEvent]) -> Past:
         if run is not None:
             _note_report(past, fact, run.command_id, run.num_delivered, row.step_run_id or "", row.at_ms)
         elif before is not None:
-            _note(past, before, fact, row.at_ms)
-        if isinstance(fact, TokenEnqueued):
-            past.steps[fact.token.token_id] = fact.token.step
+            for one in fact.entries if isinstance(fact, ExecutionReused) else (fact,):
+                _note(past, before, one, row.at_ms)
     return past
 
 
@@ -99,6 +99,7 @@ def _note(past: Past, before: Execution, fact: Fact, at_ms: int) -> None:
     match fact:
         case TokenEnqueued():
             past.tokens_ms[fact.token.token_id] = at_ms
+            past.steps[fact.token.token_id] = fact.token.step
         case TokenHeld() | TokenJoined():
             past.tokens_ms[fact.token_id] = at_ms
         case TokenClaimed():

@@ -9,6 +9,7 @@ from noetl_stream.client.why.reason import Reason, counted
 from noetl_stream.client.why.surroundings import Surroundings
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import Asked, CancelRequested, PauseRequested
+from noetl_stream.model.reference import EXECUTION
 
 
 def the_whole(past: Past, state: Execution, around: Surroundings) -> Iterator[Reason]:
@@ -30,7 +31,11 @@ def the_whole(past: Past, state: Execution, around: Surroundings) -> Iterator[Re
         text = f"It is paused{by}.{held_up}"
         moves = f"`noetl-stream execution resume {state.execution_id}`"
         yield Reason("paused", text, moves, state.paused_at_ms)
-    if state.deciding is not None and not state.ending:
+    if state.deciding is not None and state.deciding.store == EXECUTION and not state.ending:
+        text = f"It is a rerun, and what execution {state.deciding.key} has done is yet to be taken over."
+        moves = "the server reads the journal of that execution, or finds that it cannot be run again"
+        yield Reason("rerun", text, moves, past.begun_ms, details={"execution_id": state.deciding.key})
+    elif state.deciding is not None and not state.ending:
         text = f"A decision reads a result of {state.deciding.size} bytes that the server has yet to load."
         moves = "the object store gives it, or is found to have lost it"
         yield Reason("reference", text, moves, past.awaited_ms, details={"key": state.deciding.key})

@@ -79,14 +79,19 @@ class Executions(Protocol):
         """Newest first."""
         ...
 
-    async def get(self, execution_id: str) -> Document: ...
+    async def get(self, execution_id: str) -> Document:
+        """Everything that is known of it at a glance; a result kept by reference is ``{"$reference": {…}}``.
+
+        ``steps`` (all runs of each together) and ``waits`` are ``None`` where the journal is long.
+        """
+        ...
 
     async def wait(self, execution_id: str, timeout_s: float) -> Document:
         """:meth:`get`, as soon as it has ended or the time is over."""
         ...
 
     async def result(self, execution_id: str) -> Document:
-        """``{"execution_id", "status", "result", "error"}``, a result kept by reference loaded.
+        """``{"execution_id", "status", "result", "error"}``, a result kept by reference loaded unless it is very large.
 
         Raises:
             Conflict: it has not ended.
@@ -136,6 +141,6 @@ class Executions(Protocol):
         """Forgets an ended execution: its journal, its row, what it alone keeps in the object store.
 
         Raises:
-            Conflict: it has not ended.
+            Conflict: it, or the execution that has called it, has not ended; or others name what stands in its journal.
         """
         ...
