@@ -6,11 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from client_stage import BY, ClientStage, labelled
+from client_stage import BY, ClientStage
 
 from noetl_stream.client.executions import DESCRIBED_EVENTS, PATIENCE_S
 from noetl_stream.errors import (
-    BlobMissing,
     Conflict,
     NotFound,
     PlaybookRefused,
@@ -299,154 +298,6 @@ async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientSt
     assert "signal" in (await stage.executions.why(execution_id))["summary"]
     failed = await stage.run(FAILS)
     assert "`call`" in (await stage.executions.why(failed["execution_id"]))["summary"]
-
-
-class TestPages:
-    async def fill(self, stage: ClientStage) -> dict[str, str]:
-        """Executions by a name: two of the same path, one failed."""
-        good = labelled("good", [{"step": "only", "tool": work(1)}], team="data", tier=1)
-        bad = labelled("bad", [{"step": "only", "tool": {"name": "call", **work(1, failures=9)}}], team="data")
-        found = {}
-        for name, source in (("one", good), ("two", good), ("bad", bad)):
-            found[name] = (await stage.run(source))["execution_id"]
-            await stage.clock.sleep(1)
-        return found
-
-    async def test_filters_all_hold(self, stage: ClientStage) -> None:
-        filled = await self.fill(stage)
-        for chosen, names in (
-            (Chosen(), ["bad", "two", "one"]),
-            (Chosen(status=["completed"]), ["two", "one"]),
-            (Chosen(status=["completed", "failed"]), ["bad", "two", "one"]),
-            (Chosen(path="/tests/good"), ["two", "one"]),
-            (Chosen(path="tests/bad", status=["completed"]), []),
-            (Chosen(labels={"team": "data"}), ["bad", "two", "one"]),
-            (Chosen(labels={"team": "data", "tier": "1"}), ["two", "one"]),
-            (Chosen(labels={"team": "data"}, status=["failed"]), ["bad"]),
-            (Chosen(labels={"team": "dat"}), []),
-            (Chosen(error="FAILS attempt"), ["bad"]),
-            (Chosen(error="fails elsewhere"), []),
-        ):
-            found = await stage.executions.page(chosen, 10, None)
-            assert [one["execution_id"] for one in found.items] == [filled[name] for name in names], chosen
-
-    async def test_times_are_those_of_the_start(self, stage: ClientStage) -> None:
-        filled = await self.fill(stage)
-        row = await stage.store.execution(filled["two"])
-        assert row is not None
-        at_ms = row.started_ms
-        after = await stage.executions.page(Chosen(started_from_ms=at_ms), 10, None)
-        before = await stage.executions.page(Chosen(started_before_ms=at_ms), 10, None)
-        assert [one["execution_id"] for one in after.items] == [filled["bad"], filled["two"]]
-        assert [one["execution_id"] for one in before.items] == [filled["one"]]
-
-    async def test_a_cursor_leads_to_the_next_page(self, stage: ClientStage) -> None:
-        filled = await self.fill(stage)
-        first = await stage.executions.page(Chosen(), 2, None)
-        second = await stage.executions.page(Chosen(), 2, first.next)
-        assert [one["execution_id"] for one in (*first.items, *second.items)] == [
-            filled[name] for name in ("bad", "two", "one")
-        ]
-        assert second.next is None
-        for cursor in ("?", "e30", "WzFd", "\ud800"):
-            with pytest.raises(UsageError, match="no cursor"):
-                await stage.executions.page(Chosen(), 2, cursor)
-
-    async def test_what_no_execution_can_have_is_said(self, stage: ClientStage) -> None:
-        with pytest.raises(UsageError, match="status 'ended'"):
-            await stage.executions.page(Chosen(status=["ended"]), 10, None)
-        with pytest.raises(UsageError, match="no word"):
-            await stage.executions.page(Chosen(error=" - "), 10, None)
-
-    async def test_an_item_says_what_it_is(self, stage: ClientStage) -> None:
-        await self.fill(stage)
-        bad, *_ = (await stage.executions.page(Chosen(), 10, None)).items
-        assert (bad["status"], bad["path"], bad["labels"]) == ("failed", "tests/bad", {"team": "data"})
-        assert (bad["error"]["task"], bad["version"]) == ("call", None)
-
-
-class TestDeleting:
-    async def test_an_ended_execution_is_forgotten_with_its_objects(self, stage: ClientStage) -> None:
-        loop = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
-        gone = await stage.run(playbook("big", [{"step": "all", "loop": loop, "tool": work(BIG)}]))
-        stays = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
-        execution_id = gone["execution_id"]
-        keys = [key for key in stage.broker.blobs._values if key.startswith(f"{execution_id}/")]
-        assert len(keys) == 2
-        await stage.executions.delete(execution_id, BY)
-        with pytest.raises(NotFound):
-            await stage.executions.get(execution_id)
-        assert await stage.store.journal(execution_id) == []
-        for key in keys:
-            with pytest.raises(BlobMissing):
-                await stage.broker.blobs.get(key)
-        assert (await stage.executions.result(stays["execution_id"]))["result"] == BIG
-        assert len((await stage.executions.page(Chosen(), 10, None)).items) == 1
-
-    async def test_one_that_has_not_ended_stays(self, stage: ClientStage) -> None:
-        started = await stage.executions.start(Start(playbook=HEARS), BY)
-        with pytest.raises(Conflict, match="has not ended"):
-            await stage.executions.delete(started["execution_id"], BY)
-
-    async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(
-        self, stage: ClientStage
-    ) -> None:
-        child = playbook("child", [{"step": "only", "tool": work(BIG)}])
-        await stage.playbooks.register(child.encode(), "child", BY)
-        call = {"name": "call", "kind": "playbook", "path": "simulation/child"}
-        caller = await stage.run(playbook("caller", [{"step": "only", "tool": [call]}]))
-        key = caller["result"]["$reference"]["key"]
-        child_id = key.partition("/")[0]
-        found = await stage.executions.get(child_id)
-        assert found["parent"]["execution_id"] == caller["execution_id"]
-        await stage.executions.delete(child_id, BY)
-        assert (await stage.executions.result(caller["execution_id"]))["result"] == BIG
-        await stage.executions.delete(caller["execution_id"], BY)
-        with pytest.raises(BlobMissing):
-            await stage.broker.blobs.get(key)
-
-    async def test_what_a_rerun_reuses_outlives_the_original(self, stage: ClientStage) -> None:
-        tools = {"start": work(BIG), "gate": work("{{ ctx.name }}")}
-        steps: list[dict[str, Any]] = [
-            {"step": "start", "tool": tools["start"], "next": then("gate")},
-            {"step": "gate", "tool": tools["gate"]},
-        ]
-        failed = await stage.run(playbook("again", steps))
-        (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed["execution_id"]))
-        again = await stage.executions.rerun(failed["execution_id"], Rerun(ctx={"name": "ada"}), BY)
-        await stage.executions.wait(again["execution_id"], 60)
-        await stage.executions.delete(failed["execution_id"], BY)
-        assert await stage.broker.blobs.get(key)
-        await stage.executions.delete(again["execution_id"], BY)
-        with pytest.raises(BlobMissing):
-            await stage.broker.blobs.get(key)
-
-    async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(self, stage: ClientStage) -> None:
-        loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
-        child = playbook("lists", [{"step": "all", "loop": loop, "tool": work("{{ 'x' * 4000 }}")}])
-        await stage.playbooks.register(child.encode(), "child", BY)
-        steps: list[dict[str, Any]] = [
-            {
-                "step": "calls",
-                "tool": [{"name": "call", "kind": "playbook", "path": "simulation/lists"}],
-                "next": then("ear"),
-            },
-            {"step": "ear", "tool": [HEAR]},
-        ]
-        caller = (await stage.executions.start(Start(playbook=playbook("caller", steps)), BY))["execution_id"]
-        await stage.until_status(caller, "waiting")
-        while len(found := (await stage.executions.page(Chosen(path="simulation/lists"), 1, None)).items) == 0:
-            await stage.clock.sleep(0.1)
-        child_id = found[0]["execution_id"]
-        await stage.executions.wait(child_id, 60)
-        with pytest.raises(Conflict, match=f"{caller}, which has called {child_id}, has not ended"):
-            await stage.executions.delete(child_id, BY)
-        await stage.executions.wait(caller, 600)
-        with pytest.raises(Conflict, match=f"{caller} uses results that stand in the journal of {child_id}"):
-            await stage.executions.delete(child_id, BY)
-        await stage.executions.delete(caller, BY)
-        await stage.executions.delete(child_id, BY)
-        assert (await stage.executions.page(Chosen(), 10, None)).items == []
 
 
 async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None:

@@ -1,0 +1,102 @@
+"""Executions forgotten, with what they alone keep in the object store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from client_stage import BY, ClientStage
+
+from noetl_stream.errors import BlobMissing, Conflict, NotFound
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.ports.operations.executions import Chosen, Rerun, Start
+from noetl_stream.testing.simulated_work import playbook, then, work
+
+HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
+HEARS = playbook("hears", [{"step": "ear", "tool": [HEAR]}])
+BIG = "x" * (DEFAULT_LIMITS.max_inline_bytes + 1)
+
+
+async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientStage) -> None:
+    loop = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
+    gone = await stage.run(playbook("big", [{"step": "all", "loop": loop, "tool": work(BIG)}]))
+    stays = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
+    execution_id = gone["execution_id"]
+    keys = [key for key in stage.broker.blobs._values if key.startswith(f"{execution_id}/")]
+    assert len(keys) == 2
+    await stage.executions.delete(execution_id, BY)
+    with pytest.raises(NotFound):
+        await stage.executions.get(execution_id)
+    assert await stage.store.journal(execution_id) == []
+    for key in keys:
+        with pytest.raises(BlobMissing):
+            await stage.broker.blobs.get(key)
+    assert (await stage.executions.result(stays["execution_id"]))["result"] == BIG
+    assert len((await stage.executions.page(Chosen(), 10, None)).items) == 1
+
+
+async def test_one_that_has_not_ended_stays(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=HEARS), BY)
+    with pytest.raises(Conflict, match="has not ended"):
+        await stage.executions.delete(started["execution_id"], BY)
+
+
+async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(stage: ClientStage) -> None:
+    child = playbook("child", [{"step": "only", "tool": work(BIG)}])
+    await stage.playbooks.register(child.encode(), "child", BY)
+    call = {"name": "call", "kind": "playbook", "path": "simulation/child"}
+    caller = await stage.run(playbook("caller", [{"step": "only", "tool": [call]}]))
+    key = caller["result"]["$reference"]["key"]
+    child_id = key.partition("/")[0]
+    found = await stage.executions.get(child_id)
+    assert found["parent"]["execution_id"] == caller["execution_id"]
+    await stage.executions.delete(child_id, BY)
+    assert (await stage.executions.result(caller["execution_id"]))["result"] == BIG
+    await stage.executions.delete(caller["execution_id"], BY)
+    with pytest.raises(BlobMissing):
+        await stage.broker.blobs.get(key)
+
+
+async def test_what_a_rerun_reuses_outlives_the_original(stage: ClientStage) -> None:
+    tools = {"start": work(BIG), "gate": work("{{ ctx.name }}")}
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "tool": tools["start"], "next": then("gate")},
+        {"step": "gate", "tool": tools["gate"]},
+    ]
+    failed = await stage.run(playbook("again", steps))
+    (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed["execution_id"]))
+    again = await stage.executions.rerun(failed["execution_id"], Rerun(ctx={"name": "ada"}), BY)
+    await stage.executions.wait(again["execution_id"], 60)
+    await stage.executions.delete(failed["execution_id"], BY)
+    assert await stage.broker.blobs.get(key)
+    await stage.executions.delete(again["execution_id"], BY)
+    with pytest.raises(BlobMissing):
+        await stage.broker.blobs.get(key)
+
+
+async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(stage: ClientStage) -> None:
+    loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
+    child = playbook("lists", [{"step": "all", "loop": loop, "tool": work("{{ 'x' * 4000 }}")}])
+    await stage.playbooks.register(child.encode(), "child", BY)
+    steps: list[dict[str, Any]] = [
+        {
+            "step": "calls",
+            "tool": [{"name": "call", "kind": "playbook", "path": "simulation/lists"}],
+            "next": then("ear"),
+        },
+        {"step": "ear", "tool": [HEAR]},
+    ]
+    caller = (await stage.executions.start(Start(playbook=playbook("caller", steps)), BY))["execution_id"]
+    await stage.until_status(caller, "waiting")
+    while len(found := (await stage.executions.page(Chosen(path="simulation/lists"), 1, None)).items) == 0:
+        await stage.clock.sleep(0.1)
+    child_id = found[0]["execution_id"]
+    await stage.executions.wait(child_id, 60)
+    with pytest.raises(Conflict, match=f"{caller}, which has called {child_id}, has not ended"):
+        await stage.executions.delete(child_id, BY)
+    await stage.executions.wait(caller, 600)
+    with pytest.raises(Conflict, match=f"{caller} uses results that stand in the journal of {child_id}"):
+        await stage.executions.delete(child_id, BY)
+    await stage.executions.delete(caller, BY)
+    await stage.executions.delete(child_id, BY)
+    assert (await stage.executions.page(Chosen(), 10, None)).items == []

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+from noetl_stream.adapters.postgres.catalog import PostgresCatalog
+from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.model import codec
+from noetl_stream.ports.listing import MAX_WORD_CHARS, error_terms, label_terms
+from noetl_stream.ports.store import Wanted
+from noetl_stream.testing.conformance_catalog import entry_of
+from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+
+BEFORE = """
+drop table noetl.execution_term, noetl.catalog_deleted;
+drop index noetl.execution_by_path;
+create index execution_by_path on noetl.execution (path, execution_id);
+alter table noetl.execution drop column ctx_version, drop column labels;
+delete from noetl.migration where number = 8;
+"""
+ERROR = {"kind": "http_status", "message": f"GET /a-b: 503 Größe, it's «odd» {'w' * 99}", "task": "Fetch"}
+LABELS = {"team": "data", "tier": 1, "none": None}
+
+
+async def test_what_ended_before_is_found_by_its_labels_and_words(
+    dsn: str, postgres_store: PostgresStore, watcher: Any
+) -> None:
+    source = "text"
+    entry = await PostgresCatalog(postgres_store._database).register(entry_of(source, labels=LABELS), source)
+    (lease,) = await taken(postgres_store)
+    rows = [
+        execution_row("a", digest=entry.digest, finished_ms=1),
+        execution_row("b", digest="other", finished_ms=1, error=codec.encode(ERROR)),
+    ]
+    await postgres_store.commit(tick_of("one", [lease], executions=rows))
+    await watcher.execute(BEFORE)
+    assert await migrate(dsn) == ["0008_listing"]
+    found = {row["term"] for row in await watcher.fetch("select term from noetl.execution_term")}
+    assert found == label_terms(LABELS) | error_terms(ERROR)
+    (listed,) = await postgres_store.list_executions(Wanted(terms=["label:tier=1", "label:team=data"]), 9, None)
+    assert (listed.execution_id, codec.decode_json(listed.labels)) == ("a", LABELS)
+
+
+async def test_a_deleted_execution_leaves_no_term(postgres_store: PostgresStore, watcher: Any) -> None:
+    (lease,) = await taken(postgres_store)
+    row = execution_row("a", finished_ms=1, error=codec.encode(ERROR), labels=codec.encode(LABELS))
+    tick = tick_of("one", [lease], executions=[row])
+    terms = [(term, "a") for term in label_terms(LABELS) | error_terms(ERROR)]
+    await postgres_store.commit(tick._replace(terms=terms))  # type: ignore[arg-type]
+    assert await watcher.fetchval("select count(*) from noetl.execution_term") == len(terms)
+    await postgres_store.delete_execution("a")
+    assert await watcher.fetchval("select count(*) from noetl.execution_term") == 0
+
+
+def test_words_are_letters_digits_and_underscores_of_any_case() -> None:
+    assert error_terms(ERROR) == {
+        f"word:{word}"
+        for word in ("http_status", "get", "a", "b", "503", "größe", "it", "s", "odd", "w" * MAX_WORD_CHARS, "fetch")
+    }
