@@ -70,8 +70,7 @@ async def until(events: AsyncIterator[Event], name: str, seen: list[Event]) -> N
 
 
 async def until_its_end(events: AsyncIterator[Event], seen: list[Event]) -> None:
-    async for event in events:
-        seen.append(event)
+    seen.extend([event async for event in events])
 
 
 async def test_a_stream_of_one_has_history_then_news_and_ends_with_the_execution(stage: GatewayStage) -> None:

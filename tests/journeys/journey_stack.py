@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,9 +54,9 @@ class LiveStack:
         os.kill(pid, signal.SIGKILL)
 
 
-@contextmanager
-def stacks() -> Iterator[Callable[[int, int], LiveStack]]:
-    """Starts `dev` with so many servers and workers, on a home of its own, as often as it is called."""
+@pytest.fixture
+def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
+    """Starts `dev` with so many servers and workers, on a home of its own."""
     with ExitStack() as ending:
 
         def start(servers: int, workers: int) -> LiveStack:
@@ -72,11 +72,4 @@ def stacks() -> Iterator[Callable[[int, int], LiveStack]]:
             ending.callback(embedded.leave)
             return LiveStack(home, process, embedded)
 
-        yield start
-
-
-@pytest.fixture
-def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
-    """See :func:`stacks`."""
-    with stacks() as start:
         yield start

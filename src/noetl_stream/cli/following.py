@@ -69,7 +69,7 @@ async def wait_for_end(desk: Desk, execution_id: str, timeout_s: float | None) -
     executions = desk.operations.executions
     found = await executions.get(execution_id)
     try:
-        async with asyncio.timeout(timeout_s), _left_alone(execution_id):
+        async with _left_alone(execution_id), asyncio.timeout(timeout_s):
             while found["status"] not in ENDED:
                 await desk.there_is_a_server()
                 found = await executions.wait(execution_id, WAIT_S)
@@ -91,7 +91,7 @@ async def watch_to_end(
     moved = asyncio.Event()
     reasons = asyncio.create_task(_ask_why(desk, execution_id, view, moved))
     try:
-        async with asyncio.timeout(timeout_s), _left_alone(execution_id):
+        async with _left_alone(execution_id), asyncio.timeout(timeout_s):
             async for some in feed:
                 moved.set()
                 for heard in some:
@@ -129,8 +129,7 @@ async def _left_alone(execution_id: str) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if asyncio.current_task().cancelling() > 0:  # type: ignore[union-attr]  # and no timeout
-            click.echo(f"execution {execution_id} goes on", err=True)
+        click.echo(f"execution {execution_id} goes on", err=True)
         raise
 
 

@@ -15,16 +15,23 @@ from noetl_stream.errors import NoetlError
 
 COMMANDS: Final = {
     "run": "Run a playbook, a file or a registered one, to its end.",
+    "execution": "Start executions, watch them, ask why, signal, patch, cancel, run again.",
+    "playbook": "Check, register, find and compare playbooks.",
+    "credential": "Keep credentials for playbooks: set, list, show, delete, rotate.",
     "dev": "Keep a whole stack up until Ctrl-C.",
     "server": "Run a server: what follows from what happened.",
-    "worker": "Run a worker: the steps themselves.",
+    "worker": "Run a worker: the steps themselves. `worker list` shows those that run.",
     "gateway": "Run a gateway: everything over HTTP.",
-    "playbook": "Check, register, find and compare playbooks.",
-    "execution": "Look at executions, signal, patch, pause or cancel them.",
-    "credential": "Keep credentials for playbooks: set, list, show, delete, rotate.",
+    "pool": "List worker pools, with what waits and runs in each.",
+    "partition": "List partitions: which server folds each, and how far behind.",
+    "dead-letter": "Look at what could not be delivered; send it again, or discard it.",
+    "token": "Make, list and revoke API tokens of the gateway.",
+    "audit": "Look at who did what through a gateway.",
+    "context": "Give gateways names, and say which one commands ask.",
     "database": "Prepare the Postgres.",
     "stream": "Prepare the JetStream streams.",
     "bench": "Measure the real stack on this machine.",
+    "completion": "Make a shell complete commands: bash, zsh, fish.",
     "version": "Print the version, and those of the parts.",
 }
 """Each is the module and the command in it of that name; its line is here so that the list needs no import."""
@@ -41,7 +48,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS and cmd_name not in HIDDEN_COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"noetl_stream.cli.{cmd_name}"), cmd_name)
+        module = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"noetl_stream.cli.{module}"), module)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -57,12 +65,13 @@ def noetl_stream() -> None:
     The shortest way:
       noetl-stream run playbook.yaml
     It uses the NATS and Postgres named by NOETL_NATS_URL and NOETL_POSTGRES_DSN, or its own
-    embedded ones under NOETL_HOME, which it starts when they are not running.
+    embedded ones under NOETL_HOME, which it starts when they are not running. With --url,
+    NOETL_URL or a context it asks a gateway, and touches neither.
 
     \b
     Exit codes of all commands:
       0 completed    1 failed or cancelled         2 invalid playbook or usage
-      3 NATS or Postgres cannot be reached         124 timeout    130 interrupted
+      3 NATS, Postgres, gateway unreachable       124 timeout    130 interrupted
     """
 
 

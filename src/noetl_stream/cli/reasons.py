@@ -9,7 +9,8 @@ import click
 
 def print_why(found: dict[str, Any]) -> None:
     """The summary, then each reason: what is, since when, and what would move it."""
-    click.echo(found["summary"])
+    if [found["summary"]] != [reason["sentence"] for reason in found["reasons"]]:
+        click.echo(found["summary"])
     for reason in found["reasons"]:
         click.echo(f"- {reason['sentence']}{_since(reason)}")
         if reason["moves"]:

@@ -50,10 +50,10 @@ def execution_document(row: ExecutionRow, requested: ExecutionRequested | None, 
     }
 
 
-def event_document(execution: ExecutionRow, row: StoredEvent) -> Document:
+def event_document(execution_id: str, trace_id: str, row: StoredEvent) -> Document:
     """A journal entry as an envelope (LANGUAGE §13)."""
     return envelope(
-        execution.execution_id,
+        execution_id,
         row.position,
         row.name,
         row.source,
@@ -62,5 +62,5 @@ def event_document(execution: ExecutionRow, row: StoredEvent) -> Document:
         row.report_id,
         row.data,
         row.cause,
-        execution.trace_id,
+        trace_id,
     )

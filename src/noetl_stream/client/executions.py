@@ -172,7 +172,10 @@ class DirectExecutions:
 
     async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
         row = await self._row(execution_id)
-        return [event_document(row, event) for event in await self._store.journal(execution_id, after, limit)]
+        return [
+            event_document(execution_id, row.trace_id, event)
+            for event in await self._store.journal(execution_id, after, limit)
+        ]
 
     async def ctx(self, execution_id: str) -> Document:
         row = await self._row(execution_id)

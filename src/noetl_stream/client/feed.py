@@ -7,7 +7,6 @@ that what is kept for all stays bounded.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -62,11 +61,6 @@ class LiveFeed:
         now = await self._feed.now()
         seen = places_of(now) if after is None else decode_id(after, now, await self._feed.floor())
         return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed), seen)
-
-    async def close(self) -> None:
-        """Ends what readers share."""
-        tails, self._tails = list(self._tails.values()), {}
-        await asyncio.gather(*(tail.close() for tail in tails))
 
     async def _follow(self, name: str, subject: str, source: Source, places: Places) -> AsyncIterator[list[Heard]]:
         seen = dict(places)

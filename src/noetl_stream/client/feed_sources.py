@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from noetl_stream.client.documents import event_document
 from noetl_stream.errors import UsageError
-from noetl_stream.model.envelope import envelope
 from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.operations.feed import Heard
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
@@ -49,7 +49,7 @@ class ExecutionSource:
         return Look(found, {0: found[-1][0][1:]} if found else dict(seen))
 
     def _heard(self, row: StoredEvent) -> Heard:
-        return Heard(str(row.position), _event(self._row.execution_id, row, self._row.trace_id), self._row.path)
+        return Heard(str(row.position), event_document(self._row.execution_id, self._row.trace_id, row), self._row.path)
 
 
 class EverythingSource:
@@ -69,7 +69,7 @@ class EverythingSource:
                 continue
             places[fed.partition] = place[1:]
             if fed.event is not None:
-                event = _event(fed.execution_id, fed.event, fed.trace_id)
+                event = event_document(fed.execution_id, fed.trace_id, fed.event)
                 found.append((place, Heard(encode_id(places), event, fed.path)))
         return Look(found, places)
 
@@ -124,18 +124,3 @@ def _base36(number: int) -> str:
         digits = _NUMBERS[digit] + digits
         if not number:
             return digits
-
-
-def _event(execution_id: str, row: StoredEvent, trace_id: str) -> dict[str, object]:
-    return envelope(
-        execution_id,
-        row.position,
-        row.name,
-        row.source,
-        row.at_ms,
-        row.step_run_id,
-        row.report_id,
-        row.data,
-        row.cause,
-        trace_id,
-    )

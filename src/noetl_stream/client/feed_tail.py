@@ -124,11 +124,6 @@ class Tail:
                 self._forgotten()
                 self._looking.cancel()
 
-    async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-
     async def _look(self) -> None:
         try:
             subscription = await self._news.open()

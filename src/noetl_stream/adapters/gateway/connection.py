@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
@@ -215,6 +216,11 @@ async def _document(response: aiohttp.ClientResponse) -> Any:
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return str(error.os_error.strerror or error.os_error)
+        cause = error.os_error
+        if isinstance(cause, ConnectionError) and cause.errno is not None:
+            return os.strerror(cause.errno)  # what asyncio says has the address once more
+        return str(cause.strerror or cause)
     return "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
