@@ -287,3 +287,10 @@ async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dic
     with pytest.raises(ToolFailure) as failed:
         await run.tool.run(make_call(inputs))
     assert failed.value.error.kind == "invalid_input"
+
+
+async def test_an_exception_may_say_what_no_json_can(run: Runner) -> None:
+    failure = await run.failure("raise ValueError('half \\ud83d of a sign')")
+    assert failure.error.kind == "exception"
+    assert "half \\ud83d of a sign" in failure.error.message
+    assert "half \\ud83d of a sign" in failure.helper["traceback"]

@@ -7,6 +7,7 @@ import logging
 from typing import Final, NamedTuple
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access import Guard
@@ -26,6 +27,17 @@ from noetl_stream.ports.readiness import Readiness
 from noetl_stream.settings import GatewayLimits
 
 log = logging.getLogger(__name__)
+
+
+class _OfRequests(logging.Filter):
+    """Leaves out what is no HTTP: anybody can send that, and aiohttp would log it with what may be a token in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+connection_log = log.getChild("connection")
+connection_log.addFilter(_OfRequests())
 
 DRAIN_S: Final = 10.0
 """How long requests under way may take once the gateway ends."""
@@ -80,7 +92,13 @@ class Gateway:
         Raises:
             UsageError: it cannot listen there.
         """
-        runner = web.AppRunner(self._application, access_log=None, shutdown_timeout=DRAIN_S, auto_decompress=False)
+        runner = web.AppRunner(
+            self._application,
+            access_log=None,
+            logger=connection_log,
+            shutdown_timeout=DRAIN_S,
+            auto_decompress=False,
+        )
         await runner.setup()
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
         ending = asyncio.create_task(self._ending.wait())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -10,12 +11,15 @@ from noetl_stream.gateway.bodies import Body
 from noetl_stream.gateway.problems import Refusal
 from noetl_stream.settings import GatewayLimits
 
+BODY_S: Final = 60.0
+"""Within which a body must have come: as long it counts as a request under way."""
+
 
 async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits) -> tuple[bytes, str]:
     """The bytes, and the media type they have; nothing is read for a route that takes none.
 
     Raises:
-        Refusal: it is too large, broken, or of a type that is not taken.
+        Refusal: it is too large, too slow, broken, or of a type that is not taken.
     """
     if not body.media:
         return b"", ""
@@ -41,12 +45,15 @@ async def _bytes(request: web.Request, body: Body[Any], limits: GatewayLimits) -
         raise _too_large(variable, limit)
     read = bytearray()
     try:
-        async for chunk in request.content.iter_any():
-            read += chunk
-            if len(read) > limit:
-                raise _too_large(variable, limit)
-    except web.RequestPayloadError as error:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.content.iter_any():
+                read += chunk
+                if len(read) > limit:
+                    raise _too_large(variable, limit)
+    except (web.RequestPayloadError, ConnectionError) as error:
         raise Refusal("invalid-request", f"The body cannot be read: {error}") from None
+    except TimeoutError:
+        raise Refusal("invalid-request", f"The body has not come within {BODY_S:g} s") from None
     return bytes(read)
 
 

@@ -32,9 +32,9 @@ class JobFailed(Exception):
     def __init__(self, kind: str, message: str, *, exception_type: str | None = None, trace: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
-        self.message = _cut(message, MAX_MESSAGE_CHARACTERS)
-        self.exception_type = exception_type
-        self.traceback = trace
+        self.message = _sendable(_cut(message, MAX_MESSAGE_CHARACTERS))
+        self.exception_type = None if exception_type is None else _sendable(exception_type)
+        self.traceback = None if trace is None else _sendable(trace)
 
 
 def run_job(job: Mapping[str, Any]) -> Any:
@@ -199,3 +199,8 @@ def _cut(text: str, limit: int, *, keep_end: bool = False) -> str:
     if len(text) <= limit:
         return text
     return f"… {text[-limit:]}" if keep_end else f"{text[:limit]} …"
+
+
+def _sendable(text: str) -> str:
+    """The text with its lone surrogates spelt out: no JSON has a form for them."""
+    return text.encode(errors="backslashreplace").decode()

@@ -200,7 +200,7 @@ async def _document(response: aiohttp.ClientResponse) -> Any:
     data = await response.read()
     is_json = response.content_type in (JSON, MEDIA)
     if response.content_type == MEDIA:
-        raise error_of(codec.decode_json(data), float(response.headers.get("Retry-After", 1)))
+        raise error_of(codec.decode_json(data), _retry_after_s(response))
     if response.status in AWAY:
         raise _Broken(f"it answers {response.status} {response.reason}", sent=True)
     if response.status < 300 and (is_json or not data):
@@ -213,6 +213,11 @@ async def _document(response: aiohttp.ClientResponse) -> Any:
         raise UsageError(f"{address} sends us on to {response.headers.get('Location', '?')}", hint="use that address")
     text = f"{address} is no gateway: it answers {response.status} with {response.content_type}"
     raise UsageError(text, hint="--url, NOETL_URL or the context says where to ask")
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float:
+    given = response.headers.get("Retry-After", "")
+    return float(given) if given.isascii() and given.isdigit() else 1.0
 
 
 def _words(error: BaseException) -> str:
