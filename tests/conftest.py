@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from noetl_stream.local.ports import choose_port
+
+DEV = (sys.executable, "-m", "noetl_stream.cli.main", "dev")
+
 
 def without_settings() -> dict[str, str]:
     """This environment without what a developer has set for noetl-stream."""
@@ -28,7 +32,7 @@ def shared_home() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="noetl-shared-")).resolve()
     with (home / "dev.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "noetl_stream.cli.main", "dev", "--home", str(home)],
+            [*DEV, "--home", str(home), "--gateway-port", str(choose_port())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from noetl_stream.local.ports import choose_port
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.wiring import Endpoint
 
@@ -63,6 +64,7 @@ def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
             home = Path(tempfile.mkdtemp(prefix="noetl-journey-"))
             ending.callback(shutil.rmtree, home, ignore_errors=True)
             command = [*NOETL, "dev", "--home", str(home), "--servers", str(servers), "--workers", str(workers)]
+            command += ["--gateway-port", str(choose_port())]  # one that no other stack takes at the same moment
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
             ending.callback(process.wait, 60)
             ending.callback(process.terminate)

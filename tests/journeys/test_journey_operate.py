@@ -31,7 +31,7 @@ TASKS: Final[dict[str, dict[str, Any]]] = {
     "python": {"code": f"import time\ntime.sleep({LONG_S})"},
     "http": {"url": "{{ workload.url }}"},
     "postgres": {"auth": "local_postgres", "command": f"SELECT pg_sleep({LONG_S})"},
-    "duckdb": {"command": "SELECT count(*) FROM range(10000000000) a, range(10000000000) b"},
+    "duckdb": {"command": "SELECT count(*) FROM range(1000000000000) t(a) WHERE a % 7 = 3"},
 }
 
 
@@ -169,6 +169,13 @@ def steps_side_by_side() -> str:
     return json.dumps({**head, "workload": {"url": ""}, "workflow": [{"step": "start", "next": arcs}, *steps]})
 
 
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+
+
 async def _stop_what_runs(stack: LiveStack, admin: Person, alice: Person) -> None:
     """After a cancel nothing is left of any kind of work: what a status says, the machine says too."""
     server = SlowServer()
@@ -177,7 +184,7 @@ async def _stop_what_runs(stack: LiveStack, admin: Person, alice: Person) -> Non
     busy = "/api/v1/workers"
 
     async def traces() -> dict[str, Any]:
-        commands = [" ".join(child.cmdline()) for child in worker.children(recursive=True)]
+        commands = [command_of(child) for child in worker.children(recursive=True)]
         (shown,) = (await alice.call("GET", busy, 200))[0]["items"]
         return {
             "shell": f"sleep {LONG_S}" in commands,

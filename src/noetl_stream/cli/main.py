@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "run": "Run a playbook, a file or a registered one, to its end.",
     "execution": "Start executions, watch them, ask why, intervene, run again.",
     "playbook": "Check, register, find and compare playbooks.",
-    "credential": "Keep credentials for playbooks: set, list, show, delete, rotate.",
+    "credential": "Keep credentials for playbooks; no value ever comes out.",
     "dev": "Keep a whole stack up until Ctrl-C.",
     "server": "Run a server: what follows from what happened.",
     "worker": "Run a worker: the steps themselves; or list those that run.",

@@ -48,6 +48,8 @@ class LiveFeed:
         row = await self._store.execution(execution_id)
         if row is None:
             raise NotFound(f"no execution {execution_id}")
+        if row.finished_ms is not None and after >= row.position:
+            return _nothing()
         source = ExecutionSource(self._store, row)
         subject = subjects.decided(row.partition, execution_id)
         return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
@@ -92,3 +94,8 @@ async def _to_the_end(feed: AsyncIterator[list[Heard]]) -> AsyncIterator[list[He
         yield heard
         if heard[-1].event["name"] == LAST_EVENT:
             return
+
+
+async def _nothing() -> AsyncIterator[list[Heard]]:
+    return
+    yield []

@@ -1,0 +1,47 @@
+"""Every example of the page about the command line does what it is there for, directly and through a gateway."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_stack import gateway_of
+from warm_program import noetl
+
+from noetl_stream.cli.main import COMMANDS
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "cli.md").read_text()
+EXAMPLES = [line for block in re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()]
+KEPT = re.compile(r"(\w+)=\$\((.+)\)")
+
+
+@pytest.mark.parametrize("through", ["nothing", "a gateway"])
+def test_every_example_of_the_page_runs(shared_home: Path, tmp_path: Path, through: str) -> None:
+    shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
+    where = {"NOETL_HOME": str(shared_home)} if through == "nothing" else {"NOETL_URL": gateway_of(shared_home)}
+    where |= {"XDG_CONFIG_HOME": str(tmp_path)}
+    known: dict[str, str] = {}
+    for line in EXAMPLES:
+        name, command = found.groups() if (found := KEPT.fullmatch(line)) else (None, line)
+        words = shlex.split(re.sub(r"\$([A-Z]+)", lambda variable: known[variable[1]], command))
+        assert words[0] == "noetl-stream"
+        if words[2:3] == ["retry"] and not words[3].startswith("--"):
+            assert noetl("execution", "wait", words[3], cwd=tmp_path, **where).returncode == 1
+        ended = noetl(*words[1:], cwd=tmp_path, **where)
+        assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
+        if name is not None:
+            known[name] = ended.stdout.strip()
+    revoked = noetl("token", "list", "-o", "name", **where).stdout.split()
+    assert noetl("token", "revoke", *revoked, **where).returncode == 0
+
+
+def test_the_page_shows_every_command() -> None:
+    shown = {" ".join(re.findall(r"[a-z-]+", line.partition("noetl-stream ")[2])[:1]) for line in EXAMPLES}
+    roles = {"dev", "server", "gateway", "database", "stream", "bench", "version"}
+    assert shown | roles == set(COMMANDS)

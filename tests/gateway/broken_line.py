@@ -1,0 +1,76 @@
+"""A line to a gateway that breaks where it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from aiohttp import ClientSession, web
+from yarl import URL
+
+from noetl_stream.adapters.system_clock import SystemClock
+
+
+class HurriedClock(SystemClock):
+    """Nobody waits in tests."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class BrokenLine:
+    """Passes everything on to ``url``; each of the first answers breaks after so many bytes of its body.
+
+    Attributes:
+        seen: Method, path, Idempotency-Key and Last-Event-ID of each request.
+    """
+
+    def __init__(self, url: str, breaks: Iterable[int]) -> None:
+        self._url = URL(url)
+        self._breaks = list(breaks)
+        self.seen: list[tuple[str, str, str | None, str | None]] = []
+        self.url = ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[BrokenLine]:
+        async with serving(self._pass_on) as self.url, ClientSession() as self._session:
+            yield self
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        print("IN", request.path, request.headers.get("Last-Event-ID"), self._breaks[:1])
+        try: return await self._pass(request)
+        finally: print("OUT", request.path, request.headers.get("Last-Event-ID"))
+    async def _pass(self, request):
+        headers = request.headers
+        key, last = headers.get("Idempotency-Key"), headers.get("Last-Event-ID")
+        self.seen.append((request.method, request.path, key, last))
+        left = self._breaks.pop(0) if self._breaks else None
+        passed = {name: value for name, value in headers.items() if name not in ("Host", "Content-Length")}
+        target = self._url.join(URL(request.raw_path, encoded=True))
+        async with self._session.request(request.method, target, data=await request.read(), headers=passed) as found:
+            answer = web.StreamResponse(status=found.status, headers={"Content-Type": found.headers["Content-Type"]})
+            if left != 0:
+                await answer.prepare(request)
+            async for chunk in found.content.iter_any():
+                if left is not None and len(chunk) >= left:
+                    if left:
+                        await answer.write(chunk[:left])
+                    assert request.transport is not None
+                    request.transport.close()
+                    break
+                left = None if left is None else left - len(chunk)
+                await answer.write(chunk)
+            return answer
+
+
+@asynccontextmanager
+async def serving(handler: Callable[[web.Request], object]) -> AsyncIterator[str]:
+    """A server with one handler for everything; its address."""
+    server = web.Server(handler)  # type: ignore[arg-type]
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()

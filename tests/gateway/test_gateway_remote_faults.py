@@ -1,0 +1,220 @@
+"""The verbs over a line that breaks, to gateways that refuse, and to what is no gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from broken_line import BrokenLine, HurriedClock, serving
+from gateway_stage import GatewayStage
+from test_gateway_operations import APPROVAL, LOOP
+
+from noetl_stream.adapters.gateway.connection import GatewayConnection
+from noetl_stream.adapters.gateway.feed import Frames
+from noetl_stream.adapters.gateway.operations import gateway_operations
+from noetl_stream.adapters.gateway.problems import error_of
+from noetl_stream.errors import (
+    Conflict,
+    Forbidden,
+    NoetlError,
+    NotFound,
+    OutcomeUnknown,
+    PlaybookRefused,
+    TooBusy,
+    Unauthenticated,
+    Unreachable,
+    UsageError,
+)
+from noetl_stream.gateway.problems import problem_of
+from noetl_stream.model.events import CancelRequested, SignalReceived
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.executions import Chosen, Start
+from noetl_stream.ports.operations.problems import PROBLEMS
+from noetl_stream.settings import GatewayLimits
+
+TOKEN = "noetl_0123456789abcdef_" + "0" * 64
+
+
+@asynccontextmanager
+async def asking(url: str, token: str | None = None) -> AsyncIterator[Operations]:
+    connection = GatewayConnection(url, token, HurriedClock())
+    yield gateway_operations(connection)
+    await connection.close()
+
+
+@pytest.mark.parametrize("broken_after", [0, 40])
+async def test_what_was_asked_is_done_once_though_the_answer_was_lost(stage: GatewayStage, broken_after: int) -> None:
+    async with BrokenLine(stage.url, [broken_after] * 2).open() as line, asking(line.url) as remote:
+        begun = await remote.executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), "")
+        keys = {key for method, _, key, _ in line.seen if method == "POST"}
+        assert (len(line.seen), len(keys)) == (3, 1)
+        page = await stage.operations.executions.page(Chosen(), 10, None)
+        assert [one["execution_id"] for one in page.items] == [begun["execution_id"]]
+        line.seen.clear()
+        held = begun["execution_id"]
+        line._breaks.append(broken_after)
+        answer = await remote.executions.ask(held, SignalReceived("r1", signal="once"))
+        assert [key for _, _, key, _ in line.seen] == ["r1", "r1"]
+        events = await stage.operations.executions.events(held, 0, 1000)
+        assert [event["position"] for event in events if event["name"] == "signal.received"] == [answer["position"]]
+
+
+async def test_what_may_not_be_repeated_is_not_and_that_is_said(stage: GatewayStage) -> None:
+    async with BrokenLine(stage.url, [0]).open() as line, asking(line.url) as remote:
+        with pytest.raises(OutcomeUnknown, match="broke before the answer came"):
+            await remote.credentials.put("shop", {"token": "hidden"}, "")
+        assert len(line.seen) == 1
+        assert (await remote.credentials.get("shop"))["version"] == 1
+
+
+async def test_a_token_whose_secret_was_lost_on_the_way_is_named(stage: GatewayStage) -> None:
+    async with BrokenLine(stage.url, [0]).open() as line, asking(line.url) as remote:
+        with pytest.raises(OutcomeUnknown, match="its secret was lost") as lost:
+            await remote.access.create_token(NewToken("ci", "viewer"), "")
+        [made] = await remote.access.tokens()
+        assert lost.value.hint is not None and made["id"] in lost.value.hint
+
+
+async def test_a_feed_goes_on_where_the_line_broke_without_a_gap_or_a_double(stage: GatewayStage) -> None:
+    ended = await stage.operations.executions.start(Start(playbook=LOOP), "")
+    execution_id = ended["execution_id"]
+    await stage.operations.executions.wait(execution_id, 20)
+    journal = await stage.operations.executions.events(execution_id, 0, 1000)
+    assert len(journal) > 15
+    breaks = [0, 13, 700, 701, 2000, 40, 3000]
+    async with BrokenLine(stage.url, [14 + 14, *breaks]).open() as line, asking(line.url) as remote:
+        feed = await remote.feed.execution(execution_id, 0)
+        heard = [one async for some in feed for one in some]
+    assert [one.event for one in heard] == journal
+    assert [one.id for one in heard] == [str(event["position"]) for event in journal]
+    assert len({last for _, path, _, last in line.seen if path.endswith("/stream")}) > 3
+
+
+async def test_a_feed_of_an_ended_execution_beyond_its_last_event_ends(stage: GatewayStage) -> None:
+    begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
+    ended = await stage.operations.executions.wait(begun["execution_id"], 20)
+    async with asking(stage.url) as remote:
+        feed = await remote.feed.execution(begun["execution_id"], ended["position"])
+        assert [one async for one in feed] == []
+        with pytest.raises(NotFound):
+            await remote.feed.execution("nowhere", 0)
+
+
+async def test_everything_goes_on_after_a_break_from_where_it_was(stage: GatewayStage) -> None:
+    async with BrokenLine(stage.url, [5000, 900, 30]).open() as line, asking(line.url) as remote:
+        feed = await remote.feed.everything(None)
+        reading = asyncio.create_task(_until_processed(feed))
+        begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
+        heard = await asyncio.wait_for(reading, 20)
+        assert [one["position"] for one in heard] == list(range(1, len(heard) + 1))
+        assert {one["execution_id"] for one in heard} == {begun["execution_id"]}
+        assert len(line.seen) > 1
+
+
+async def _until_processed(feed: AsyncIterator[list[Any]]) -> list[Any]:
+    heard = []
+    async for some in feed:
+        heard += [one.event for one in some]
+        if heard[-1]["name"] == "playbook.processed":
+            break
+    return heard
+
+
+async def test_a_feed_of_everything_that_broke_before_its_first_event_says_so(stage: GatewayStage) -> None:
+    async with BrokenLine(stage.url, [5]).open() as line, asking(line.url) as remote:
+        feed = await remote.feed.everything(None)
+        with pytest.raises(Unreachable, match="before the first event"):
+            await anext(feed)
+
+
+async def test_where_nobody_listens_the_address_is_named() -> None:
+    async with asking("http://127.0.0.1:1") as remote:
+        with pytest.raises(Unreachable, match="no gateway answers at http://127.0.0.1:1: Connection refused"):
+            await remote.executions.get("x")
+        with pytest.raises(Unreachable, match="127.0.0.1:1"):
+            await remote.feed.execution("x", 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "said", "asked"),
+    [
+        (200, {"Content-Type": "text/html"}, UsageError, "is no gateway: it answers 200 with text/html", 1),
+        (404, {"Content-Type": "text/html"}, UsageError, "is no gateway", 1),
+        (301, {"Location": "https://other.example/"}, UsageError, "sends us on to https://other.example/", 1),
+        (502, {"Content-Type": "text/html"}, Unreachable, "it answers 502", 4),
+        (200, {"Content-Type": "application/json"}, Unreachable, "cannot read", 4),
+    ],
+)
+async def test_what_is_no_gateway_is_said_to_be_none(
+    status: int, headers: dict[str, str], error: type[NoetlError], said: str, asked: int
+) -> None:
+    authorizations = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        authorizations.append(request.headers["Authorization"])
+        return web.Response(status=status, headers=headers, body=b"<html>")
+
+    async with serving(answer) as url, asking(url, TOKEN) as remote:
+        with pytest.raises(error, match=said) as refused:
+            await remote.executions.get("x")
+        assert TOKEN not in str(refused.value)
+    assert authorizations == [f"Bearer {TOKEN}"] * asked
+
+
+async def test_who_is_not_known_or_may_not_is_told_what_it_takes() -> None:
+    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+        access = stage.operations.access
+        viewer = (await access.create_token(NewToken("eve", "viewer"), "test"))["secret"]
+        operator = (await access.create_token(NewToken("ann", "operator"), "test"))["secret"]
+        async with asking(stage.url) as nobody:
+            with pytest.raises(Unauthenticated, match="needs a token"):
+                await nobody.executions.page(Chosen(), 1, None)
+        async with asking(stage.url, viewer) as remote:
+            with pytest.raises(Forbidden, match="needs the role operator, token:eve is viewer"):
+                await remote.executions.ask("x", CancelRequested("r1"))
+        async with asking(stage.url, operator) as remote:
+            assert (await remote.executions.page(Chosen(), 1, None)).items == []
+
+
+ERRORS = [
+    kind.error("what", [{"line": 1}], hint="do this")
+    if kind.error is PlaybookRefused
+    else kind.error("what", 7.0, hint="do this")
+    if kind.error is TooBusy
+    else kind.error("what", hint="do this")
+    for kind in PROBLEMS
+    if kind.name != "internal"
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_the_same_again_when_it_has_been_a_problem(error: NoetlError) -> None:
+    problem = problem_of(error, "/x")
+    again = error_of(problem.document, float(problem.headers.get("Retry-After", 1)))
+    assert (type(again), vars(again)) == (type(error), vars(error))
+
+
+def test_a_problem_of_a_newer_gateway_is_read_by_its_status() -> None:
+    newer = {"type": "/problems/unheard-of", "status": 409, "detail": "no"}
+    assert isinstance(error_of(newer, 1), Conflict)
+    assert type(error_of(newer | {"status": 418}, 1)) is NoetlError
+    faulty = {
+        "type": "/problems/invalid-request",
+        "detail": "wrong",
+        "errors": [{"detail": "too long", "pointer": "/a"}],
+    }
+    assert error_of(faulty, 1).message == "wrong; /a: too long"
+
+
+def test_frames_are_read_however_the_bytes_are_cut() -> None:
+    stream = 'retry: 50\n\nid: 1\nevent: a\ndata: {"name":\ndata: "é"}\n\n: still there\n\r\nid: 2\r\ndata: {}\r\n\r\n'.encode()
+    for size in range(1, len(stream)):
+        frames = Frames()
+        read = [frame for at in range(0, len(stream), size) for frame in frames.take(stream[at : at + size])]
+        assert read == [("1", {"name": "é"}), ("2", {})]
+        assert frames.retry_s == 0.05
