@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_program import NOETL, environment, noetl, only_json
+from cli_program import NOETL, environment, noetl, one_clear_line, only_json
 
 from noetl_stream.cli.main import COMMANDS
 
@@ -16,6 +16,8 @@ SUBCOMMANDS = (
     ("execution", "list"),
     ("execution", "get"),
     ("execution", "events"),
+    ("execution", "start"),
+    ("worker", "list"),
     ("database", "migrate"),
     ("stream", "ensure"),
 )
@@ -68,6 +70,18 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert found.returncode == 2
     assert "No such command 'runn'" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_a_shell_is_told_how_a_word_may_go_on() -> None:
+    asked = {"_NOETL_STREAM_COMPLETE": "bash_complete", "COMP_WORDS": "noetl-stream execution st", "COMP_CWORD": "2"}
+    assert noetl(**asked).stdout.split() == ["plain,start", "plain,steps"]
+    assert "_NOETL_STREAM_COMPLETE=zsh_complete" in noetl("completion", "zsh").stdout
+
+
+def test_an_option_of_the_worker_does_not_silently_get_lost_on_its_list() -> None:
+    found = noetl("worker", "--pool", "gpu", "list")
+    assert found.returncode == 2
+    assert "noetl-stream worker list …" in one_clear_line(found)
 
 
 def test_no_command_at_all_shows_the_help() -> None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from noetl_stream.cli.progress import Heard
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from noetl_stream.cli.following import news_of
+from noetl_stream.cli.progress import Heard, LiveProgress, PlainProgress
 from noetl_stream.client.follow import News
+from noetl_stream.model.codec import encode
+from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     ExecutionReused,
+    LoopIterationDone,
+    LoopIterationFailed,
+    LoopStarted,
     StepDone,
     StepReused,
     TaskProcessed,
@@ -19,6 +30,8 @@ TOKEN = Token("t1", "greet", "start")
 ENQUEUED = News(TokenEnqueued(TOKEN), None)
 CLAIMED = News(TokenClaimed("t1", "run1"), None)
 DONE = News(StepDone("run1"), "run1")
+HELD = {"sentence": "It is held.", "until": None}
+TIMER = {"sentence": "A timer.", "until": "2999-01-01T00:00:00.000+00:00"}
 
 
 def test_a_step_is_said_to_start_and_to_end() -> None:
@@ -51,3 +64,41 @@ def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> 
     said = heard.take(News(ExecutionReused("original", entries), None))
     assert said == ["1 step runs of execution original are reused"]
     assert heard.take(CLAIMED) == ["greet: started"]
+
+
+def test_what_is_waited_for_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(stderr=False)
+    progress.waits([HELD, TIMER])
+    progress.waits([HELD])
+    timer = "waits: A timer. (until 2999-01-01T00:00:00.000+00:00)\n"
+    assert capsys.readouterr().out == f"waits: It is held.\n{timer}"
+
+
+def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
+    picture = LiveProgress(console)
+    error = ErrorInfo("exception", "it broke")
+    for fact in (
+        LoopStarted("run1", count=4),
+        LoopIterationDone((0,)),
+        LoopIterationFailed((1,), error),
+        TaskProcessed("call", 1, Outcome("error", error=error), "retry", to="call", delay_s=2.0),
+    ):
+        for news in (ENQUEUED, CLAIMED) if isinstance(fact, LoopStarted) else ():
+            picture.news(news)
+        picture.news(News(fact, "run1"))
+    picture.waits([TIMER])
+    with console.capture() as drawn:
+        console.print(picture._draw())
+    picture.close()
+    shown = drawn.get()
+    assert all(
+        part in shown for part in ("…", "greet", "━", "2/4, 1 failed", "1 retry", "A timer. (", " days, ", " left)")
+    )
+
+
+def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_none() -> None:
+    fact = TaskProcessed("call", 2, Outcome("ok", output="three"), "continue")
+    event = envelope("x", 1, "task.processed", "worker", 0, "run1", None, encode(fact))
+    assert news_of(event) == News(fact, "run1")
+    assert news_of(event | {"name": "task.unheard_of"}) is None

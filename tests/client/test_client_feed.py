@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -13,6 +13,7 @@ from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.feed import LiveFeed
 from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.ports import subjects
+from noetl_stream.ports.feed import FedEvent
 from noetl_stream.ports.operations.feed import Heard
 from noetl_stream.ports.store import PartitionLease, StoredEvent
 from noetl_stream.testing.conformance_feed import fed
@@ -25,12 +26,26 @@ class Countable(MemoryStore):
 
     looks = 0
     away = False
+    defect: Exception | None = None
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
         self.looks += 1
+        if self.defect is not None:
+            raise self.defect
         if self.away:
             raise Unreachable("Postgres is away")
         return await super().journal(execution_id, after, limit)
+
+
+class CountableTicks(MemoryFeed):
+    """Counts the events that are read."""
+
+    rows = 0
+
+    async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
+        found = await super().read(after, limit)
+        self.rows += len(found)
+        return found
 
 
 class World:
@@ -40,7 +55,7 @@ class World:
         clock = simulated_clock()
         self.store = Countable(clock)
         self.bus = MemoryBroker(clock).bus
-        self.ticks = MemoryFeed(self.store, clock)
+        self.ticks = CountableTicks(self.store, clock)
         self.feed = LiveFeed(self.store, self.ticks, self.bus, clock, kept_events=kept_events)
         self._leases: dict[int, PartitionLease] = {}
         self._positions: dict[str, int] = {}
@@ -55,8 +70,19 @@ class World:
     async def all(self, after: str | None) -> AsyncIterator[Heard]:
         return each(await self.feed.everything(after))
 
+    async def end(self, execution_id: str, by: int = 1) -> None:
+        """The last tick of an execution."""
+        await self.grow(execution_id, by=by, named="playbook.processed", finished_ms=1)
+
     async def grow(
-        self, *executions: str, by: int = 1, partition: int = 0, quietly: bool = False, named: str = "token.enqueued"
+        self,
+        *executions: str,
+        by: int = 1,
+        partition: int = 0,
+        quietly: bool = False,
+        named: str = "token.enqueued",
+        data: bytes = b'{"status":"completed"}',
+        finished_ms: int | None = None,
     ) -> None:
         """One tick adds ``by`` events to each of these journals."""
         lease = self._leases[partition]
@@ -66,8 +92,12 @@ class World:
             self._positions[name] = first + by - 1
             entries.append((name, first, first + by - 1))
         tick = fed(tick_of("one", [lease]), lease.tick + 1, entries)
-        events = [event._replace(name=named, data=b'{"status":"completed"}') for event in tick.events]
-        await self.store.commit(tick._replace(events=events))
+        events = [event._replace(name=named, data=data) for event in tick.events]
+        rows = [
+            row._replace(position=last, finished_ms=finished_ms)
+            for row, (_, _, last) in zip(tick.executions, entries, strict=True)
+        ]
+        await self.store.commit(tick._replace(events=events, executions=rows, feed=tick.feed if by else []))
         self._leases[partition] = lease._replace(tick=lease.tick + 1)
         if not quietly:
             for name in executions:
@@ -160,7 +190,7 @@ async def test_a_reader_that_is_overtaken_reads_on_for_itself() -> None:
 async def test_a_feed_of_one_ends_with_its_execution() -> None:
     stage = await world()
     await stage.grow("a")
-    await stage.grow("a", named="playbook.processed")
+    await stage.end("a")
     assert [heard.id async for heard in await stage.one("a", 0)] == ["1", "2"]
 
 
@@ -215,7 +245,7 @@ async def test_an_id_that_is_too_old_is_refused() -> None:
     await stage.grow("a")
     old = (await waiting).id
     await stage.grow("a")
-    await stage.ticks.trim(-1_000)
+    await stage.ticks.trim(-1_000, 1_000)
     with pytest.raises(UsageError, match="too old"):
         await anext(await stage.all(old))
 

@@ -22,30 +22,30 @@ class HurriedClock(SystemClock):
 class BrokenLine:
     """Passes everything on to ``url``; each of the first answers breaks after so many bytes of its body.
 
+    Args:
+        only: Of addresses that end so.
+
     Attributes:
         seen: Method, path, Idempotency-Key and Last-Event-ID of each request.
     """
 
-    def __init__(self, url: str, breaks: Iterable[int]) -> None:
+    def __init__(self, url: str, breaks: Iterable[int], only: str = "") -> None:
         self._url = URL(url)
-        self._breaks = list(breaks)
+        self.breaks = list(breaks)
+        self._only = only
         self.seen: list[tuple[str, str, str | None, str | None]] = []
         self.url = ""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[BrokenLine]:
-        async with serving(self._pass_on) as self.url, ClientSession() as self._session:
+        async with ClientSession() as self._session, serving(self._pass_on) as self.url:
             yield self
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
-        print("IN", request.path, request.headers.get("Last-Event-ID"), self._breaks[:1])
-        try: return await self._pass(request)
-        finally: print("OUT", request.path, request.headers.get("Last-Event-ID"))
-    async def _pass(self, request):
         headers = request.headers
         key, last = headers.get("Idempotency-Key"), headers.get("Last-Event-ID")
         self.seen.append((request.method, request.path, key, last))
-        left = self._breaks.pop(0) if self._breaks else None
+        left = self.breaks.pop(0) if self.breaks and request.path.endswith(self._only) else None
         passed = {name: value for name, value in headers.items() if name not in ("Host", "Content-Length")}
         target = self._url.join(URL(request.raw_path, encoded=True))
         async with self._session.request(request.method, target, data=await request.read(), headers=passed) as found:
@@ -67,10 +67,10 @@ class BrokenLine:
 @asynccontextmanager
 async def serving(handler: Callable[[web.Request], object]) -> AsyncIterator[str]:
     """A server with one handler for everything; its address."""
-    server = web.Server(handler)  # type: ignore[arg-type]
-    runner = web.ServerRunner(server)
+    server = web.Server(handler, handler_cancellation=True)  # type: ignore[arg-type]
+    runner = web.ServerRunner(server, shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0)
+    site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()

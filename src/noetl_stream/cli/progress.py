@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import click
@@ -220,7 +220,7 @@ class LiveProgress:
             done = (
                 f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
             )
-            retries = f"{step.retries} retries" if step.retries else ""
+            retries = f"{step.retries} {'retry' if step.retries == 1 else 'retries'}" if step.retries else ""
             table.add_row(mark, Text(name), bar, done, retries)
         return Group(table, *(Text(_counted_down(reason), style="cyan") for reason in self._waits))
 
@@ -251,4 +251,4 @@ def _counted_down(reason: Document) -> str:
     if not reason["until"]:
         return f"  {reason['sentence']}"
     left_s = datetime.fromisoformat(reason["until"]).timestamp() - time.time()
-    return f"  {reason['sentence']} ({max(0, round(left_s))} s left)"
+    return f"  {reason['sentence']} ({timedelta(seconds=max(0, round(left_s)))} left)"

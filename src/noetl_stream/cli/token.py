@@ -27,9 +27,7 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", required=True, type=click.Choice(ROLES), help="What it may: each may what those before it may.")
 @click.option("--paths", default="", metavar="PATH,…", help="Only playbooks at or below these paths.")
-@click.option(
-    "--expires", "expires_s", callback=seconds, metavar="TIME", help="As in 30d. [default: never]"
-)
+@click.option("--expires", "expires_s", callback=seconds, metavar="TIME", help="As in 30d. [default: never]")
 @form_option("text")
 @where_options
 def create(name: str, role: Role, paths: str, expires_s: float | None, output: str, where: Where) -> None:

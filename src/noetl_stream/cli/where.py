@@ -74,8 +74,8 @@ def gateway_of(where: Where, settings: Settings) -> GatewayAt | None:
     if name == DIRECT or (name is None and settings.names_stack):
         return None
     contexts = read_contexts(settings.contexts_file)
-    name = name or contexts.current
-    if name is None:
+    name = name or contexts.current or DIRECT
+    if name == DIRECT:
         return None
     context = contexts.find(name)
     return GatewayAt(context.url, settings.token or context.read_token(), f"context {name}")

@@ -87,8 +87,9 @@ class DirectExecutions:
 
     Args:
         cluster: Asked for what surrounds an execution that waits.
-        unanswered: Called each time no server has answered a request, before it is published again. Without it that is
-            an error after :data:`PATIENCE_S`; the request is stored by then, and is taken up by the next server.
+        unanswered: Called each time no server has answered a request, before it is published again; and before a start,
+            whose answer is waited for longer. Without it no answer is an error after :data:`PATIENCE_S`; the request is
+            stored by then, and is taken up by the next server.
     """
 
     def __init__(
@@ -244,6 +245,8 @@ class DirectExecutions:
             return
         if source is not None:
             await self._client.put(source)
+        if self._unanswered is not None:
+            await self._unanswered()
         follower = await self._client.follow(request.execution_id).open()
         try:
             await self._client.begin(request, follower, unanswered=self._patience())

@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from noetl_stream.client.feed_sources import EverythingSource, ExecutionSource, Places, Source, decode_id, places_of
-from noetl_stream.client.feed_tail import BATCH_EVENTS, MAX_EVENTS, News, Tail
-from noetl_stream.errors import NotFound
+from noetl_stream.client.feed_sources import (
+    EverythingSource,
+    ExecutionSource,
+    Places,
+    Source,
+    decode_id,
+    places_of,
+    require_kept,
+)
+from noetl_stream.client.feed_tail import MAX_EVENTS, News, Tail, at_once
+from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -43,13 +51,16 @@ class LiveFeed:
         """See :meth:`noetl_stream.ports.operations.feed.Feed.execution`.
 
         Raises:
-            NotFound: there is no such execution.
+            NotFound: there is no such execution; while it is read: it was deleted.
+            UsageError: its journal has not come to the position ``after``.
         """
         row = await self._store.execution(execution_id)
         if row is None:
             raise NotFound(f"no execution {execution_id}")
         if row.finished_ms is not None and after >= row.position:
             return _nothing()
+        if after > row.position:
+            raise UsageError(f"the journal of execution {execution_id} ends at position {row.position}")
         source = ExecutionSource(self._store, row)
         subject = subjects.decided(row.partition, execution_id)
         return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
@@ -58,35 +69,42 @@ class LiveFeed:
         """See :meth:`noetl_stream.ports.operations.feed.Feed.everything`.
 
         Raises:
-            UsageError: the id is none of this feed, or too old to go on from.
+            UsageError: the id is none of this feed, or too old to go on from; so it may become while it is read.
         """
         now = await self._feed.now()
-        seen = places_of(now) if after is None else decode_id(after, now, await self._feed.floor())
+        seen = places_of(now) if after is None else decode_id(after, now)
+        require_kept(seen, await self._feed.floor())
         return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed), seen)
 
     async def _follow(self, name: str, subject: str, source: Source, places: Places) -> AsyncIterator[list[Heard]]:
-        seen = dict(places)
+        seen, keeps_up = dict(places), True
         while True:
             tail = self._tails.get(name)
             if tail is not None and tail.covers(seen):
-                async for fresh in tail.listen(seen):
+                async for fresh in tail.listen(seen, waited_for=keeps_up):
                     seen |= {place[0]: place[1:] for place, _ in fresh}
                     yield [heard for _, heard in fresh]
+                keeps_up = False
                 continue  # it was overtaken: what it lacks is read for it alone
             found, after = await source.read(seen)
             at_end = after == seen
-            if len(found) > BATCH_EVENTS:  # the rest is read again: many slow readers would keep too much
-                found = found[:BATCH_EVENTS]
-                after = seen | {place[0]: place[1:] for place, _ in found}
+            some = at_once(found)
+            if len(some) < len(found):  # the rest is read again: many slow readers would keep too much
+                after = seen | {place[0]: place[1:] for place, _ in some}
+            del found
             seen = after
-            if found:
-                yield [heard for _, heard in found]
+            if some:
+                yield [heard for _, heard in some]
             if at_end and self._tails.get(name) is None:
                 news = News(self._bus, subject, self._clock)
                 self._tails[name] = Tail(source, seen, news, self._kept_events, self._forget(name))
 
-    def _forget(self, name: str) -> Callable[[], object]:
-        return lambda: self._tails.pop(name, None)
+    def _forget(self, name: str) -> Callable[[Tail], None]:
+        def forget(tail: Tail) -> None:
+            if self._tails.get(name) is tail:
+                del self._tails[name]
+
+        return forget
 
 
 async def _to_the_end(feed: AsyncIterator[list[Heard]]) -> AsyncIterator[list[Heard]]:

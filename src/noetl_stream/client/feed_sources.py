@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from noetl_stream.client.documents import event_document
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.operations.feed import Heard
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
@@ -44,8 +45,16 @@ class ExecutionSource:
         self._row = row
 
     async def read(self, seen: Places) -> Look:
-        rows = await self._store.journal(self._row.execution_id, seen[0][0], PAGE_EVENTS)
-        found = [((0, row.position, 0), self._heard(row)) for row in rows]
+        """See :class:`Source`. The last one that was seen is read again: it is there unless all was deleted.
+
+        Raises:
+            NotFound: the execution was deleted.
+        """
+        last = seen[0][0]
+        rows = await self._store.journal(self._row.execution_id, max(last, 1) - 1, PAGE_EVENTS)
+        if not rows or rows[0].position != max(last, 1):
+            raise NotFound(f"execution {self._row.execution_id} was deleted")
+        found = [((0, row.position, 0), self._heard(row)) for row in rows if row.position > last]
         return Look(found, {0: found[-1][0][1:]} if found else dict(seen))
 
     def _heard(self, row: StoredEvent) -> Heard:
@@ -59,17 +68,25 @@ class EverythingSource:
         self._feed = feed
 
     async def read(self, seen: Places) -> Look:
-        """See :class:`Source`. A tick that was seen in part is read again, and what was seen of it left out."""
+        """See :class:`Source`. Who has seen the last event of a tick has seen it whole. A tick that was seen in part is
+        read again, and what was seen of it left out.
+
+        Raises:
+            UsageError: what comes after ``seen`` is not kept any more.
+        """
         after = {key: tick if number >= WHOLE_TICK else tick - 1 for key, (tick, number) in seen.items()}
+        rows = await self._feed.read(after, PAGE_TICKS)
+        require_kept(seen, await self._feed.floor())
         places = dict(seen)
         found = []
-        for fed in await self._feed.read(after, PAGE_TICKS):
-            place = (fed.partition, fed.tick, fed.number)
-            if place[1:] <= places[fed.partition]:
-                continue
-            places[fed.partition] = place[1:]
-            if fed.event is not None:
+        for fed, following in zip_longest(rows, rows[1:]):
+            is_known = (fed.tick, fed.number) <= places[fed.partition]
+            is_last = following is None or following[:2] != fed[:2]
+            if is_last or not is_known:
+                places[fed.partition] = (fed.tick, WHOLE_TICK if is_last else fed.number)
+            if not is_known and fed.event is not None:
                 event = event_document(fed.execution_id, fed.trace_id, fed.event)
+                place = (fed.partition, *places[fed.partition])
                 found.append((place, Heard(encode_id(places), event, fed.path)))
         return Look(found, places)
 
@@ -84,15 +101,14 @@ def encode_id(places: Places) -> str:
     return "-".join(_place_text(*places[partition]) for partition in sorted(places))
 
 
-def decode_id(text: str, now: Mapping[int, int], floor: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+def decode_id(text: str, now: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     """The places that an id stands for.
 
     Args:
         now: The last tick of each partition.
-        floor: The last tick that was forgotten.
 
     Raises:
-        UsageError: the id is none of this feed, or too old to go on from.
+        UsageError: the id is none of this feed.
     """
     try:
         places = dict(enumerate(map(_place_of, text.split("-"))))
@@ -100,10 +116,18 @@ def decode_id(text: str, now: Mapping[int, int], floor: Mapping[int, int]) -> di
         places = {}
     if places.keys() != now.keys() or any(tick > now[key] for key, (tick, _) in places.items()):
         raise UsageError("the event id is none of this feed", hint="leave it out: the feed then begins now")
-    if any(tick < floor.get(key, 0) for key, (tick, _) in places.items()):
+    return places
+
+
+def require_kept(places: Places, floor: Mapping[int, int]) -> None:
+    """Raises :class:`~noetl_stream.errors.UsageError` if not all that comes after ``places`` is kept.
+
+    Args:
+        floor: The last tick of each partition that was forgotten.
+    """
+    if any(place < (floor[key], WHOLE_TICK) for key, place in places.items() if key in floor):
         hint = "read what is missing from the executions themselves, and begin the feed anew"
         raise UsageError("the event id is too old: what came after it is no longer kept", hint=hint)
-    return places
 
 
 def _place_text(tick: int, number: int) -> str:

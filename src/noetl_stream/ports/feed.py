@@ -9,7 +9,7 @@ from noetl_stream.ports.store import StoredEvent
 
 
 class FedEvent(NamedTuple):
-    """An event of a tick. ``number`` counts the events of that tick in its partition, from 0.
+    """An event of a tick. ``number`` counts the events of that tick in its partition, from 0, deleted ones too.
 
     ``event`` is ``None`` in the one row that stands for a tick of which nothing is left: its executions were deleted.
     """
@@ -41,6 +41,6 @@ class FeedStore(Protocol):
         """The events of whole ticks above those named, of each partition at most ``limit`` ticks, in its order."""
         ...
 
-    async def trim(self, keep_ms: int) -> None:
-        """Forgets what is older than ``keep_ms`` milliseconds. The journals stay."""
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        """Forgets at most ``limit`` ticks that are older than ``keep_ms`` milliseconds; how many. The journals stay."""
         ...

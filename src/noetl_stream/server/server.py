@@ -50,6 +50,7 @@ from noetl_stream.server.requests import first_told, refuse_others
 from noetl_stream.server.reusing import Reusing
 from noetl_stream.server.secrets_answers import SecretsAnswers
 from noetl_stream.server.tick import PendingTick
+from noetl_stream.server.trimming import trim_feed
 from noetl_stream.server.waits import Waits
 
 log = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ class Server:
         self._missing: tuple[list[Owed], int] | None = None
         self._in_vain = 0
         self._stopping = asyncio.Event()
-        self._housekept_s = self._renewed_s = self._marked_s = self._reconciled_s = self._trimmed_s = float("-inf")
+        self._housekept_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
         self._read_since_s = self._abstains_until_s = float("-inf")
 
     def stop(self) -> None:
@@ -139,6 +140,7 @@ class Server:
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
         await self.inbox.open()
         await self.answers.open()
+        trimming = asyncio.ensure_future(self._trim())
         in_order = False
         try:
             while not self._stopping.is_set():
@@ -148,6 +150,7 @@ class Server:
             in_order = True
             raise
         finally:
+            trimming.cancel()
             await self.answers.close()
             await self.inbox.close()
             await presence.close()
@@ -155,6 +158,10 @@ class Server:
             await self.waits.close()
             if in_order:
                 await self._leave()
+
+    async def _trim(self) -> None:
+        if self.ports.feed is not None:
+            await trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s, self.times.trim_s)
 
     async def _turn(self) -> None:
         try:
@@ -270,9 +277,6 @@ class Server:
             self._marked_s = now_s
             self.inbox.look_again()
             await self.committer.mark(self.reading.folded_through())
-        if self.ports.feed is not None and now_s - self._trimmed_s >= self.times.trim_s:
-            self._trimmed_s = now_s
-            await self.ports.feed.trim(int(self.times.feed_keep_s * 1000))
         if now_s >= self._abstains_until_s:
             await self._balance(now_s)
         if now_s - self._reconciled_s >= self.times.reconcile_s and len(self.ownership):

@@ -87,12 +87,34 @@ class FeedConformance:
         assert await store.delete_execution("a")
         assert shown(await feed.read({lease.id: lease.tick}, 10)) == [(lease.tick + 1, 0, "", None)]
 
+    async def test_only_some_is_forgotten_at_once(self, feed: FeedStore, store: Store) -> None:
+        (lease,) = await taken(store)
+        tick = fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)])
+        for number in range(2, 5):
+            await store.commit(tick)
+            tick = fed(following(tick), lease.tick + number, [("a", number, number)])
+        assert [await feed.trim(-3_600_000, 2) for _ in range(3)] == [2, 1, 0]
+        assert await feed.floor() == {lease.id: lease.tick + 3}
+
+    async def test_what_is_deleted_of_a_tick_leaves_the_numbers_as_they_were(
+        self, feed: FeedStore, store: Store
+    ) -> None:
+        (lease,) = await taken(store)
+        first = fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 2), ("b", 1, 2)])
+        ended = [row._replace(finished_ms=1) for row in first.executions]
+        await store.commit(first._replace(executions=ended))
+        assert await store.delete_execution("a")
+        assert shown(await feed.read({lease.id: lease.tick}, 10)) == [
+            (lease.tick + 1, 2, "b", 1),
+            (lease.tick + 1, 3, "b", 2),
+        ]
+
     async def test_what_is_too_old_is_forgotten_and_the_floor_says_so(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         await store.commit(fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
-        await feed.trim(3_600_000)
+        assert await feed.trim(3_600_000, 10) == 0
         assert len(await feed.read({lease.id: lease.tick}, 10)) == 1
-        await feed.trim(-3_600_000)
+        assert await feed.trim(-3_600_000, 10) == 1
         assert await feed.read({lease.id: lease.tick}, 10) == []
         assert await feed.floor() == {lease.id: lease.tick + 1}
         assert len(await store.journal("a")) == 1

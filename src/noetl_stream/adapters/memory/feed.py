@@ -32,21 +32,24 @@ class MemoryFeed:
             ticks = sorted(tick for one, tick in self._store.fed if one == partition and tick > seen)
             for tick in islice(ticks, limit):
                 events = [one async for one in self._events(partition, tick)]
-                found += [one._replace(number=number) for number, one in enumerate(events)] or [
-                    FedEvent(partition, tick, 0, "", "", "", None)
-                ]
+                found += events or [FedEvent(partition, tick, 0, "", "", "", None)]
         return found
 
-    async def trim(self, keep_ms: int) -> None:
+    async def trim(self, keep_ms: int, limit: int) -> int:
         """See :meth:`noetl_stream.ports.feed.FeedStore.trim`."""
         oldest_ms = self._clock.now_ms() - keep_ms
-        for partition, tick in [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms]:
+        old = [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms][:limit]
+        for partition, tick in old:
             del self._store.fed[partition, tick]
             self._floor[partition] = max(tick, self._floor.get(partition, 0))
+        return len(old)
 
     async def _events(self, partition: int, tick: int) -> AsyncIterator[FedEvent]:
+        number = 0
         for execution_id, first, last in codec.decode_json(self._store.fed[partition, tick][1]):
             row = await self._store.execution(execution_id)
             for event in await self._store.journal(execution_id, first - 1, last - first + 1) if row else ():
                 assert row is not None
-                yield FedEvent(partition, tick, 0, execution_id, row.trace_id, row.path, event)
+                at = number + event.position - first
+                yield FedEvent(partition, tick, at, execution_id, row.trace_id, row.path, event)
+            number += last - first + 1

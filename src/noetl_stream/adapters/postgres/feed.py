@@ -27,8 +27,8 @@ class PostgresFeed:
         rows = await self._database.fetch("feed", list(after), list(after.values()), limit)
         return [_fed(*row) for row in rows]
 
-    async def trim(self, keep_ms: int) -> None:
-        await self._database.fetch("feed_trim", keep_ms)
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        return int((await self._database.fetch("feed_trim", keep_ms, limit))[0][0])
 
 
 def _fed(partition: int, tick: int, number: int, execution_id: str, trace_id: str, path: str, *event: Any) -> FedEvent:

@@ -16,7 +16,7 @@ class Heard:
     Attributes:
         id: Where to go on after it; never a sequence of a stream, which may be rebuilt.
         event: Its envelope (LANGUAGE §13).
-        path: That of its execution's playbook.
+        path: That of its execution's playbook; empty where it came over HTTP.
     """
 
     def __init__(self, id: str, event: Document, path: str) -> None:

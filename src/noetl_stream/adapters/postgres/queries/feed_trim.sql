@@ -1,8 +1,19 @@
-with gone as (
-    delete from noetl.feed
+-- Other servers trim at the same time: what one of them is at is left to it.
+with old as materialized (
+    select partition, tick
+    from noetl.feed
     where at_ms < (extract(epoch from clock_timestamp()) * 1000)::bigint - $1
-    returning partition, tick
+    limit $2
+    for update skip locked
+),
+gone as (
+    delete from noetl.feed f using old
+    where f.partition = old.partition and f.tick = old.tick
+    returning f.partition, f.tick
+),
+moved as (
+    insert into noetl.feed_floor (partition, tick)
+    select partition, max(tick) from gone group by partition order by partition
+    on conflict (partition) do update set tick = greatest(noetl.feed_floor.tick, excluded.tick)
 )
-insert into noetl.feed_floor (partition, tick)
-select partition, max(tick) from gone group by partition
-on conflict (partition) do update set tick = greatest(noetl.feed_floor.tick, excluded.tick)
+select count(*) from gone

@@ -1,0 +1,68 @@
+"""One verb for many: so many at a time, patient with a busy gateway, and ended by what concerns them all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from noetl_stream.cli.bulk import AT_ONCE, Verb, _all, each
+from noetl_stream.cli.operating import Desk
+from noetl_stream.errors import Conflict, TooBusy, Unreachable
+
+DESK = cast(Desk, None)
+IDS = [f"id-{number}" for number in range(100)]
+
+
+def verb(act: Any) -> Verb:
+    return Verb("touch", (), act, lambda answer: str(answer["execution_id"]))
+
+
+async def test_not_more_than_so_many_are_under_way_at_once() -> None:
+    most, under_way = 0, 0
+
+    async def work(one: str) -> None:
+        nonlocal most, under_way
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+
+    await each(IDS, work)
+    assert (most, under_way) == (AT_ONCE, 0)
+
+
+async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    busy = set(IDS[:5])
+
+    async def act(desk: Desk, execution_id: str) -> dict[str, Any]:
+        if execution_id in busy:
+            busy.discard(execution_id)
+            raise TooBusy("come again", 0.0)
+        if execution_id == IDS[7]:
+            raise Conflict("it has ended", hint="look")
+        return {"execution_id": execution_id}
+
+    results = await _all(verb(act), DESK, IDS, "text")
+    assert [one["execution_id"] for one in results] == IDS
+    assert [one for one in results if "error" in one] == [
+        {"execution_id": IDS[7], "error": "it has ended", "hint": "look"}
+    ]
+    said = capsys.readouterr()
+    assert (sorted(said.out.split()), said.err) == (sorted(set(IDS) - {IDS[7]}), "id-7: it has ended (look)\n")
+
+
+async def test_what_concerns_all_of_them_ends_it() -> None:
+    asked = []
+
+    async def act(desk: Desk, execution_id: str) -> dict[str, Any]:
+        asked.append(execution_id)
+        await asyncio.sleep(0)
+        raise Unreachable("it has gone")
+
+    with pytest.raises(Unreachable):
+        await _all(verb(act), DESK, IDS, "json")
+    assert len(asked) <= AT_ONCE

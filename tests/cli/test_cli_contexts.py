@@ -1,0 +1,165 @@
+"""Gateways by name, and which of all that can be said says where a command works."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from noetl_stream.cli.context import context
+from noetl_stream.cli.contexts import Context, Contexts, read_contexts, write_contexts
+from noetl_stream.cli.where import GatewayAt, Where, gateway_of
+from noetl_stream.errors import UsageError
+from noetl_stream.settings import Settings
+
+SECRET = "noetl_0123456789abcdef_secret"
+
+
+class Person:
+    """Somebody with a configuration folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "noetl-stream" / "contexts.yaml"
+
+    def settings(self, **variables: str) -> Settings:
+        return Settings.from_environment({"XDG_CONFIG_HOME": str(self.folder), **variables})
+
+    def says(self, *words: str, given: str = "") -> Result:
+        return CliRunner().invoke(context, words, input=given, env={"XDG_CONFIG_HOME": str(self.folder)})
+
+    def shown(self, *words: str) -> Any:
+        return json.loads(self.says(*words, "-o", "json").output)
+
+
+@pytest.fixture
+def ann(tmp_path: Path) -> Person:
+    return Person(tmp_path / "config")
+
+
+def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
+    assert ann.says("add", "one", "--url", "https://one.example", "--token-stdin", given=SECRET + "\n").exit_code == 0
+    assert ann.says("add", "two", "--url", "http://two", "--token-variable", "TWO", "--use").exit_code == 0
+    assert stat.S_IMODE(ann.file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(ann.file.parent.stat().st_mode) == 0o700
+    listed = ann.shown("list")
+    assert [(one["name"], one["current"], one["token"]) for one in listed] == [
+        ("one", False, "in the file"),
+        ("two", True, "$TWO"),
+        ("direct", False, "none"),
+    ]
+    assert ann.says("list", "-o", "name").output == "one\ntwo\ndirect\n"
+    assert ann.says("use", "one").exit_code == 0
+    assert SECRET not in ann.says("list").output + ann.says("show").output + ann.says("show", "one").output
+    assert ann.shown("show")["name"] == "one"
+    assert ann.says("remove", "one").exit_code == 0
+    assert ann.shown("show") == {"name": "direct", "url": None}
+    for name in ("one", "direct"):
+        with pytest.raises(UsageError, match=f"no context '{name}'"):
+            raise_from(ann.says("remove", name))
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "said"),
+    [
+        (("direct", "--url", "http://x"), "", "cannot be the name"),
+        (("a b", "--url", "http://x"), "", "cannot be the name"),
+        (("a", "--url", "x.example"), "", "no address of a gateway"),
+        (("a", "--url", "http://u:p@x"), "", "has a password in it"),
+        (("a", "--url", "http://x", "--token-stdin", "--token-file", "f"), SECRET, "three ways to give one token"),
+        (("a", "--url", "http://x", "--token-stdin"), "", "standard input is empty"),
+    ],
+)
+def test_what_cannot_be_a_context_is_refused(ann: Person, words: tuple[str, ...], given: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        raise_from(ann.says("add", *words, given=given))
+    assert not ann.file.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("contexts: {a: {url: http://x, colour: red}}", "is no list of contexts"),
+        ("- a", "is no list of contexts"),
+        ("contexts: {a: ", "is no list of contexts"),
+        ("contexts: {a: {url: 7}}", "the url of a is no address"),
+    ],
+)
+def test_a_file_that_says_something_else_is_named(ann: Person, content: str, said: str) -> None:
+    ann.file.parent.mkdir(parents=True)
+    ann.file.write_text(content)
+    with pytest.raises(UsageError, match=said) as refused:
+        read_contexts(ann.file)
+    assert str(ann.file) in str(refused.value)
+
+
+def test_a_token_is_read_from_where_it_is_kept(ann: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(SECRET + "\n")
+    monkeypatch.setenv("SHOP_TOKEN", SECRET)
+    for kept in ({"token": SECRET}, {"token_file": str(tmp_path / "token")}, {"token_variable": "SHOP_TOKEN"}):
+        assert Context("http://x", **kept).read_token() == SECRET
+        assert SECRET not in Context("http://x", **kept).token_source
+    with pytest.raises(UsageError, match="absent"):
+        Context("http://x", token_file=str(tmp_path / "absent")).read_token()
+    with pytest.raises(UsageError, match="OTHER_TOKEN, which is not set"):
+        Context("http://x", token_variable="OTHER_TOKEN").read_token()
+
+
+HERE = Where()
+BY_URL, BY_CONTEXT, BY_HOME = Where(url="http://url"), Where(context="two"), Where(home=Path("/home"))
+URL, CONTEXT = {"NOETL_URL": "http://variable"}, {"NOETL_CONTEXT": "two"}
+STACK = {"NOETL_NATS_URL": "nats://x", "NOETL_POSTGRES_DSN": "postgresql://x"}
+
+
+@pytest.mark.parametrize(
+    ("where", "variables", "current", "found"),
+    [
+        (BY_URL, URL | CONTEXT | STACK, "one", "http://url"),
+        (BY_CONTEXT, URL | STACK, "one", "http://two"),
+        (BY_HOME, URL | CONTEXT, "one", None),
+        (Where(context="direct"), URL, "one", None),
+        (HERE, URL | CONTEXT | STACK, "one", "http://variable"),
+        (HERE, CONTEXT | STACK, "one", "http://two"),
+        (HERE, {"NOETL_CONTEXT": "direct"}, "one", None),
+        (HERE, STACK, "one", None),
+        (HERE, {"NOETL_HOME": "/elsewhere"}, "one", None),
+        (HERE, {}, "one", "http://one"),
+        (HERE, {}, "direct", None),
+        (HERE, {}, None, None),
+    ],
+)
+def test_options_come_before_variables_and_those_before_the_file(
+    ann: Person, where: Where, variables: dict[str, str], current: str | None, found: str | None
+) -> None:
+    write_contexts(ann.file, Contexts(current, {name: Context(f"http://{name}") for name in ("one", "two")}))
+    gateway = gateway_of(where, ann.settings(**variables))
+    assert (gateway and gateway.url) == found
+
+
+def test_a_token_of_the_environment_comes_before_the_contexts(ann: Person) -> None:
+    write_contexts(ann.file, Contexts("one", {"one": Context("http://one", token="kept")}))
+    assert gateway_of(HERE, ann.settings()) == GatewayAt("http://one", "kept", "context one")
+    given = gateway_of(HERE, ann.settings(NOETL_TOKEN="given"))
+    assert given is not None and given.token == "given"
+
+
+@pytest.mark.parametrize("where", [BY_HOME._replace(url="http://x"), BY_URL._replace(context="two")])
+def test_two_options_that_say_where_are_a_usage_error(ann: Person, where: Where) -> None:
+    with pytest.raises(UsageError, match="ways to say where to work"):
+        gateway_of(where, ann.settings())
+
+
+@pytest.mark.parametrize("address", ["ftp://x", "noetl.example.com", "http://ann:hidden@x", "http://"])
+def test_what_is_no_address_of_a_gateway_is_refused(ann: Person, address: str) -> None:
+    with pytest.raises(UsageError, match="--url") as refused:
+        gateway_of(Where(url=address), ann.settings())
+    assert "hidden" not in str(refused.value)
+
+
+def raise_from(result: Result) -> None:
+    assert result.exception is not None
+    raise result.exception

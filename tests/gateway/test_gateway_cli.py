@@ -1,0 +1,170 @@
+"""The program with ``--url``: many executions at once, watching, waiting, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway_stage import GatewayStage
+from test_gateway_operations import APPROVAL, FAILS
+
+from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.executions import Chosen, Start
+from noetl_stream.settings import GatewayLimits
+
+TRAP = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}
+"""Who touches NATS or Postgres fails."""
+
+
+class Said(NamedTuple):
+    code: int | None
+    out: str
+    err: str
+
+
+async def begin(stage: GatewayStage, *words: str, **settings: str) -> Process:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+    command = (sys.executable, "-m", "noetl_stream.cli.main", *words)
+    environment = own | TRAP | {"NOETL_URL": stage.url} | settings
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+
+
+async def noetl(stage: GatewayStage, *words: str, given: str = "", **settings: str) -> Said:
+    process = await begin(stage, *words, **settings)
+    out, err = await process.communicate(given.encode())
+    assert b"Traceback" not in err, err.decode()
+    return Said(process.returncode, out.decode(), err.decode())
+
+
+async def held(stage: GatewayStage) -> str:
+    started = await stage.operations.executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), "test")
+    return str(started["execution_id"])
+
+
+async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own(stage: GatewayStage) -> None:
+    ids = [await held(stage) for _ in range(3)]
+    by_path = ("--path", "examples/approval")
+    shown = await noetl(stage, "execution", "cancel", *by_path, "--dry-run", "-o", "name")
+    assert (shown.code, sorted(shown.out.split())) == (0, sorted(ids))
+    refused = await noetl(stage, "execution", "cancel", *by_path)
+    assert (refused.code, refused.out) == (2, "")
+    assert "this would cancel 3 executions" in refused.err and "--yes" in refused.err
+    both = await noetl(stage, "execution", "cancel", ids[0], *by_path)
+    assert (both.code, "ids and a filter" in both.err) == (2, True)
+    piped = await noetl(stage, "execution", "pause", "-", "nowhere", "-o", "jsonl", given="\n".join(ids[:2]))
+    answers = [json.loads(line) for line in piped.out.splitlines()]
+    assert (piped.code, len(answers)) == (1, 3)
+    assert {one["execution_id"]: "error" in one for one in answers} == {ids[0]: False, ids[1]: False, "nowhere": True}
+    resumed = await noetl(stage, "execution", "resume", *by_path, "--yes", "-o", "json")
+    assert {one["execution_id"] for one in json.loads(resumed.out)} == set(ids[:2])
+    patched = await noetl(stage, "execution", "patch", "--status", "waiting", "--set", "decision=approved", "--yes")
+    assert (patched.code, patched.out.count("done, at position")) == (0, 3)
+    waited = await noetl(stage, "execution", "wait", ids[0], "-o", "yaml")
+    assert (waited.code, "status: completed\n" in waited.out) == (0, True)
+    for execution_id in ids[1:]:
+        await stage.operations.executions.wait(execution_id, 20)
+    again = await noetl(stage, "execution", "cancel", *by_path, "--yes")
+    assert (again.code, again.out, again.err) == (0, "", "nothing is selected\n")
+    deleted = await noetl(stage, "execution", "delete", *by_path, "--yes", "-o", "name")
+    assert (deleted.code, sorted(deleted.out.split())) == (0, sorted(ids))
+    assert (await stage.operations.executions.page(Chosen(), 10, None)).items == []
+
+
+async def test_an_execution_is_watched_as_it_goes(stage: GatewayStage) -> None:
+    execution_id = await held(stage)
+    watching = await begin(stage, "execution", "watch", execution_id)
+    assert watching.stdout is not None
+    lines = []
+    while not lines or not lines[-1].startswith("waits: "):
+        lines.append((await watching.stdout.readline()).decode())
+    assert lines[:2] == ["start: started\n", "start: done\n"]
+    assert "step `decide` is held at its admission" in lines[-1] and "(until 2" in lines[-1]
+    assert (await noetl(stage, "execution", "patch", execution_id, "--set", "decision=approved")).code == 0
+    out, err = await watching.communicate()
+    assert (watching.returncode, b"pay: done" in out, b"completed in" in err) == (0, True, True)
+    events = await noetl(stage, "execution", "watch", execution_id, "-o", "jsonl")
+    journal = await stage.operations.executions.events(execution_id, 0, 1000)
+    assert [json.loads(line) for line in events.out.splitlines()] == journal
+
+
+async def test_watching_ends_without_touching_what_is_watched(stage: GatewayStage) -> None:
+    execution_id = await held(stage)
+    timely = await noetl(stage, "execution", "watch", execution_id, "--timeout", "0.1")
+    assert (timely.code, timely.err) == (124, f"not ended after 0.1 s: execution {execution_id} goes on\n")
+    watching = await begin(stage, "execution", "watch", execution_id)
+    assert watching.stdout is not None
+    await watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _, err = await watching.communicate()
+    assert (watching.returncode, err.decode().split("\n")[0]) == (130, f"execution {execution_id} goes on")
+    assert (await stage.operations.executions.get(execution_id))["status"] == "waiting"
+
+
+async def test_the_exit_code_is_the_executions(stage: GatewayStage, tmp_path: Path) -> None:
+    (tmp_path / "fails.yaml").write_text(FAILS)
+    (tmp_path / "wrong.yaml").write_text(FAILS.replace("tool", "tol"))
+    failed = await noetl(stage, "execution", "start", str(tmp_path / "fails.yaml"), "--wait", "-o", "json")
+    shown: dict[str, Any] = json.loads(failed.out)
+    assert (failed.code, shown["status"]) == (1, "failed")
+    retried = await noetl(stage, "execution", "retry", shown["execution_id"], "--ctx", 'missing={"key": 1}', "--watch")
+    assert (retried.code, "start: done" in retried.out) == (0, True)
+    ran = await noetl(stage, "run", str(tmp_path / "fails.yaml"))
+    assert (ran.code, ran.out, "missing" in ran.err, "failed in" in ran.err) == (1, "", True, True)
+    wrong = await noetl(stage, "run", str(tmp_path / "wrong.yaml"))
+    assert (wrong.code, wrong.out) == (2, "")
+    assert wrong.err.startswith(f"{tmp_path / 'wrong.yaml'}:") and "error[" in wrong.err
+    checked = await noetl(stage, "playbook", "check", str(tmp_path / "wrong.yaml"), "--url", stage.url)
+    assert (checked.code, checked.out) == (2, wrong.err)
+
+
+async def test_who_may_not_is_told_where_and_what_it_takes(tmp_path: Path) -> None:
+    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+        made = await stage.operations.access.create_token(NewToken("eve", "viewer"), "test")
+        file = tmp_path / "noetl-stream" / "contexts.yaml"
+        file.parent.mkdir()
+        (tmp_path / "token").write_text(made["secret"])
+        contexts = {"shop": {"url": stage.url, "token_file": str(tmp_path / "token")}, "bare": {"url": stage.url}}
+        file.write_text(json.dumps({"current": "shop", "contexts": contexts}))
+        place = {"NOETL_URL": "", "NOETL_NATS_URL": "", "NOETL_POSTGRES_DSN": "", "XDG_CONFIG_HOME": str(tmp_path)}
+        assert (await noetl(stage, "execution", "list", **place)).code == 0
+        bare = await noetl(stage, "execution", "list", "--context", "bare", **place)
+        assert (bare.code, bare.out) == (1, "")
+        assert bare.err.startswith("noetl-stream: context bare: ") and "set NOETL_TOKEN" in bare.err
+        viewer = await noetl(stage, "execution", "cancel", "some-id", **place)
+        assert (viewer.code, viewer.err.splitlines()[0]) == (
+            1,
+            "noetl-stream: context shop: cancelExecution needs the role operator, token:eve is viewer",
+        )
+        wrong = await noetl(stage, "execution", "list", NOETL_TOKEN=made["secret"][:-1])
+        assert (wrong.code, f"NOETL_URL {stage.url}" in wrong.err, made["secret"][:-1] in wrong.err) == (1, True, False)
+
+
+async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewayStage) -> None:
+    cluster = stage.operations.cluster
+
+    async def wait_for_letter() -> str:
+        await stage.until(lambda: _is_any(cluster))
+        [letter] = (await cluster.dead_letters(10, None)).items
+        return str(letter["id"])
+
+    await stage.broker.event_log.publish_reported("lost", "m1", b"no message")
+    letter = await wait_for_letter()
+    assert (await noetl(stage, "dead-letter", "list", "-o", "name")).out == f"{letter}\n"
+    assert "body: no message\n" in (await noetl(stage, "dead-letter", "show", letter)).out
+    requeued = await noetl(stage, "dead-letter", "requeue", letter)
+    assert (requeued.code, requeued.out) == (0, f"requeued {letter}\n")
+    again = await wait_for_letter()
+    discarded = await noetl(stage, "dead-letter", "discard", again, letter)
+    assert (discarded.code, discarded.out) == (1, f"discarded {again}\n")
+    assert (await cluster.dead_letters(10, None)).items == []
+
+
+async def _is_any(cluster: Cluster) -> bool:
+    return bool((await cluster.dead_letters(1, None)).items)
