@@ -145,6 +145,9 @@ def questions(made: Made) -> dict[str, Callable[[], tuple[Wanted, str | None]]]:
     def customer() -> str:
         return f"label:customer=c{drawn.randrange(made.count // 10_000) * 10_000 + 7}"
 
+    def folder() -> str:
+        return drawn.choice(made.paths).partition("/")[0]
+
     def a_day(**more: Any) -> Wanted:
         from_ms = made.at_ms(drawn.random() * 0.9)
         return Wanted(**more, started_from_ms=from_ms, started_before_ms=from_ms + DAY_MS)
@@ -160,6 +163,9 @@ def questions(made: Made) -> dict[str, Callable[[], tuple[Wanted, str | None]]]:
         "path, frequent": lambda: (Wanted(path=made.paths[0]), any_id()),
         "path, any": lambda: (Wanted(path=drawn.choice(made.paths)), None),
         "path and failed": lambda: (Wanted(failed, drawn.choice(made.paths[:50])), None),
+        "folder": lambda: (Wanted(path=folder()), any_id()),
+        "folder and failed": lambda: (Wanted(failed, folder()), any_id()),
+        "folder and label": lambda: (Wanted(path=folder(), terms=(data,)), None),
         "label, frequent": lambda: (Wanted(terms=(data,)), any_id()),
         "label, one in 10,000": lambda: (Wanted(terms=("label:team=audit",)), None),
         "label, of one execution": lambda: (Wanted(terms=(customer(),)), None),

@@ -168,20 +168,23 @@ async def test_a_path_of_its_own_is_not(scoped: Operations, verb: str) -> None:
 # The feed
 
 
-class ThreeEvents:
-    """A feed of an event of each of three playbooks."""
+class FourEvents:
+    """A feed of an event of each of four playbooks."""
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
         return await self.everything(None)
 
     async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
         async def heard() -> AsyncIterator[list[Heard]]:
-            yield [Heard(str(number), {}, path) for number, path in enumerate(("team/a/x", "other/x", "team/a"))]
+            paths = ("team/a/x", "other/x", "team/a", "other/y")
+            yield [Heard(str(number), {"name": "told"}, path) for number, path in enumerate(paths)]
 
         return heard()
 
 
 async def test_the_whole_feed_leaves_out_what_is_elsewhere(stack: Stack) -> None:
-    scoped = Scopes()(stack.operations._replace(feed=ThreeEvents()), PATHS)
-    assert [heard.id for heard in await anext(await scoped.feed.everything(None))] == ["0", "2"]
-    assert len(await anext(await scoped.feed.execution("e1", 0))) == 3
+    scoped = Scopes()(stack.operations._replace(feed=FourEvents()), PATHS)
+    heard = await anext(await scoped.feed.everything(None))
+    assert [(one.id, one.path) for one in heard if one.event] == [("0", "team/a/x"), ("2", "team/a")]
+    assert (heard[-1].id, heard[-1].event, heard[-1].path) == ("3", {}, "")  # only where to go on
+    assert len(await anext(await scoped.feed.execution("e1", 0))) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,11 +11,17 @@ from client_stage import BY, ClientStage
 from noetl_stream.errors import BlobMissing, Conflict, NotFound
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations.executions import Chosen, Rerun, Start
+from noetl_stream.ports.store import ObjectUseRow, StoredEvent
 from noetl_stream.testing.simulated_work import playbook, then, work
 
 HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
 HEARS = playbook("hears", [{"step": "ear", "tool": [HEAR]}])
 BIG = "x" * (DEFAULT_LIMITS.max_inline_bytes + 1)
+STEPS: list[dict[str, Any]] = [
+    {"step": "start", "tool": work(BIG), "next": then("gate")},
+    {"step": "gate", "tool": work("{{ ctx.name }}")},
+]
+AGAIN = Rerun(ctx={"name": "ada"})
 
 
 async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientStage) -> None:
@@ -58,20 +65,65 @@ async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_th
 
 
 async def test_what_a_rerun_reuses_outlives_the_original(stage: ClientStage) -> None:
-    tools = {"start": work(BIG), "gate": work("{{ ctx.name }}")}
-    steps: list[dict[str, Any]] = [
-        {"step": "start", "tool": tools["start"], "next": then("gate")},
-        {"step": "gate", "tool": tools["gate"]},
-    ]
-    failed = await stage.run(playbook("again", steps))
+    failed = await stage.run(playbook("again", STEPS))
     (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed["execution_id"]))
-    again = await stage.executions.rerun(failed["execution_id"], Rerun(ctx={"name": "ada"}), BY)
+    again = await stage.executions.rerun(failed["execution_id"], AGAIN, BY)
     await stage.executions.wait(again["execution_id"], 60)
     await stage.executions.delete(failed["execution_id"], BY)
     assert await stage.broker.blobs.get(key)
     await stage.executions.delete(again["execution_id"], BY)
     with pytest.raises(BlobMissing):
         await stage.broker.blobs.get(key)
+
+
+async def test_what_is_being_run_again_stays_until_it_is_known_what_is_reused(stage: ClientStage) -> None:
+    failed = (await stage.run(playbook("again", STEPS)))["execution_id"]
+    read, held = stage.store.journal, asyncio.Event()
+
+    async def journal(execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        found = await read(execution_id, after, limit)
+        if execution_id == failed and limit is None:
+            await held.wait()
+        return found
+
+    stage.store.journal = journal  # type: ignore[method-assign]
+    beginning = asyncio.ensure_future(stage.executions.rerun(failed, AGAIN, BY))
+    while not (rows := await stage.store.looked_into_by(failed)):
+        await stage.clock.sleep(0.1)
+    with pytest.raises(Conflict, match=f"{rows[0]}, which is to run {failed} again, is looking into it"):
+        await stage.executions.delete(failed, BY)
+    held.set()
+    again = (await beginning)["execution_id"]
+    await stage.executions.wait(again, 60)
+    await stage.executions.delete(failed, BY)
+    assert await stage.broker.blobs.get((await stage.store.objects_kept_for(again))[0].key)
+
+
+async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(stage: ClientStage) -> None:
+    failed = (await stage.run(playbook("again", STEPS)))["execution_id"]
+    (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed))
+    used, again = stage.store.objects_used_elsewhere, ""
+
+    async def objects_used_elsewhere(execution_id: str) -> list[ObjectUseRow]:
+        nonlocal again
+        found = await used(execution_id)
+        again = again or (await stage.executions.rerun(failed, AGAIN, BY))["execution_id"]
+        return found
+
+    stage.store.objects_used_elsewhere = objects_used_elsewhere  # type: ignore[method-assign]
+    await stage.executions.delete(failed, BY)
+    assert (await stage.executions.wait(again, 60))["status"] == "completed"
+    assert await stage.broker.blobs.get(key)
+
+
+async def test_what_is_being_deleted_cannot_be_run_again(stage: ClientStage) -> None:
+    failed = (await stage.run(playbook("again", STEPS)))["execution_id"]
+    await stage.store.begin_deleting(failed)
+    with pytest.raises(NotFound, match="is being deleted"):
+        await stage.executions.rerun(failed, AGAIN, BY)
+    await stage.executions.delete(failed, BY)
+    with pytest.raises(NotFound):
+        await stage.executions.get(failed)
 
 
 async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(stage: ClientStage) -> None:

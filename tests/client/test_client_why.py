@@ -11,7 +11,8 @@ from why_scenarios import HEAD, SERVED, WORKER, reasons, stored, why
 from noetl_stream.client import why as client_why
 from noetl_stream.client.why import Surroundings, explain
 from noetl_stream.errors import NotFound
-from noetl_stream.model.events import CancelRequested, PauseRequested, TaskStarted
+from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted
+from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.testing.scenario import Scenario
 from noetl_stream.testing.scenario_rerun import parked, rerun
 
@@ -191,6 +192,20 @@ def test_a_long_retry_says_when_it_tries_again() -> None:
     assert "waits until" in reasons(scenario)["retry"]["sentence"]
 
 
+def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    run = scenario.take("work")
+    run.begin()
+    run.say(TaskStarted("act"))
+    failure = Outcome("error", error=ErrorInfo("exception", "busy"))
+    run.say(TaskProcessed("act", 1, failure, "retry", to="act", delay_s=2.5))
+    found = reasons(scenario)["retry"]
+    assert found["sentence"] == f"Step `work` waits until {found['until']} for attempt 2 of task `act`."
+    run.say(TaskStarted("act", 2))
+    assert "task `act`, attempt 2" in reasons(scenario)["running"]["sentence"]
+
+
 def test_a_signal_is_named_with_those_that_nobody_takes() -> None:
     scenario = waits_for("kind: wait, signal: go, timeout_s: 60")
     scenario.signal("goo")
@@ -214,7 +229,7 @@ def test_a_pause_says_who_and_what_still_runs() -> None:
     scenario.ask(PauseRequested, principal="alice", reason="night")
     scenario.done("left")
     found = reasons(scenario)
-    assert found["paused"]["sentence"] == "It is paused by alice (night). 1 command still run to their end."
+    assert found["paused"]["sentence"] == "It is paused by alice (night); 1 command yet to end."
     assert found["paused"]["moves"] == "`noetl-stream execution resume execution-1`"
     assert why(scenario)["reasons"][0]["kind"] == "paused"
 
@@ -246,6 +261,7 @@ def test_an_end_by_cancel_says_who() -> None:
     if run is not None:
         run.stop()
     assert why(scenario)["summary"] == "It was cancelled by bob."
+    assert reasons(scenario)["cancelled"]["moves"] == "`noetl-stream execution rerun execution-1 STEP`"
 
 
 def test_a_failure_on_its_way_out_says_what_still_runs() -> None:
@@ -375,7 +391,11 @@ workflow:
     scenario.take("each", index=1).begin()
     found = reasons(scenario)
     assert "(1 of 3 iterations ended), iteration 1, runs" in found["running"]["sentence"]
+    assert f"at worker {WORKER['name']}" in found["running"]["sentence"]
     assert "(1 of 3 iterations ended): 1 command in the queue" in found["queued"]["sentence"]
+    assert (
+        f"iteration 1, was run by worker {WORKER['name']}" in reasons(scenario, workers=[])["worker_gone"]["sentence"]
+    )
 
 
 def test_without_a_plan_the_reasons_stay() -> None:

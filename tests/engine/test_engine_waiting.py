@@ -71,6 +71,13 @@ def test_a_time_that_has_passed_is_due_at_once() -> None:
     assert scenario.working == [("start", None)]
 
 
+def test_a_time_before_all_clocks_is_one_that_a_store_can_hold() -> None:
+    scenario = napping("until: '1960-01-01T00:00:00Z'")
+    assert [timer.due_ms for timer in scenario.facts(TimerSet)] == [0]
+    scenario.wait(0)
+    assert scenario.working == [("start", None)]
+
+
 def test_the_time_runs_from_the_suspension_by_the_fold() -> None:
     scenario = started(NAP.replace("WAIT", "for_s: 10"))
     scenario.wait(100)

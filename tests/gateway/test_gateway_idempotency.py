@@ -48,6 +48,33 @@ async def test_calls_at_once_under_one_key_are_one(api: Described) -> None:
     assert len(await executions(api)) == 1
 
 
+async def test_what_cannot_be_done_twice_is_waited_for() -> None:
+    stage = GatewayStage(GatewayLimits())
+    asked = 0
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        async def create_token(self, new: Any, by: str) -> Any:
+            nonlocal asked
+            asked += 1
+            made = await real.create_token(new, by)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return made
+
+    real: Any = stage.operations.access
+    slow: Any = Slow()
+    stage.operations = stage.operations._replace(access=slow)
+    async with stage.open():
+        api = await Described.read(stage.client)
+        calls = (api.call("createToken", headers=KEY, body={"name": "ci", "role": "viewer"}) for _ in range(3))
+        answers = await asyncio.gather(*calls)
+    assert ([answered.status for answered in answers], asked) == ([201] * 3, 1)
+    assert sum("secret" in answered.body for answered in answers) == 1
+
+
 async def test_a_refusal_is_repeated_as_it_was(api: Described) -> None:
     held = (await api.call("startExecution", body=WANTED)).body["execution_id"]
     refused = await api.call("injectToken", headers=KEY, execution_id=held, body={"step": "nowhere"})

@@ -149,6 +149,36 @@ async def test_what_cannot_be_followed_is_a_problem_before_the_stream_begins(
         assert (response.status, found["type"]) == (status, f"/problems/{kind}")
 
 
+async def test_a_browser_that_comes_back_after_the_end_is_told_to_stay_away(stage: GatewayStage) -> None:
+    execution_id = await start(stage)
+    await let_go(stage, execution_id)
+    address = f"/api/v1/executions/{execution_id}/events/stream"
+    async with stage.client.get(address) as response:
+        whole = [event async for event in events_of(response)]
+    async with stage.client.get(address, headers={"Last-Event-ID": whole[-1].id}) as response:
+        assert (response.status, await response.read()) == (204, b"")
+
+
+@pytest.mark.parametrize("token", ["narrowed", "whole"])
+async def test_what_is_not_shown_is_gone_on_after_too(token: str) -> None:
+    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+        access = stage.operations.access
+        admin = (await access.create_token(NewToken("all", "admin"), "test"))["secret"]
+        narrowed = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test"))["secret"]
+        shown = {"Authorization": f"Bearer {narrowed if token == 'narrowed' else admin}"}
+        query = "" if token == "narrowed" else "?name=nothing"
+        async with stage.client.get(f"/api/v1/events/stream{query}", headers=shown) as response:
+            body = {"playbook": PLAYBOOK.format(path="tests/theirs")}
+            as_admin = {"Authorization": f"Bearer {admin}"}
+            async with stage.client.post("/api/v1/executions", json=body, headers=as_admin) as answer:
+                assert answer.status == 202
+            lines = []
+            while not lines or not lines[-1].startswith("id: "):
+                lines.append((await response.content.readline()).decode().strip())
+        assert set(lines[:-1]) <= {"retry: 2000", ""}
+        await stage.operations.feed.everything(lines[-1].removeprefix("id: "))
+
+
 async def test_there_are_only_so_many_streams() -> None:
     async with GatewayStage(GatewayLimits(max_streams=1)).open() as stage:
         execution_id = await start(stage)

@@ -133,6 +133,8 @@ WHATEVER: dict[str, Any] = {
     ),
     "a wait without an end": StepSuspended([Wait(signal="s")]),
     "a wait for nothing": StepSuspended([Wait()]),
+    "a delay no database can hold": StepSuspended([Wait(delay_s=-1e300)]),
+    "a timeout no database can hold": StepSuspended([Wait(signal="s", timeout_s=-1e300)]),
     "a wait for two things": StepSuspended([Wait(delay_s=1.0, signal="s", timeout_s=1.0)]),
     "a wait at a path of its own": StepSuspended([Wait((9,), signal="s", timeout_s=1.0)]),
 }
@@ -238,6 +240,18 @@ async def test_one_delivery_too_many_leaves_a_letter_of_its_command(stage: Stage
     (letter,) = [one for one in await letters(stage) if one.id == f"command-{command.command_id}-1"]
     assert letter.source == "command" and "delivered" in letter.reason
     assert letter.subject.split(".") == ["noetl", "commands", "default", EXECUTION, command.command_id]
+
+
+async def test_a_command_that_is_given_up_in_parts_has_one_letter(stage: Stage) -> None:
+    hand, command, delivery = await begun(stage, SHAPES["local loop"])
+    run = hand.run_of(command, delivery)._replace(num_delivered=DEFAULT_LIMITS.max_deliveries + 1)
+    given_up = ErrorInfo("lease_exhausted", "delivered too often")
+    parts = [LoopIterationFailed((index,), given_up) for index in range(2)]
+    for number, fact in enumerate([StepStarted("hand"), *parts, StepFailed(command.step_run_id, given_up)]):
+        await hand.report(command, run, number, number, fact)
+        await stage.pass_time(0.1)
+    assert (await stage.ended(EXECUTION)).status == "failed"
+    assert [letter.id for letter in await letters(stage)] == [f"command-{command.command_id}-1"]
 
 
 def random_fact(dice: Random, step_run_id: str) -> Fact:

@@ -21,6 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile import digest_of
 from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.server.reusing import ORIGINALS_AT_ONCE
 from noetl_stream.testing.simulated_host import GoodFate, Host
 from noetl_stream.testing.simulated_work import playbook, work
 
@@ -87,6 +88,21 @@ class Slow(GoodFate):
             await self._stage.clock.sleep(self.takes_s)
 
 
+class Counting(GoodFate):
+    """Counts how many journals are read at once."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._now = self.most = 0
+
+    async def befall(self, host: Host, point: str) -> None:
+        if point == "store.journal":
+            self._now += 1
+            self.most = max(self.most, self._now)
+            await self._stage.clock.sleep(0.1)
+            self._now -= 1
+
+
 async def looks(stage: Stage) -> None:
     """It has been asked for, and looks into its original."""
     rows = stage.store.real._tables.executions
@@ -103,6 +119,21 @@ async def test_a_retry_runs_what_failed_and_nothing_else(failed: Stage) -> None:
     assert names[:2] == ["execution.requested", "execution.reused"]
     (started,) = [fact for fact in await failed.facts(AGAIN) if isinstance(fact, ExecutionStarted)]
     assert started.trace_id == row.trace_id == "new"
+
+
+async def test_of_many_retries_few_journals_are_in_memory_at_once(stage: Stage) -> None:
+    fate = Counting(stage)
+    server, _, _ = stage.start_server(stage.host("server", fate))
+    stage.start_worker()
+    await stage.until(lambda: len(server.ownership) > 0)
+    await begin(stage)
+    names = [f"again-{number}" for number in range(40)]
+    for name in names:
+        fact = ExecutionRequested("r", digest_of(SOURCE), ctx={"fails": 0}, rerun=Rerun(EXECUTION))
+        await stage.broker.event_log.publish_reported(name, name, codec.encode(Request(name, "r", fact)))
+    for name in names:
+        assert (await stage.ended(name)).status == "completed"
+    assert 1 < fate.most <= ORIGINALS_AT_ONCE
 
 
 async def test_a_rerun_from_a_step_takes_other_args(failed: Stage) -> None:

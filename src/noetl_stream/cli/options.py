@@ -30,6 +30,7 @@ home_option = click.option(
 end_with_parent_option = click.option("--end-with-parent", "with_parent", is_flag=True, hidden=True)
 
 
+FOR_PEOPLE = ("table", "text")
 FORMS = ("json", "yaml", "name", "jsonl")
 
 
@@ -39,7 +40,12 @@ def form_option(first: str = "table") -> Callable[[Command], Command]:
 
 
 def output_option(*choices: str) -> Callable[[Command], Command]:
-    """``-o``; the first choice is the default."""
+    """``-o``; the first choice is the default, and for people: ``table`` and ``text`` both say it."""
     return click.option(
-        "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="Form of the output."
+        "-o", "--output", type=_Form(choices), default=choices[0], show_default=True, help="Form of the output."
     )
+
+
+class _Form(click.Choice[str]):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(self.choices[0] if value in FOR_PEOPLE else value, param, ctx)

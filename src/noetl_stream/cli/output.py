@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -22,12 +23,6 @@ Columns = Mapping[str, Cell]
 def columns_of(*keys: str, **more: Cell) -> Columns:
     """A column for each of these keys, and others behind them."""
     return {**{key: key for key in keys}, **more}
-
-
-def console(*, stderr: bool = False) -> Console:
-    """A console that folds at the terminal's width, and never cuts when piped."""
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 200, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_documents(documents: Sequence[dict[str, Any]], output: str, columns: Columns, name: Cell) -> None:
@@ -84,12 +79,23 @@ def print_yaml(value: Any) -> None:
     yaml.dump(value, sys.stdout)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
-    """A table on stdout."""
-    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(cell_text(cell) for cell in row))
-    console().print(table)
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table on stdout: cells fold on a terminal; elsewhere a row is a line, for those who look for words in it."""
+    texts = [[cell_text(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _print_lines([list(columns), *([" ".join(cell.split("\n")) for cell in row] for row in texts)])
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in texts:
+        table.add_row(*row)
+    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+
+
+def _print_lines(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
 
 
 def cell_text(value: Any) -> str:

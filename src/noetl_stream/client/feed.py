@@ -25,11 +25,10 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.feed import FeedStore
-from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.operations.feed import LAST_EVENT, Heard
 from noetl_stream.ports.store import Store
 
 EVERYTHING: Final = "*"
-LAST_EVENT: Final = "playbook.processed"
 
 
 class LiveFeed:

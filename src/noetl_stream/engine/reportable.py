@@ -107,8 +107,10 @@ def _is_wait(wait: Wait) -> bool:
     """Every wait has an end (LANGUAGE §8): that of a child is the child's."""
     kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child)
     child = wait.child
+    times = (wait.delay_s, wait.for_s, wait.timeout_s)
     return (
         sum(kind is not None for kind in kinds) == 1
+        and all(time is None or time >= 0 for time in times)  # what is due when no store can say is never committed
         and _has_indexes(wait.path)
         and (wait.signal is None or wait.timeout_s is not None)
         and (child is None or is_valid_id(child.digest))

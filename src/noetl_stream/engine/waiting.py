@@ -62,6 +62,6 @@ def _resume(suspended: Assignment) -> Sequence[Fact]:
 
 def _due(wait: Wait) -> int | None:
     if wait.until_ms is not None:
-        return min(wait.until_ms, LATEST_MS)
+        return max(0, min(wait.until_ms, LATEST_MS))
     waits_s = next((each for each in (wait.delay_s, wait.for_s, wait.timeout_s) if each is not None), None)
     return None if waits_s is None else due_ms(wait.since_ms, waits_s)

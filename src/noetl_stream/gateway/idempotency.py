@@ -6,11 +6,13 @@ rows*): so nothing is doubled by that either.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Final
+from weakref import WeakValueDictionary
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.problems import Finding, Refusal
@@ -38,6 +40,7 @@ class Once:
     def __init__(self, idempotency: Idempotency, clock: Clock) -> None:
         self._idempotency = idempotency
         self._clock = clock
+        self._under_way: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def new_ids(self) -> Ids:
         now_ms = self._clock.now_ms()
@@ -48,7 +51,8 @@ class Once:
     ) -> KeptAnswer:
         """The answer of ``perform``, or the one that was given under ``key`` before.
 
-        If ``perform`` raises, the call may be made again, under the same ids.
+        If ``perform`` raises, the call may be made again, under the same ids. While one call is under way here, others
+        under its key wait for its answer; those at another gateway are done as if this one had died.
 
         Args:
             content: All that the call says.
@@ -61,6 +65,13 @@ class Once:
             finding = Finding("must be 1 to 128 printable ASCII characters without spaces", parameter=HEADER)
             raise Refusal("invalid-request", "The parameters of the request are wrong", [finding])
         content_hash = sha256(b"\0".join(sha256(part).digest() for part in content)).digest()
+        under_way = self._under_way.setdefault((key, caller), asyncio.Lock())
+        async with under_way:
+            return await self._performed(key, caller, content_hash, perform, keep)
+
+    async def _performed(
+        self, key: str, caller: str, content_hash: bytes, perform: Perform, keep: Callable[[bytes], bytes]
+    ) -> KeptAnswer:
         claimed = await self._idempotency.claim(key, caller, content_hash, self.new_ids())
         if claimed.content_hash != content_hash:
             raise Refusal("key-reused", f"{HEADER} {key!r} was used for another request", hint="draw a new key")

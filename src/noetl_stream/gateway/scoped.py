@@ -16,7 +16,7 @@ from noetl_stream.ports.access import covers
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import Document, Page
 from noetl_stream.ports.operations.executions import Chosen, Executions, Ids, Rerun, Start
-from noetl_stream.ports.operations.feed import Feed, Heard
+from noetl_stream.ports.operations.feed import Feed, Heard, only
 from noetl_stream.ports.operations.playbooks import Playbooks
 
 PASSES: Final = 20
@@ -210,4 +210,4 @@ class ScopedFeed:
 
     async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
         feed = await self._feed.everything(after)
-        return ([heard for heard in some if self._scope.has(heard.path)] async for some in feed)
+        return (only(some, lambda heard: self._scope.has(heard.path)) async for some in feed)

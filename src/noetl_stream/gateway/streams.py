@@ -10,7 +10,7 @@ from pydantic import Field
 
 from noetl_stream.gateway.parameters import ExecutionAt, InHeader, Parameters
 from noetl_stream.gateway.routes import API, Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.operations.feed import LAST_EVENT, Heard, only
 
 MEDIA: Final = "text/event-stream"
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -40,6 +40,9 @@ class FeedStream(Parameters):
 async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
     given = call.parameters
     after = given.after if given.last_event_id is None else given.last_event_id
+    last = await call.operations.executions.events(given.execution_id, after - 1, 1) if after else []
+    if last and last[0]["name"] == LAST_EVENT:
+        return Reply(None, 204)
     feed = await call.operations.feed.execution(given.execution_id, after)
     return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
 
@@ -49,7 +52,7 @@ async def feed_stream(call: Call[FeedStream, None]) -> Reply:
     feed = await call.operations.feed.everything(given.last_event_id or given.after)
     names = frozenset(given.name)
     if names:
-        feed = ([heard for heard in some if heard.event["name"] in names] async for some in feed)
+        feed = (only(some, lambda heard: heard.event["name"] in names) async for some in feed)
     return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
 
 
@@ -69,7 +72,7 @@ async def _frames(feed: AsyncIterator[list[Heard]], ending: asyncio.Event) -> As
                 except StopAsyncIteration:
                     return
                 coming = None
-                yield b"".join(map(_frame, heard)) or KEEP_ALIVE
+                yield b"".join(map(_frame, heard))
             elif ended.done():
                 return
             else:
@@ -82,6 +85,8 @@ async def _frames(feed: AsyncIterator[list[Heard]], ending: asyncio.Event) -> As
 
 
 def _frame(heard: Heard) -> bytes:
+    if not heard.event:
+        return f"id: {heard.id}\n\n".encode()
     return f"id: {heard.id}\nevent: {heard.event['name']}\ndata: {heard.json}\n\n".encode()
 
 
@@ -93,7 +98,10 @@ STREAM_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Follow the events of one execution",
         "viewer",
         execution_stream,
-        {200: Answer("Server-Sent Events; ends with the execution", media=MEDIA)},
+        {
+            200: Answer("Server-Sent Events; ends with the execution", media=MEDIA),
+            204: Answer("That was the last event; browsers ask no more then"),
+        },
         ExecutionStream,
         refuses=("not-found",),
         streams=True,

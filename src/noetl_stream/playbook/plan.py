@@ -172,8 +172,8 @@ class Plan:
     """A playbook, ready to run. ``steps`` keeps the order of the file.
 
     ``reaches`` names, for each step, the joining steps that a token in it can reach by one arc or more, guards ignored;
-    kept only where some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
-    ``metadata.labels``, scalars by name.
+    kept only where some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels``
+    are ``metadata.labels``, scalars by name.
     """
 
     digest: str

@@ -186,6 +186,7 @@ class Wanted(NamedTuple):
 
     Attributes:
         statuses: One of them; empty: any.
+        path: Of the playbook, or of a folder that it is below: ``team/a`` finds ``team/a/b``, not ``team/ab``.
         terms: All of them (:mod:`noetl_stream.ports.listing`).
         started_from_ms: The first moment, ms since the epoch.
         started_before_ms: The first moment after it.
@@ -331,6 +332,14 @@ class Store(Protocol):
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
         """What this execution alone uses of others that have been deleted, by key: it goes with this one."""
+        ...
+
+    async def looked_into_by(self, execution_id: str) -> list[str]:
+        """Executions that are to run this one again, and do not know yet what they reuse of it."""
+        ...
+
+    async def begin_deleting(self, execution_id: str) -> None:
+        """Takes away the first entry of the journal of an execution that has ended: nobody can reuse it any more."""
         ...
 
     async def delete_execution(self, execution_id: str) -> bool:

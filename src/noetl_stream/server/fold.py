@@ -225,8 +225,10 @@ class Fold:
         state = living.state
         if state is None or not isinstance(fact, StepFailed | LoopIterationFailed):
             return
-        if fact.error.kind == "lease_exhausted" and run.num_delivered > state.limits.max_deliveries:
-            self._write_off(living, state.assignments[run.command_id], fact.error.message, tick)
+        owed = state.assignments[run.command_id]
+        is_its_end = isinstance(fact, StepFailed) or fact.path == owed.path
+        if is_its_end and fact.error.kind == "lease_exhausted" and run.num_delivered > state.limits.max_deliveries:
+            self._write_off(living, owed, fact.error.message, tick)
 
     def _write_off(self, living: Living, owed: Assignment, reason: str, tick: PendingTick) -> None:
         if living.state is not None and isinstance(living.plan, Plan):

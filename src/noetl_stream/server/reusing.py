@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from noetl_stream.engine.advance import Refusal
 from noetl_stream.engine.past import Past
@@ -13,6 +14,9 @@ from noetl_stream.model.refusal import Objection
 from noetl_stream.ports.store import Store
 from noetl_stream.server.plans import Plans
 
+ORIGINALS_AT_ONCE: Final = 4
+"""How many journals are in memory at a time, whole: a thousand executions may be retried by one command."""
+
 
 class Reusing:
     """Finds the inputs with which a rerun can begin."""
@@ -20,6 +24,7 @@ class Reusing:
     def __init__(self, store: Store, plans: Plans) -> None:
         self._store = store
         self._plans = plans
+        self._places = asyncio.Semaphore(ORIGINALS_AT_ONCE)
 
     async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
         """See :func:`~noetl_stream.engine.reuse.reuse`.
@@ -28,6 +33,10 @@ class Reusing:
             Unreachable: a store is away.
             NotReady: the original was written by a newer version.
         """
+        async with self._places:
+            return await self._inputs(execution_id, request)
+
+    async def _inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
         assert request.rerun is not None
         original = request.rerun.of
         row = await self._store.execution(original)

@@ -76,7 +76,7 @@ class ServerTimes:
     """Seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
 
     ``mark_s``: how soon what has been published, and how far idle partitions are read, is written down.
-    ``feed_keep_s``: how long the whole feed can be gone on from; what is older is trimmed every ``trim_s``.
+    ``feed_keep_s``: how long the whole feed can be gone on from; what is older is trimmed.
     """
 
     lease_s: float = 6.0
@@ -86,7 +86,6 @@ class ServerTimes:
     silence_s: float = 7.0
     retry_s: float = 0.5
     feed_keep_s: float = 86_400.0
-    trim_s: float = 600.0
 
 
 class Server:
@@ -140,7 +139,7 @@ class Server:
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
         await self.inbox.open()
         await self.answers.open()
-        trimming = asyncio.ensure_future(self._trim())
+        trimming = asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))
         in_order = False
         try:
             while not self._stopping.is_set():
@@ -158,10 +157,6 @@ class Server:
             await self.waits.close()
             if in_order:
                 await self._leave()
-
-    async def _trim(self) -> None:
-        if self.ports.feed is not None:
-            await trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s, self.times.trim_s)
 
     async def _turn(self) -> None:
         try:

@@ -57,6 +57,19 @@ class ListingConformance:
             assert [row.execution_id for row in await store.list_executions(wanted, 2, None)] == ["3", "2"]
             assert [row.execution_id for row in await store.list_executions(wanted, 2, "2")] == ["0"]
 
+    async def test_a_path_finds_what_is_below_it(self, store: Store) -> None:
+        (lease,) = await taken(store)
+        paths = ("team/a", "team/a/x", "team/a/x/deep", "team/ab", "team/a-b", "team", "Team/a/x", "team/a/x")
+        rows = [execution_row(str(n), status="completed", path=path) for n, path in enumerate(paths)]
+        tick = tick_of("one", [lease], executions=rows)
+        await store.commit(tick._replace(terms=[TermRow("label:a=1", row.execution_id) for row in rows]))
+        for others in (Wanted(), Wanted(("failed", "completed")), Wanted(terms=("label:a=1",))):
+            for path, expected in {"team/a": "7210", "team/a/x": "721", "team": "7543210", "team/b": ""}.items():
+                found = await store.list_executions(others._replace(path=path), 9, None)
+                assert "".join(row.execution_id for row in found) == expected
+        found = await store.list_executions(Wanted(path="team/a"), 2, "7")
+        assert [row.execution_id for row in found] == ["2", "1"]
+
     async def test_a_time_is_that_of_the_start(self, store: Store) -> None:
         (lease,) = await taken(store)
         rows = [begun_at(AT_MS + hour * HOUR_MS, status="completed", path="p") for hour in range(4)]
@@ -119,6 +132,28 @@ class DeletingConformance:
         assert [await store.delete_execution("a"), await store.delete_execution("b")] == [False, False]
         assert await store.execution("a") == execution_row("a")
         assert len(await store.journal("a")) == 1
+
+    async def test_one_that_is_looked_into_says_by_whom(self, store: Store) -> None:
+        (lease,) = await taken(store)
+        rows = [
+            execution_row("a", finished_ms=1),
+            execution_row("again", looks_into="a"),
+            execution_row("given-up", looks_into="a", finished_ms=1),
+            execution_row("other", looks_into="b"),
+        ]
+        await store.commit(tick_of("one", [lease], executions=rows))
+        assert await store.looked_into_by("a") == ["again"]
+
+    async def test_deleting_begins_with_the_first_entry_of_one_that_has_ended(self, store: Store) -> None:
+        (lease,) = await taken(store)
+        events = [event_row(name, position) for name in ("a", "b") for position in (1, 2)]
+        rows = [execution_row("a", finished_ms=1), execution_row("b")]
+        await store.commit(tick_of("one", [lease], events=events, executions=rows))
+        for name in ("a", "a", "b", "nobody"):
+            await store.begin_deleting(name)
+        assert [event.position for event in await store.journal("a")] == [2]
+        assert [event.position for event in await store.journal("b")] == [1, 2]
+        assert await store.delete_execution("a") is True
 
     async def test_a_long_journal_goes_whole(self, store: Store) -> None:
         (lease,) = await taken(store)

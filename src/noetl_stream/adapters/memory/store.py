@@ -14,6 +14,7 @@ from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.access import covers
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import (
     EventRow,
@@ -285,6 +286,17 @@ class MemoryStore:
         found = [use for use in uses if use.execution_id == execution_id and (use.key, use.owner) not in by_others]
         return sorted(use for use in found if use.owner not in self._tables.executions)
 
+    async def looked_into_by(self, execution_id: str) -> list[str]:
+        """See :meth:`noetl_stream.ports.store.Store.looked_into_by`."""
+        rows = self._tables.executions.values()
+        return sorted(row.execution_id for row in rows if row.looks_into == execution_id and row.finished_ms is None)
+
+    async def begin_deleting(self, execution_id: str) -> None:
+        """See :meth:`noetl_stream.ports.store.Store.begin_deleting`."""
+        row = self._tables.executions.get(execution_id)
+        if row is not None and row.finished_ms is not None:
+            self._tables.journals.get(execution_id, {}).pop(1, None)
+
     async def delete_execution(self, execution_id: str) -> bool:
         """See :meth:`noetl_stream.ports.store.Store.delete_execution`."""
         tables = self._tables
@@ -340,7 +352,7 @@ class MemoryStore:
             row
             for row in self._tables.executions.values()
             if (not wanted.statuses or row.status in wanted.statuses)
-            and (wanted.path is None or row.path == wanted.path)
+            and (wanted.path is None or covers((wanted.path,), row.path))
             and all((term, row.execution_id) in self._tables.terms for term in wanted.terms)
             and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)

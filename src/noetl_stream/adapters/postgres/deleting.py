@@ -17,6 +17,12 @@ class Deleting:
 
     _database: Database
 
+    async def looked_into_by(self, execution_id: str) -> list[str]:
+        return [row[0] for row in await self._database.fetch("looked_into_by", execution_id)]
+
+    async def begin_deleting(self, execution_id: str) -> None:
+        await self._database.fetch("begin_deleting", execution_id)
+
     async def delete_execution(self, execution_id: str) -> bool:
         """See :meth:`noetl_stream.ports.store.Store.delete_execution`."""
         rows = await self._database.fetch("executions", [execution_id])

@@ -91,9 +91,16 @@ def _query(verb: str, wanted: Wanted, term: str | None) -> tuple[str, list[Any]]
     statuses = list(dict.fromkeys(wanted.statuses or STATUSES))
     text = statement(f"{verb}_executions_by_status")
     if wanted.path is None:
-        return text.replace("{path}", "").replace("{is}", "").replace("{path_desc}", ""), [statuses]
-    text = text.replace("{path}", "x.path, ").replace("{is}", "$5, ").replace("{path_desc}", "x.path desc, ")
+        return _filled(text, paths="", path="", given="", path_desc=""), [statuses]
+    paths = f"\ncross join ({statement('paths_below')}) as below"
+    text = _filled(text, paths=paths, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
     return text, [statuses, wanted.path]
+
+
+def _filled(text: str, **parts: str) -> str:
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
+    return text
 
 
 def _conditions(wanted: Wanted, term: str | None) -> Iterator[tuple[str, Any]]:
@@ -101,7 +108,7 @@ def _conditions(wanted: Wanted, term: str | None) -> Iterator[tuple[str, Any]]:
     if term is not None and wanted.statuses:
         yield "x.status = any({}::text[])", list(wanted.statuses)
     if term is not None and wanted.path is not None:
-        yield "x.path = {}", wanted.path
+        yield "(x.path = {0} or starts_with(x.path, {0} || '/'))", wanted.path
     if wanted.started_from_ms is not None:
         yield "x.started_ms >= {}", wanted.started_from_ms
     if wanted.started_before_ms is not None:

@@ -18,26 +18,26 @@ from noetl_stream.ports.operations.documents import Document
 def why_ended(past: Past, state: Execution, plan: Plan | None) -> Sequence[Reason]:
     """The reasons, the one that decided first."""
     if state.status == "completed":
-        reasons = [Reason("completed", "It has completed.", "nothing", state.at_ms)]
+        reasons = [Reason("completed", "It has completed.", "", state.at_ms)]
     elif state.status == "cancelled":
         reasons = [_cancelled(past, state)]
     else:
         reasons = list(_failed(past, state, plan))
     for step, reason in past.discarded:
         text = f"A token for step `{step}` was discarded: {reason}."
-        reasons.append(Reason("discarded", text, "nothing", step=step))
+        reasons.append(Reason("discarded", text, "", step=step))
     return reasons
 
 
 def _cancelled(past: Past, state: Execution) -> Reason:
-    found = past.asked.get(CancelRequested)
+    found, moves = past.asked.get(CancelRequested), f"`noetl-stream execution rerun {state.execution_id} STEP`"
     if found is None:
         text = f"It was cancelled: {state.cancelling}."
-        return Reason("cancelled", text, _again(state), state.at_ms)
+        return Reason("cancelled", text, moves, state.at_ms)
     fact, at_ms = found
     by = f" by {fact.principal}" if fact.principal else ""
     text = f"It was cancelled{by}{f': {fact.reason}' if fact.reason else ''}."
-    return Reason("cancelled", text, _again(state), at_ms, details={"principal": fact.principal})
+    return Reason("cancelled", text, moves, at_ms, details={"principal": fact.principal})
 
 
 def _failed(past: Past, state: Execution, plan: Plan | None) -> Iterator[Reason]:
@@ -103,12 +103,16 @@ def _arcs(plan: Plan, routed: Routed, step: str) -> Iterator[Reason]:
             said = values_said(guards)
             why = f"`{arc.guard.source}` did not hold" + (f" ({said})" if said else "")
         text = f"The arc to `{arc.step}` (line {arc.line}) did not fire: {why}."
-        yield Reason("arc", text, "nothing", step=step, details={"to": arc.step, "line": arc.line, "guards": guards})
+        yield Reason("arc", text, "", step=step, details={"to": arc.step, "line": arc.line, "guards": guards})
 
 
 def _again(state: Execution) -> str:
     again = f"`noetl-stream execution retry {state.execution_id}`, or `execution rerun` from an earlier step"
-    return again if state.evaluated and not state.refused else "mend the playbook and start it again"
+    if state.evaluated and not state.refused:
+        return again
+    if state.rerun_of:
+        return f"ask again for what can be: `noetl-stream execution get {state.rerun_of}` shows what the original did"
+    return "mend the playbook and start it again"
 
 
 def _said(error: ErrorInfo | None) -> str:

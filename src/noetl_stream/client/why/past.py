@@ -14,6 +14,7 @@ from noetl_stream.model.events import (
     ExecutionFailing,
     ExecutionReused,
     Fact,
+    LoopIterationStarted,
     NextEvaluated,
     PauseRequested,
     ReferenceAwaited,
@@ -33,7 +34,7 @@ from noetl_stream.ports.store import StoredEvent
 
 @dataclass(slots=True)
 class Command:
-    """What the journal knows of a command. Times are ms since the epoch."""
+    """What the journal knows of a command. Times are ms since the epoch, ``next_ms`` only while it rests."""
 
     scheduled_ms: int
     worker: str = ""
@@ -41,6 +42,8 @@ class Command:
     num_delivered: int = 1
     task: str | None = None
     attempt: int = 1
+    task_ms: int = 0
+    next_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +128,14 @@ def _note_report(past: Past, fact: Fact, command_id: str, num_delivered: int, st
     match fact:
         case StepStarted():
             command.worker, command.started_ms = fact.worker, at_ms
+        case LoopIterationStarted() if fact.worker != command.worker:  # one command is one iteration, or all of a loop
+            command.worker, command.started_ms = fact.worker, at_ms
         case TaskStarted():
             command.task, command.attempt = fact.task, fact.attempt
+            command.task_ms, command.next_ms = at_ms, 0
         case TaskProcessed(do="fail"):
             past.failed[step_run_id] = Failed(fact, command_id)
         case TaskProcessed():
             command.task, command.attempt = fact.to, fact.attempt + 1 if fact.do == "retry" else 1
+            command.task_ms = at_ms
+            command.next_ms = at_ms + round(fact.delay_s * 1000) if fact.delay_s else 0

@@ -47,8 +47,9 @@ def _held(past: Past, state: Execution, plan: Plan | None, token_id: str, waitin
         scope = admission_scope(plan, state, token)
         guards = [guard_document(rule.guard, scope) for rule in policy.rules if rule.guard is not None]
     said = values_said(guards)
-    tests = " and ".join(f"`{guard.when}`" for guard in waiting.guards if guard.when != "else")
-    text = f"A token for step `{token.step}` is held at its admission: {tests or 'no rule'} does not let it in"
+    tests = [f"`{guard.when}`" for guard in waiting.guards if guard.when != "else"]
+    refused = f"{' and '.join(tests) or 'no rule'} {'do' if len(tests) > 1 else 'does'} not let it in"
+    text = f"A token for step `{token.step}` is held at its admission: {refused}"
     text += f" ({said})." if said else "."
     moves = "a change of ctx or of a step's result that satisfies the guard"
     written = [path for guard in guards for path in (*guard["values"], *guard["missing"]) if path.startswith("ctx.")]

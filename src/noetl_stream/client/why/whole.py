@@ -18,17 +18,17 @@ def the_whole(past: Past, state: Execution, around: Surroundings) -> Iterator[Re
     left = counted(len(state.assignments), "command")
     if state.cancelling:
         by, since = _asked(past, CancelRequested)
-        text = f"It is being cancelled{by}; {left} have yet to end."
+        text = f"It is being cancelled{by}; {left} yet to end."
         grace = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "grace"), None)
         yield Reason("cancelling", text, "the last of them ends, or the grace is over", since, until_ms=grace)
     elif state.failing is not None:
-        text = f"It has failed ({state.failing.kind}: {state.failing.message}); {left} have yet to end."
+        text = f"It has failed ({state.failing.kind}: {state.failing.message}); {left} yet to end."
         since = past.failing[1] if past.failing else 0
         yield Reason("failing", text, "the last of them ends, or the grace is over", since)
     elif state.paused_at_ms:
         by, _ = _asked(past, PauseRequested)
-        held_up = f" {left} still run to their end." if state.assignments else ""
-        text = f"It is paused{by}.{held_up}"
+        held_up = f"; {left} yet to end" if state.assignments else ""
+        text = f"It is paused{by}{held_up}."
         moves = f"`noetl-stream execution resume {state.execution_id}`"
         yield Reason("paused", text, moves, state.paused_at_ms)
     if state.deciding is not None and state.deciding.store == EXECUTION and not state.ending:

@@ -71,7 +71,7 @@ def _running(past: Past, state: Execution, assignment: Assignment, around: Surro
     run = state.runs.get(assignment.step_run_id)
     step = run.step if run is not None else assignment.step_run_id
     command = past.commands.get(assignment.command_id, Command(0))
-    since = command.started_ms or command.scheduled_ms
+    since = command.task_ms or command.started_ms or command.scheduled_ms
     delivered = assignment.run.num_delivered if assignment.run is not None else 1
     times = f" It has been delivered {delivered} times; more than {state.limits.max_deliveries} fail the step."
     details = {"worker": command.worker, "delivered": delivered, "issue": assignment.issue, "attempt": command.attempt}
@@ -92,12 +92,12 @@ def _running(past: Past, state: Execution, assignment: Assignment, around: Surro
         return Reason(
             "worker_gone", text, "its lease ends 30 s after its last sign; then another worker takes it", **at
         )
-    progress = assignment.progress.get(path_key(assignment.path))
-    delay = progress.delay_s if progress is not None else 0.0
+    if command.next_ms:
+        text = f"{where} waits until {iso(command.next_ms)} for attempt {command.attempt} of task `{command.task}`."
+        return Reason("retry", text, "the time comes", until_ms=command.next_ms, **at)
     what = f"task `{command.task}`, attempt {command.attempt}" if command.task else "its pipeline"
-    waits = f", {delay:g} s after the attempt before" if delay else ""
     lasting = f" for {seconds(around.now_ms - since)}" if since else ""
-    text = f"{where} runs {what}{waits}, at worker {command.worker or '(not named yet)'}{lasting}."
+    text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."
     text += times if delivered > 1 else ""
     return Reason("running", text, "the task ends, or its timeout", **at)
 

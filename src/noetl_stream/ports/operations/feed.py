@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from typing import Final, Protocol
 
 from noetl_stream.ports.operations.documents import Document
+
+LAST_EVENT: Final = "playbook.processed"
+"""What every journal ends with."""
 
 
 class Heard:
@@ -15,7 +18,7 @@ class Heard:
 
     Attributes:
         id: Where to go on after it; never a sequence of a stream, which may be rebuilt.
-        event: Its envelope (LANGUAGE §13).
+        event: Its envelope (LANGUAGE §13); empty where only the place is told, of what is not for this reader.
         path: That of its execution's playbook; empty where it came over HTTP.
     """
 
@@ -28,6 +31,14 @@ class Heard:
     def json(self) -> str:
         """The event as one line of JSON, made once for all readers."""
         return json.dumps(self.event, ensure_ascii=False, separators=(",", ":"))
+
+
+def only(heard: list[Heard], shown: Callable[[Heard], bool]) -> list[Heard]:
+    """Those that are to be shown; of the last, if it is not, its place: who comes back goes on from there."""
+    found = [one for one in heard if one.event and shown(one)]
+    if heard and (not found or found[-1] is not heard[-1]):
+        found.append(Heard(heard[-1].id, {}, ""))
+    return found
 
 
 class Feed(Protocol):
