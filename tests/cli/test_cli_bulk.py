@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from io import StringIO
 from typing import Any, cast
 
 import pytest
 
-from noetl_stream.cli.bulk import AT_ONCE, Verb, _all, each
+from noetl_stream.cli.bulk import AT_ONCE, Verb, _all, confirm, each
 from noetl_stream.cli.operating import Desk
-from noetl_stream.errors import Conflict, TooBusy, Unreachable
+from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 
 DESK = cast(Desk, None)
 IDS = [f"id-{number}" for number in range(100)]
@@ -53,6 +55,19 @@ async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
     ]
     said = capsys.readouterr()
     assert (sorted(said.out.split()), said.err) == (sorted(set(IDS) - {IDS[7]}), "id-7: it has ended (look)\n")
+
+
+def test_a_no_to_the_question_does_nothing_and_without_a_terminal_there_is_no_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = StringIO("n\ny\n")
+    monkeypatch.setattr(sys, "stdin", answers)
+    with pytest.raises(UsageError, match="this would cancel 1 execution"):
+        confirm("cancel", 1)
+    monkeypatch.setattr(answers, "isatty", lambda: True)
+    with pytest.raises(NoetlError, match="nothing is done"):
+        confirm("cancel", 2)
+    confirm("cancel", 2)
 
 
 async def test_what_concerns_all_of_them_ends_it() -> None:

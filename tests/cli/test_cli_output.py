@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from io import StringIO
+from typing import Any
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -9,17 +13,30 @@ from click.testing import CliRunner
 from noetl_stream.cli.options import form_option, output_option
 from noetl_stream.cli.output import print_table
 
+ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
+
 
 def test_on_a_pipe_a_row_of_a_table_is_a_line_without_blanks_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "said"), [["first", "word " * 100 + "\nend"], ["日本", None]])
     assert capsys.readouterr().out == f"name   said\nfirst  {'word ' * 100} end\n日本\n"
 
 
+def test_on_a_narrow_terminal_ids_stay_whole_and_long_cells_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "dumb")
+    print_table(("execution", "started", "said"), [[ID, "2026-01-01T00:00:00.000+00:00", "word " * 20]])
+    shown = terminal.getvalue()
+    assert ID in shown and "…" not in shown and shown.count("word") == 20 and len(shown.splitlines()) > 3
+
+
 @pytest.mark.parametrize("form", [form_option(), form_option("text"), output_option("text", "json")])
 @pytest.mark.parametrize("word", ["table", "text"])
-def test_table_and_text_are_two_words_for_what_people_read(form: object, word: str) -> None:
+def test_table_and_text_are_two_words_for_what_people_read(form: Any, word: str) -> None:
     @click.command()
-    @form  # type: ignore[operator]
+    @form
     def show(output: str) -> None:
         click.echo(output in ("table", "text"))
 

@@ -107,11 +107,12 @@ async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None
 
 async def test_without_a_server_that_is_said_and_the_request_stays() -> None:
     stage = ClientStage()
-    with pytest.raises(Unreachable, match=f"no server has answered within {PATIENCE_S:g} s"):
+    with pytest.raises(Unreachable, match=f"no server has answered within {PATIENCE_S:g} s") as raised:
         await stage.executions.start(Start(playbook=ONE), BY)
     await stage.begin()
     while not (found := (await stage.executions.page(Chosen(), 10, None)).items):
         await stage.clock.sleep(0.1)
+    assert found[0]["execution_id"] in str(raised.value.hint), "who repeats it would have two"
     ended = await stage.executions.wait(found[0]["execution_id"], 60)
     assert ended["status"] == "completed"
     await stage.close()

@@ -83,14 +83,25 @@ def _selected(verb: Verb, selection: Selection, where: Where, output: str) -> li
     if selection.dry_run:
         print_executions(found, output)
         return []
-    counted = "1 execution" if len(found) == 1 else f"{len(found)} executions"
     if found and not selection.yes:
-        if not sys.stdin.isatty():
-            raise UsageError(f"this would {verb.name} {counted}", hint="--dry-run shows them; --yes does it")
-        click.confirm(f"{verb.name} {counted}?", abort=True, err=True)
+        confirm(verb.name, len(found))
     if not found:
         click.echo("nothing is selected", err=True)
     return [one["execution_id"] for one in found]
+
+
+def confirm(verb: str, count: int) -> None:
+    """Asks whether to do it to so many.
+
+    Raises:
+        UsageError: there is no terminal to ask at.
+        NoetlError: the answer is no.
+    """
+    counted = "1 execution" if count == 1 else f"{count} executions"
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would {verb} {counted}", hint="--dry-run shows them; --yes does it")
+    if not click.confirm(f"{verb} {counted}?", err=True):
+        raise NoetlError("nothing is done")
 
 
 async def _looked_at(desk: Desk, ids: Iterable[str]) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ def remove(name: str) -> None:
     known.find(name)
     named = {other: found for other, found in known.named.items() if other != name}
     write_contexts(file, Contexts(None if known.current == name else known.current, named))
-    click.echo(f"removed {name}", err=True)
+    click.echo(f"removed {name}" + ("; commands ask direct now" if known.current == name else ""), err=True)
 
 
 def _known() -> tuple[Any, Contexts]:

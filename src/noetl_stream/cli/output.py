@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 ROWS_SHOWN = 50
+WHOLE_CELLS = 40
+"""A cell up to so wide never folds: an id is there to be copied."""
 
 Cell = str | Callable[[dict[str, Any]], Any]
 """A key of a document, or what a column makes of one."""
@@ -80,22 +82,29 @@ def print_yaml(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on stdout: cells fold on a terminal; elsewhere a row is a line, for those who look for words in it."""
-    texts = [[cell_text(cell) for cell in row] for row in rows]
+    """A table on stdout. On a terminal long cells fold, and ids stay whole; elsewhere a row is one line."""
+    lines = [list(columns), *([cell_text(cell) for cell in row] for row in rows)]
     if not sys.stdout.isatty():
-        _print_lines([list(columns), *([" ".join(cell.split("\n")) for cell in row] for row in texts)])
-        return
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in texts:
-        table.add_row(*row)
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
-
-
-def _print_lines(lines: Sequence[Sequence[str]]) -> None:
+        lines = [[" ".join(cell.split("\n")) for cell in line] for line in lines]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    if sys.stdout.isatty():
+        _print_folded(lines, [min(width, WHOLE_CELLS) for width in widths])
+        return
     for line in lines:
         padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
         click.echo("  ".join(padded).rstrip())
+
+
+def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
+    """A terminal that is narrower than the ``least`` widths wraps the rows itself."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.width = max(console.width, sum(least) + 2 * len(least))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, width in zip(lines[0], least, strict=True):
+        table.add_column(column, min_width=width, overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*line)
+    console.print(table)
 
 
 def cell_text(value: Any) -> str:

@@ -122,7 +122,7 @@ class DirectExecutions:
             raise UsageError(f"{chosen.error!r} holds no word to look for in errors")
         wanted = Wanted(
             chosen.status,
-            None if chosen.path is None else chosen.path.removeprefix("/"),
+            None if chosen.path is None else chosen.path.strip("/"),
             sorted(label_terms(chosen.labels) | words),
             chosen.started_from_ms,
             chosen.started_before_ms,
@@ -187,7 +187,7 @@ class DirectExecutions:
         await self._row(execution_id)
         ports = self._ports
         try:
-            return await ask_of(ports.log, ports.bus, ports.clock, execution_id, fact, self._patience())
+            return await ask_of(ports.log, ports.bus, ports.clock, execution_id, fact, self._patience(execution_id))
         except RequestRefused as refused:
             raise _error(refused) from None
 
@@ -249,7 +249,7 @@ class DirectExecutions:
             await self._unanswered()
         follower = await self._client.follow(request.execution_id).open()
         try:
-            await self._client.begin(request, follower, unanswered=self._patience())
+            await self._client.begin(request, follower, unanswered=self._patience(request.execution_id))
         except Refused as refused:
             raise _error(refused) from None
         finally:
@@ -267,7 +267,7 @@ class DirectExecutions:
             raise Conflict(f"execution {execution_id} has not ended: it is {row.status}")
         return row
 
-    def _patience(self) -> Callable[[], Awaitable[None]]:
+    def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
         if self._unanswered is not None:
             return self._unanswered
         clock = self._ports.clock
@@ -276,9 +276,8 @@ class DirectExecutions:
         async def wait_on() -> None:
             if clock.monotonic_s() >= until_s:
                 text = f"no server has answered within {PATIENCE_S:g} s"
-                raise Unreachable(
-                    text, hint="is a server running? it will take the request up; asking again is harmless"
-                )
+                hint = f"is a server running? the next takes up execution {execution_id}: look before you repeat"
+                raise Unreachable(text, hint=hint)
 
         return wait_on
 

@@ -120,7 +120,7 @@ class Client:
             if await follower.begun(ANSWER_WAIT_S):
                 answer = follower.refusal
                 if answer is not None:
-                    raise Refused(answer[0], answer[1])
+                    raise Refused(*answer, _code_of(answer[1]))
                 return
             if await self._answered(request):
                 return
@@ -141,3 +141,8 @@ class Client:
         if not answer["ok"]:
             raise Refused(answer["error"], answer.get("diagnostics", []), answer.get("code", ""))
         return True
+
+
+def _code_of(diagnostics: list[dict[str, Any]]) -> str:
+    """Why the engine refused a request; ``""`` where the diagnostics are those of its playbook."""
+    return "" if len(diagnostics) != 1 or "line" in diagnostics[0] else str(diagnostics[0]["code"])

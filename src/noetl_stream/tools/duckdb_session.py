@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
@@ -23,8 +23,18 @@ if TYPE_CHECKING:
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
 _MESSAGE_CHARACTERS: Final = 1_000
-_OPENING: Final = threading.Lock()
-"""Tasks on one file share DuckDB's instance of it; the first one closes it to the outside before another comes in."""
+_doors: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
+_finding: Final = threading.Lock()
+
+
+def _door_of(database: str | None) -> threading.Lock:
+    """Tasks on one file share DuckDB's instance of it, and come and go one at a time: the first one closes it to the
+    outside before another comes in, and the last one's leaving is over before a new one opens it again.
+    """
+    if database is None:
+        return threading.Lock()
+    with _finding:
+        return _doors.setdefault(str(Path(database).resolve()), threading.Lock())
 
 
 class DuckdbSession:
@@ -51,6 +61,7 @@ class DuckdbSession:
         self._attached = attached
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = threading.Event()
+        self._door = _door_of(database)
         self._closing = threading.Lock()  # a closed connection must not be interrupted
 
     def interrupt(self) -> None:
@@ -73,10 +84,8 @@ class DuckdbSession:
 
         if self._interrupted.is_set():
             raise _cancelled()
-        connection = self._connected()
+        connection = self._opened()
         try:
-            with nullcontext() if self._database is None else _OPENING:
-                self._close_to_the_outside()
             statements = _statements(connection, texts)
             check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
             connection.execute("begin")
@@ -90,9 +99,29 @@ class DuckdbSession:
         except duckdb.Error as error:
             raise _failure(error, "duckdb") from None
         finally:
-            with self._closing:
-                self._connection = None
-            connection.close()  # rolls back what is not committed
+            with self._door:
+                self._close(connection)
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        with self._door:
+            connection = self._connected()
+            try:
+                self._close_to_the_outside()
+            except duckdb.Error as error:
+                self._close(connection)
+                raise _failure(error, "duckdb") from None
+            except ToolFailure:
+                self._close(connection)
+                raise
+        return connection
+
+    def _close(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Rolls back what is not committed."""
+        with self._closing:
+            self._connection = None
+        connection.close()
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         import duckdb

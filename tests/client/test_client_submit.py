@@ -1,0 +1,45 @@
+"""A request whose refusal is heard before anybody is asked about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.client.submit import Client, Refused
+from noetl_stream.engine.decide import refuse
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import JournalRecord, Request
+from noetl_stream.ports import subjects
+from noetl_stream.testing.simulated_time import simulated_clock
+
+REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
+
+
+async def heard_refusal(diagnostics: list[dict[str, Any]]) -> Refused:
+    """What is said of a request whose refusal came over the bus."""
+    broker = MemoryBroker(simulated_clock())
+    client = Client(broker.event_log, broker.blobs, broker.bus)
+    follower = await client.follow("execution-1").open()
+    partition = partition_of("execution-1")
+    entries = [msgspec.Raw(codec.encode(fact)) for fact in refuse(diagnostics, "it has not failed")]
+    record = JournalRecord("execution-1", 2, entries, 1, partition, 1, 1)
+    broker.bus.send(subjects.decided(partition, "execution-1"), codec.encode(record))
+    with pytest.raises(Refused) as refused:
+        await client.begin(REQUEST, follower)
+    await follower.close()
+    return refused.value
+
+
+async def test_it_has_the_code_that_the_answer_would_have() -> None:
+    refused = await heard_refusal([{"code": "not_failed", "message": "it has not failed"}])
+    assert (refused.message, refused.code) == ("it has not failed", "not_failed")
+
+
+async def test_what_a_playbook_is_refused_for_has_no_code_of_its_own() -> None:
+    refused = await heard_refusal([{"code": "unknown_key", "message": "what is this", "line": 3}])
+    assert (refused.code, refused.diagnostics[0]["line"]) == ("", 3)
