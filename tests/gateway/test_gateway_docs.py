@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -42,6 +44,15 @@ def test_the_page_lists_every_kind_of_problem() -> None:
         f"| `/problems/{kind.name}` | {kind.status} | {kind.meaning}. {kind.words} |".replace("?.", "?")
         for kind in KINDS.values()
     ]
+
+
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+BY_HTTP = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: by_http, path: tests/by_http}
+workflow: [{step: only, spec: {pool: by-http}, tool: {name: work, kind: noop}}]
+"""
 
 
 @pytest.mark.xdist_group("stack")
@@ -88,11 +99,40 @@ def gateway(shared_home: Path) -> Iterator[str]:
 @pytest.mark.xdist_group("stack")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
 def test_the_examples_do_what_the_page_says(gateway: str) -> None:
-    blocks = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    script = "".join(blocks).replace(SHOWN, gateway).replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
+    script = (
+        "".join(block for block in BLOCKS if "report()" not in block)
+        .replace(SHOWN, gateway)
+        .replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
+    )
     ended = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert ended.returncode == 0, ended
     for fact in ('"status":"waiting"', '"paid":250', '"rerun_of":"'):
         assert fact in ended.stdout, fact
+
+
+@pytest.mark.xdist_group("stack")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
+def test_a_worker_that_speaks_http_alone_gets_a_step_done_as_the_page_says(gateway: str) -> None:
+    started = called(f"{gateway}/api/v1/executions", {"playbook": BY_HTTP})
+    execution = f"{gateway}/api/v1/executions/{started['execution_id']}"
+    (order,) = (event for event in called(f"{execution}/events")["items"] if event["name"] == "step.scheduled")
+    names = {"EXECUTION": started["execution_id"], "STEP_RUN": order["data"]["step_run_id"]}
+    names |= {"COMMAND": order["data"]["command_id"], "RANDOM_OF_THIS_RUN": "a1b2c3"}
+    (script,) = (block for block in BLOCKS if "report()" in block)
+    script = script.replace(SHOWN, gateway).replace("curl -s", "curl -sS --fail-with-body")
+    ended = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", script], env=os.environ | names, capture_output=True, timeout=PATIENCE_S
+    )
+    assert ended.returncode == 0, ended
+    described = called(f"{execution}?wait=30s")
+    assert (described["status"], described["result"]) == ("completed", 42)
+
+
+def called(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=PATIENCE_S) as response:
+        answer: dict[str, Any] = json.load(response)
+        return answer
