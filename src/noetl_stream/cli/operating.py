@@ -81,7 +81,7 @@ async def _over_http(gateway: GatewayAt, work: Work[Value]) -> Value:
     try:
         return await work(Desk(gateway_operations(connection), "", _nothing_to_do))
     except Unauthenticated as error:
-        hint = "set NOETL_TOKEN, or keep one: `noetl-stream context add NAME --url URL --token-file FILE`"
+        hint = "set NOETL_TOKEN, which comes first, or `noetl-stream context add NAME --url URL --token-file FILE`"
         raise Unauthenticated(f"{gateway.name}: {error.message}", hint=hint) from None
     except Forbidden as error:
         raise Forbidden(f"{gateway.name}: {error.message}", hint=error.hint) from None
