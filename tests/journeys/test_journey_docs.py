@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -27,9 +27,17 @@ def commands(path: Path) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], LiveStack], tmp_path: Path) -> None:
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not under pytest's own folder: each pytest that starts closes that to other users, and Postgres may run as one."""
+    with tempfile.TemporaryDirectory(prefix="noetl-docs-", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], LiveStack], folder: Path) -> None:
     stack = start_stack(1, 1)
-    shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
+    shutil.copytree(ROOT / "playbooks", folder / "playbooks")
     environment = {"NOETL_HOME": str(stack.home), "PATH": "/usr/bin:/bin"}
     ran = 0
     for path in DOCUMENTS:
@@ -38,7 +46,7 @@ def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], L
                 continue
             assert words[0] == "noetl-stream", f"{path.name}: {words}"
             ended = subprocess.run(
-                [*NOETL, *words[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+                [*NOETL, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
             )
             assert ended.returncode == 0, (words, ended.stderr)
             ran += 1
