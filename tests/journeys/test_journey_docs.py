@@ -29,7 +29,7 @@ def commands(path: Path) -> list[list[str]]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not under pytest's own folder: each pytest that starts closes that to other users, and Postgres may run as one."""
+    """Not under pytest's: each pytest that starts closes that to other users, and Postgres may run as one."""
     with tempfile.TemporaryDirectory(prefix="noetl-docs-", ignore_cleanup_errors=True) as made:
         Path(made).chmod(0o755)
         yield Path(made)
