@@ -14,7 +14,8 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import Place
-from noetl_stream.settings import HTTP_ALLOW_VARIABLE, Settings, child_environment
+from noetl_stream.settings import Settings, child_environment
+from noetl_stream.tool_settings import HTTP_ALLOW_VARIABLE
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,13 @@ from urllib.parse import urlsplit
 from noetl_stream.errors import UsageError
 from noetl_stream.oidc_settings import OidcSettings, read_oidc
 from noetl_stream.sealing.keys import read_key
+from noetl_stream.tool_settings import (
+    HTTP_ALLOW_VARIABLE,
+    HttpAllow,
+    ToolSettings,
+    read_duckdb_folders,
+    read_http_allow,
+)
 
 LogFormat = Literal["text", "json"]
 GatewayAuth = Literal["open", "required"]
@@ -51,39 +57,6 @@ LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
 
 GATEWAY_PREFIX = "NOETL_GATEWAY_"
 MAX_GATEWAY_LIMIT = 2**31 - 1
-
-HTTP_ALLOW_VARIABLE = "NOETL_HTTP_ALLOW"
-HTTP_ALLOW_WORDS = {
-    "none": (),
-    "loopback": ("127.0.0.0/8", "::1/128"),
-    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
-}
-HOST_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\.?")
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAllow:
-    """What `http` tasks may reach beside the public internet: networks, and hosts by name wherever they lead."""
-
-    networks: tuple[Network, ...] = ()
-    host_names: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSettings:
-    """What the operator of a worker lets its tools do: by default nothing that a stranger's playbook could misuse.
-
-    Attributes:
-        http_allow: Beside the public internet.
-        shell: Whether tasks may run commands.
-        duckdb_folders: Folders whose files SQL may read and write, absolute.
-    """
-
-    http_allow: HttpAllow = HttpAllow()
-    shell: bool = True
-    duckdb_folders: tuple[Path, ...] = ()
 
 
 class GatewayLimits(NamedTuple):
@@ -185,6 +158,7 @@ class Settings:
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         nats_url = _address(given, "NOETL_NATS_URL", NATS_SCHEMES)
         postgres_dsn = _address(given, "NOETL_POSTGRES_DSN", POSTGRES_SCHEMES)
+        http_allow = given.get(HTTP_ALLOW_VARIABLE)
         _check_both_or_neither(nats_url, postgres_dsn)
         return cls(
             nats_url=nats_url,
@@ -197,9 +171,9 @@ class Settings:
             credentials=MappingProxyType(_credentials(given)),
             credential_key=_key(given),
             credential_old_keys=_old_keys(given),
-            http_allow=_http_allow(given),
+            http_allow=None if http_allow is None else read_http_allow(http_allow),
             shell=_choice(given, "NOETL_SHELL", ("on", "off"), "on") == "on",
-            duckdb_folders=_duckdb_folders(given),
+            duckdb_folders=read_duckdb_folders(given),
             limits=MappingProxyType(limits_given(given)),
             **{
                 f"gateway_{name}": _number(given, GATEWAY_PREFIX + name.upper(), default, MAX_GATEWAY_LIMIT)
@@ -308,42 +282,6 @@ def _choice(given: Mapping[str, str], variable: str, choices: tuple[Choice, ...]
 
 def _gateway_auth(given: Mapping[str, str]) -> GatewayAuth | None:
     return _choice(given, "NOETL_GATEWAY_AUTH", GATEWAY_AUTHS, "open") if "NOETL_GATEWAY_AUTH" in given else None
-
-
-def read_http_allow(text: str) -> HttpAllow:
-    """``loopback``, ``private``, ``none``, addresses, networks (``10.1.0.0/16``) and host names, with commas between.
-
-    Raises:
-        UsageError: an entry is none of these.
-    """
-    networks: list[Network] = []
-    names: set[str] = set()
-    for entry in (part.strip().lower() for part in text.split(",")):
-        if entry in HTTP_ALLOW_WORDS:
-            networks += map(ipaddress.ip_network, HTTP_ALLOW_WORDS[entry])
-            continue
-        try:
-            networks.append(ipaddress.ip_network(entry))
-        except ValueError:
-            # Digits alone are a mistyped network, and never the name of a host.
-            if HOST_NAME.fullmatch(entry) is None or entry.replace(".", "").isdecimal():
-                hint = "loopback, private, none, an address, a network such as 10.1.0.0/16, or a host name"
-                raise UsageError(f"{HTTP_ALLOW_VARIABLE} has the entry {entry!r}", hint=hint) from None
-            names.add(entry.rstrip("."))
-    return HttpAllow(tuple(networks), frozenset(names))
-
-
-def _http_allow(given: Mapping[str, str]) -> HttpAllow | None:
-    text = given.get(HTTP_ALLOW_VARIABLE)
-    return None if text is None else read_http_allow(text)
-
-
-def _duckdb_folders(given: Mapping[str, str]) -> tuple[Path, ...]:
-    folders = tuple(Path(part) for part in given.get("NOETL_DUCKDB_PATHS", "").split(os.pathsep) if part)
-    for folder in folders:
-        if not folder.is_absolute():
-            raise UsageError(f"NOETL_DUCKDB_PATHS has {str(folder)!r}", hint="write the whole path of each folder")
-    return folders
 
 
 def _credentials(given: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,8 @@ from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.sealing.keys import KeyRing, key_ring
-from noetl_stream.settings import Settings, ToolSettings
+from noetl_stream.settings import Settings
+from noetl_stream.tool_settings import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
 

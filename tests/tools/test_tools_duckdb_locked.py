@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.settings import ToolSettings
+from noetl_stream.tool_settings import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb import DuckdbTool
 

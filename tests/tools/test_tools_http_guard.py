@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noetl_stream.settings import HttpAllow, read_http_allow
+from noetl_stream.tool_settings import HttpAllow, read_http_allow
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.http import HttpTool
 from noetl_stream.tools.http_guard import AddressGuard

@@ -15,7 +15,8 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting import open_place
-from noetl_stream.settings import HttpAllow, Settings, ToolSettings, read_http_allow
+from noetl_stream.settings import Settings
+from noetl_stream.tool_settings import HttpAllow, ToolSettings, read_http_allow
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb import DuckdbTool
 from noetl_stream.tools.http import HttpTool

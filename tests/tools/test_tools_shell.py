@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from noetl_stream.settings import ToolSettings
+from noetl_stream.tool_settings import ToolSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.shell import ShellTool
 

@@ -21,8 +21,8 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.keychain_kinds import installed_kinds, keychain_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.secrets_answers import SecretsAnswers
-from noetl_stream.settings import read_http_allow
 from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.tool_settings import read_http_allow
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.http import HttpTool
 from noetl_stream.tools.secrets import SecretsTool

@@ -38,6 +38,7 @@ class Verb(NamedTuple):
     act: Does it to one.
     told: What people are told of an answer.
     name_of: What ``-o name`` shows of an answer.
+    by_end: Whether ``--older-than`` counts from an execution's end, not from its start.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Verb(NamedTuple):
     act: Act
     told: Callable[[dict[str, Any]], str]
     name_of: str = "execution_id"
+    by_end: bool = False
 
 
 def do(verb: Verb, selection: Selection, where: Where, output: str) -> None:
@@ -79,7 +81,8 @@ def _selected(verb: Verb, selection: Selection, where: Where, output: str) -> li
             return []
         return ids
     chosen = selection.filter.chosen(verb.statuses)
-    found = operate(where, lambda desk: found_by(desk, chosen))
+    ended_before_ms = selection.filter.before_ms if verb.by_end else None
+    found = operate(where, lambda desk: found_by(desk, chosen, ended_before_ms))
     if selection.dry_run:
         print_executions(found, output)
         return []

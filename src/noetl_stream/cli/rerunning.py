@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -20,9 +22,35 @@ from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import Rerun
 
-ctx_option = click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx first.")
-args_option = click.option("--args", "args_file", type=click.Path(path_type=Path), help="YAML or JSON mapping of args.")
-set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="An argument of the step.")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _changes(command: Command) -> Command:
+    """What is to be otherwise, and why: given to the command as one ``changes``, a :class:`Rerun` without a step."""
+
+    @functools.wraps(command)
+    def bundled(
+        *words: Any,
+        ctx_sets: tuple[str, ...],
+        sets: tuple[str, ...],
+        args_file: Path | None,
+        reason: str,
+        correlation_id: str,
+        **given: Any,
+    ) -> Any:
+        ctx = workload_of(None, ctx_sets, (), set_option="--ctx")
+        args = workload_of(args_file, sets, (), "--args") if args_file is not None or sets else None
+        changes = Rerun(ctx=ctx, args=args, reason=reason, correlation_id=correlation_id)
+        return command(*words, changes=changes, **given)
+
+    decorated: Any = explained(bundled)
+    for option in (
+        click.option("--args", "args_file", type=click.Path(path_type=Path), help="YAML or JSON mapping of args."),
+        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="An argument of the step."),
+        click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx first."),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
 
 
 @click.command()
@@ -31,10 +59,7 @@ set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", h
 @click.option(
     "--step-run", "step_run_id", default=None, help="Which run of the step, if it had several. [default: last]"
 )
-@ctx_option
-@set_option
-@args_option
-@explained
+@_changes
 @following_options
 @form_option("text")
 @where_options
@@ -42,11 +67,7 @@ def rerun(
     execution_id: str,
     step: str,
     step_run_id: str | None,
-    ctx_sets: tuple[str, ...],
-    sets: tuple[str, ...],
-    args_file: Path | None,
-    reason: str,
-    correlation_id: str,
+    changes: Rerun,
     following: Following,
     output: str,
     where: Where,
@@ -56,26 +77,19 @@ def rerun(
     Given arguments take the place of those that the step had.
     """
     check_id(execution_id)
-    wanted = Rerun(step, step_run_id, _ctx(ctx_sets), _args(args_file, sets), reason, correlation_id)
+    wanted = changes._replace(step=step, step_run_id=step_run_id)
     _run_again(execution_id, wanted, following, output, where)
 
 
 @click.command()
 @selection_options()
-@ctx_option
-@set_option
-@args_option
-@explained
+@_changes
 @following_options
 @form_option("text")
 @where_options
 def retry(
     selection: Selection,
-    ctx_sets: tuple[str, ...],
-    sets: tuple[str, ...],
-    args_file: Path | None,
-    reason: str,
-    correlation_id: str,
+    changes: Rerun,
     following: Following,
     output: str,
     where: Where,
@@ -84,15 +98,14 @@ def retry(
 
     --wait and --watch are for a single one.
     """
-    wanted = Rerun(None, None, _ctx(ctx_sets), _args(args_file, sets), reason, correlation_id)
     if following.wait or following.watch:
         if selection.only is None or selection.dry_run:
             raise UsageError("--wait and --watch are for a single execution", hint="name one ID")
         check_id(selection.only)
-        return _run_again(selection.only, wanted, following, output, where)
+        return _run_again(selection.only, changes, following, output, where)
 
     async def act(desk: Desk, execution_id: str) -> Document:
-        return await desk.operations.executions.rerun(execution_id, wanted, desk.by)
+        return await desk.operations.executions.rerun(execution_id, changes, desk.by)
 
     return do(Verb("retry", ("failed",), act, _told), selection, where, output)
 
@@ -108,7 +121,10 @@ def delete(selection: Selection, output: str, where: Where) -> None:
         await desk.operations.executions.delete(execution_id, desk.by)
         return {"execution_id": execution_id, "deleted": True}
 
-    do(Verb("delete", ENDED, act, lambda answer: f"{answer['execution_id']}: deleted"), selection, where, output)
+    def told(answer: dict[str, Any]) -> str:
+        return f"{answer['execution_id']}: deleted"
+
+    do(Verb("delete", ENDED, act, told, by_end=True), selection, where, output)
 
 
 COMMANDS = (rerun, retry, delete)
@@ -125,14 +141,6 @@ def _run_again(execution_id: str, wanted: Rerun, following: Following, output: s
     if following.wait or following.watch:
         end_as(ended, begun["execution_id"], following, output)
     print_document(begun, output, "execution_id", lambda found: click.echo(_told(found)))
-
-
-def _ctx(sets: tuple[str, ...]) -> dict[str, Any]:
-    return workload_of(None, sets, (), set_option="--ctx")
-
-
-def _args(file: Path | None, sets: tuple[str, ...]) -> dict[str, Any] | None:
-    return workload_of(file, sets, (), "--args") if file is not None or sets else None
 
 
 def _told(begun: Document) -> str:

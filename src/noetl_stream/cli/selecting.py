@@ -14,6 +14,7 @@ from noetl_stream.cli.durations import seconds
 from noetl_stream.cli.operating import Desk
 from noetl_stream.cli.paging import collect
 from noetl_stream.errors import UsageError
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.ports.operations.executions import Chosen
 
@@ -39,9 +40,13 @@ class Filter(NamedTuple):
         Args:
             statuses: Where the filter names none.
         """
-        before_ms = None if self.older_than_s is None else int((time.time() - self.older_than_s) * 1000)
         labels = labels_of(self.labels)
-        return Chosen(self.status or statuses, self.path, labels, started_before_ms=before_ms, error=self.error)
+        return Chosen(self.status or statuses, self.path, labels, started_before_ms=self.before_ms, error=self.error)
+
+    @property
+    def before_ms(self) -> int | None:
+        """The moment that ``--older-than`` means, ms since the epoch."""
+        return None if self.older_than_s is None else int((time.time() - self.older_than_s) * 1000)
 
 
 class Selection(NamedTuple):
@@ -79,7 +84,11 @@ def filter_options(command: Command) -> Command:
 
     for option in (
         click.option(
-            "--older-than", "older_than_s", callback=seconds, metavar="TIME", help="Started before, as in 30d."
+            "--older-than",
+            "older_than_s",
+            callback=seconds,
+            metavar="TIME",
+            help="Started, or for `delete` ended, before: 30d.",
         ),
         click.option("--error", metavar="WORDS", help="Whose error has these words."),
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="With this label; repeatable."),
@@ -122,9 +131,13 @@ def selection_options(*, word: str = "ID") -> Callable[[Command], Command]:
     return decorate
 
 
-async def found_by(desk: Desk, chosen: Chosen) -> list[dict[str, Any]]:
-    """All executions of a list, newest first."""
-    return await collect(lambda size, cursor: desk.operations.executions.page(chosen, size, cursor))
+async def found_by(desk: Desk, chosen: Chosen, ended_before_ms: int | None = None) -> list[dict[str, Any]]:
+    """All executions of a list, newest first; with a moment only those that had ended by then."""
+    found = await collect(lambda size, cursor: desk.operations.executions.page(chosen, size, cursor))
+    if ended_before_ms is None:
+        return found
+    moment = iso(ended_before_ms)
+    return [one for one in found if one["finished"] is not None and one["finished"] < moment]
 
 
 def labels_of(pairs: Iterable[str]) -> Mapping[str, str]:

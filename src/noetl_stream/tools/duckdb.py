@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds import KindSpec
-from noetl_stream.settings import ToolSettings
+from noetl_stream.tool_settings import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.duckdb_attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copied
 from noetl_stream.tools.duckdb_session import DuckdbSession

@@ -13,7 +13,7 @@ from noetl_stream import __version__
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds import KindSpec
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.settings import HTTP_ALLOW_VARIABLE, HttpAllow, ToolSettings
+from noetl_stream.tool_settings import HTTP_ALLOW_VARIABLE, HttpAllow, ToolSettings
 from noetl_stream.tools.auth import credential_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http_guard import AddressGuard, ForbiddenAddress

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds import KindSpec
-from noetl_stream.settings import ToolSettings
+from noetl_stream.tool_settings import ToolSettings
 from noetl_stream.tools.captured_output import CapturedOutput
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.convert import NotJson, to_json
