@@ -323,7 +323,7 @@ class Store(Protocol):
         ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §10)."""
+        """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §6)."""
         ...
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:

@@ -1,4 +1,4 @@
-"""From the text of a playbook to its plan, or to everything that is wrong with it (LANGUAGE, DESIGN §5)."""
+"""From the text of a playbook to its plan, or to everything that is wrong with it (LANGUAGE §3 *Rejected*)."""
 
 from __future__ import annotations
 

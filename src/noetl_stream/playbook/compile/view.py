@@ -1,4 +1,4 @@
-"""What a playbook was compiled to, for people and programs: ``playbook show --compiled`` (v10 §14 *debug map*).
+"""What a playbook was compiled to, for people and programs: ``playbook show --compiled`` (v10 §15 *debug map*).
 
 Every task has its ``line``; a generated one has the ``origin`` that says what in the file it was made from.
 """

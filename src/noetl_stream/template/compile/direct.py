@@ -1,4 +1,4 @@
-"""Bound expressions as Python closures: the fast way for the simple ones, such as guards (HOT_PATH §3).
+"""Bound expressions as Python closures: the fast way for the simple ones, such as guards (HOT_PATH §5 *Cheap state*).
 
 It gives what :mod:`.sandboxed` gives, value for value and error for error; a test with random
 expressions holds both together. What is not in :func:`_closure` is left to the sandbox.

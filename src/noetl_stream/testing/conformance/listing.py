@@ -25,7 +25,7 @@ def begun_at(at_ms: int, **changes: object) -> ExecutionRow:
 
 
 class ListingConformance:
-    """Lists by several conditions: all of them hold (LANGUAGE §9)."""
+    """Lists by several conditions: all of them hold."""
 
     async def test_labels_and_words_are_terms_of_which_all_must_be_there(self, store: Store) -> None:
         (lease,) = await taken(store)

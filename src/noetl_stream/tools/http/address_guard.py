@@ -1,4 +1,4 @@
-"""Which addresses ``kind: http`` may connect to: the public internet, and what the operator opened (LANGUAGE §12).
+"""Which addresses ``kind: http`` may connect to: the public internet, and what the operator opened.
 
 The guard sits where a socket is made, and looks at the address the socket is for. So it does not matter how the address
 came about: written out in any notation, answered by a name server (another answer a moment later included), or named
