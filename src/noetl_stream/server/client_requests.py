@@ -54,7 +54,14 @@ async def refuse_others(bodies: Bodies, executions: ExecutionCache, store: Store
             continue
         answered.add(key)
         answer = refused(body.execution_id, await _objection(body, one, store))
-        tick.requests.append(RequestRow(body.request_id, body.execution_id, codec.encode(answer), IN_NO_JOURNAL))
+        tick.requests.append(
+            RequestRow(
+                request_id=body.request_id,
+                execution_id=body.execution_id,
+                answer=codec.encode(answer),
+                position=IN_NO_JOURNAL,
+            )
+        )
 
 
 def refused(execution_id: str, objection: Rejection) -> dict[str, Any]:

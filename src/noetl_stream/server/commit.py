@@ -66,20 +66,20 @@ class Committer:
         ticks = {advance.id: (advance.tick + 1, advance.epoch) for advance in advances}
         await self._ports.store.commit(
             Tick(
-                self._ownership.owner,
-                advances,
-                tick.events,
-                [self._row(*touched) for touched in tick.touched.values()],
-                tick.requests,
-                list(tick.playbooks.values()),
-                list(tick.timers.values()),
-                list(tick.timers_gone),
-                tick.inbox,
-                tick.inbox_folded,
-                tick.object_uses,
-                tick.terms,
-                tick.dead_letters,
-                tick.fed({partition: number for partition, (number, _) in ticks.items()}),
+                owner=self._ownership.owner,
+                partitions=advances,
+                events=tick.events,
+                executions=[self._row(*touched) for touched in tick.touched.values()],
+                requests=tick.requests,
+                playbooks=list(tick.playbooks.values()),
+                timers=list(tick.timers.values()),
+                timers_gone=list(tick.timers_gone),
+                inbox=tick.inbox,
+                inbox_folded=tick.inbox_folded,
+                object_uses=tick.object_uses,
+                terms=tick.terms,
+                dead_letters=tick.dead_letters,
+                feed=tick.fed({partition: number for partition, (number, _) in ticks.items()}),
             )
         )
         self._ownership.committed(advances)

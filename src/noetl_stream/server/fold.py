@@ -162,7 +162,14 @@ class Fold:
             self._take(executions, message, recorded, "client", data, entry, (None, None), tick)
             position = state.position + 1
             answer = answer | {"position": position}
-        tick.requests.append(RequestRow(fact.request_id, message.execution_id, codec.encode(answer), position))
+        tick.requests.append(
+            RequestRow(
+                request_id=fact.request_id,
+                execution_id=message.execution_id,
+                answer=codec.encode(answer),
+                position=position,
+            )
+        )
 
     def _report(self, message: ReportedMessage, report: Report, tick: PendingTick) -> None:
         executions = self._executions.get(message.execution_id)
@@ -261,16 +268,16 @@ class Fold:
         position = after.position - len(advanced.journal)
         number = recorded.number if recorded.run is not None else None
         row = EventRow(
-            execution_id,
-            position,
-            name_of(recorded.fact),
-            source,
-            at_ms,
-            ids[0],
-            ids[1],
-            number,
-            message.sequence,
-            data,
+            execution_id=execution_id,
+            position=position,
+            name=name_of(recorded.fact),
+            source=source,
+            at_ms=at_ms,
+            step_run_id=ids[0],
+            report_id=ids[1],
+            number=number,
+            source_seq=message.sequence,
+            data=data,
         )
         tick.record_input(row, message.partition, entry, message.sequence)
         plan = executions.plan if isinstance(executions.plan, Plan) else None
@@ -309,7 +316,11 @@ def _note_answer(executions: CachedExecution, state: Execution, tick: PendingTic
     elif state.refused:
         first = state.refused[0]
         answer = refused(state.execution_id, Rejection(first["code"], first["message"]))
-    tick.requests.append(RequestRow(state.request_id, state.execution_id, codec.encode(answer), 1))
+    tick.requests.append(
+        RequestRow(
+            request_id=state.request_id, execution_id=state.execution_id, answer=codec.encode(answer), position=1
+        )
+    )
 
 
 def _facts_of(report: Report) -> list[Fact]:

@@ -127,17 +127,17 @@ class PendingTick:
             step_run_id = getattr(fact, "step_run_id", None)
             self.events.append(
                 EventRow(
-                    execution_id,
-                    position,
-                    name_of(fact),
-                    "server",
-                    at_ms,
-                    step_run_id,
-                    None,
-                    None,
-                    None,
-                    data,
-                    None if position == cause else cause,
+                    execution_id=execution_id,
+                    position=position,
+                    name=name_of(fact),
+                    source="server",
+                    at_ms=at_ms,
+                    step_run_id=step_run_id,
+                    report_id=None,
+                    number=None,
+                    source_seq=None,
+                    data=data,
+                    cause=None if position == cause else cause,
                 )
             )
             stretch.entries.append(msgspec.Raw(data))
@@ -163,18 +163,33 @@ class PendingTick:
         for timer_id, timer in after.items():
             if before.get(timer_id) is not timer:
                 key = (execution_id, timer_id)
-                self.timers[key] = TimerRow(execution_id, timer_id, partition, timer.due_ms, timer.purpose)
+                self.timers[key] = TimerRow(
+                    execution_id=execution_id,
+                    timer_id=timer_id,
+                    partition=partition,
+                    due_ms=timer.due_ms,
+                    purpose=timer.purpose,
+                )
                 self.timers_gone.discard(key)
 
     def use_object(self, execution_id: str, reference: Reference) -> None:
         """The execution's journal names a result of another one from here on."""
-        self.object_uses.append(ObjectUseRow(execution_id, reference.key, reference.store, reference.execution_id))
+        self.object_uses.append(
+            ObjectUseRow(
+                execution_id=execution_id, key=reference.key, store=reference.store, owner=reference.execution_id
+            )
+        )
 
     def _find_by(self, execution_id: str, terms: Iterable[str]) -> None:
-        self.terms += [TermRow(term, execution_id) for term in terms]
+        self.terms += [TermRow(term=term, execution_id=execution_id) for term in terms]
 
     def _send(self, identity: str, message: InboxMessage) -> None:
-        row = InboxRow(identity, partition_of(message.execution_id), message.execution_id, codec.encode(message))
+        row = InboxRow(
+            id=identity,
+            partition=partition_of(message.execution_id),
+            execution_id=message.execution_id,
+            body=codec.encode(message),
+        )
         self.inbox.append(row)
 
     def _order(self, plan: Plan, state: Execution, fact: Fact, partition: int) -> None:
@@ -210,7 +225,10 @@ class PendingTick:
         for execution_id, stretch in self.stretches.items():
             last = stretch.first_position + len(stretch.entries) - 1
             grown.setdefault(stretch.partition, []).append((execution_id, stretch.first_position, last))
-        return [FeedRow(partition, ticks[partition], codec.encode(entries)) for partition, entries in grown.items()]
+        return [
+            FeedRow(partition=partition, tick=ticks[partition], entries=codec.encode(entries))
+            for partition, entries in grown.items()
+        ]
 
     def decided(self, ticks: dict[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
         """The journal records, one an execution, cut where they would grow too large.
@@ -257,25 +275,25 @@ def execution_row(
     result = codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None
     error = codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None
     return ExecutionRow(
-        state.execution_id,
-        partition,
-        state.shown_status,
-        state.path,
-        state.version,
-        state.digest,
-        state.position,
-        started_ms,
-        at_ms,
-        at_ms if state.ended else None,
-        result,
-        error,
-        codec.encode(state.ctx),
-        state.discarded,
-        state.trace_id,
-        len(state.assignments),
-        len(state.children),
-        state.deciding.key if state.deciding is not None else None,
-        state.ctx_version,
-        codec.encode(dict(labels)),
-        state.rerun_of or None,
+        execution_id=state.execution_id,
+        partition=partition,
+        status=state.shown_status,
+        path=state.path,
+        version=state.version,
+        digest=state.digest,
+        position=state.position,
+        started_ms=started_ms,
+        updated_ms=at_ms,
+        finished_ms=at_ms if state.ended else None,
+        result=result,
+        error=error,
+        ctx=codec.encode(state.ctx),
+        discarded=state.discarded,
+        trace_id=state.trace_id,
+        commands=len(state.assignments),
+        children=len(state.children),
+        looks_into=state.deciding.key if state.deciding is not None else None,
+        ctx_version=state.ctx_version,
+        labels=codec.encode(dict(labels)),
+        rerun_of=state.rerun_of or None,
     )
