@@ -228,7 +228,9 @@ async def test_a_message_of_the_inbox_is_put_there_again(stage: ClientStage) -> 
     execution_id = started["execution_id"]
     tables = stage.store._tables
     tables.inbox_sent += 1
-    tables.inbox[tables.inbox_sent] = InboxRow("bad", partition_of(execution_id), execution_id, b'{"fact":1}')
+    tables.inbox[tables.inbox_sent] = InboxRow(
+        id="bad", partition=partition_of(execution_id), execution_id=execution_id, body=b'{"fact":1}'
+    )
     (listed,) = await letters(stage)
     assert (listed["source"], listed["subject"]) == ("inbox", "inbox")
     await stage.cluster.requeue(listed["id"], "alice")

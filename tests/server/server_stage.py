@@ -99,10 +99,17 @@ class Stage:
         """Commits and publishes so many empty ticks in the name of another owner."""
         for turn in range(count):
             advances = [
-                PartitionAdvance(one.id, one.epoch, one.tick + turn, one.last_seq, one.last_ms, one.tick + turn)
+                PartitionAdvance(
+                    id=one.id,
+                    epoch=one.epoch,
+                    tick=one.tick + turn,
+                    last_seq=one.last_seq,
+                    last_ms=one.last_ms,
+                    published_tick=one.tick + turn,
+                )
                 for one in leases
             ]
-            await self.store.real.commit(Tick("thief", advances, (), (), (), ()))
+            await self.store.real.commit(Tick(owner="thief", partitions=advances))
 
     def start_worker(self, slots: int = 8, fate: Fate | None = None) -> SimulatedHost:
         host = self.host("worker", fate)

@@ -102,7 +102,7 @@ async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: 
 async def test_a_message_of_the_inbox_that_is_none_becomes_a_letter(stage: Stage) -> None:
     tables = stage.store.real._tables
     tables.inbox_sent = 6
-    tables.inbox[6] = InboxRow("put", 0, EXECUTION, b'{"fact":1}')
+    tables.inbox[6] = InboxRow(id="put", partition=0, execution_id=EXECUTION, body=b'{"fact":1}')
     await stage.server()
     await stage.pass_time(2)
     (row,) = await letters(stage)

@@ -18,7 +18,7 @@ def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
     place = {"sequence": message.sequence, "execution": message.execution_id}
     log.error("dead letter in EVENTS: %s", reason, extra=place)
     return dead_letter(
-        letter_id=f"events-{message.sequence}-{message.at_ms}",
+        id=f"events-{message.sequence}-{message.at_ms}",
         at_ms=message.at_ms,
         source="events",
         partition=message.partition,
@@ -34,7 +34,7 @@ def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
     """Of a message between executions."""
     log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
     return dead_letter(
-        letter_id=f"inbox-{item.seq}",
+        id=f"inbox-{item.seq}",
         at_ms=at_ms,
         source="inbox",
         partition=item.partition,
@@ -51,7 +51,7 @@ def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterR
     place = {"execution": command.execution_id, "command": command.command_id}
     log.error("dead letter in COMMANDS: %s", reason, extra=place)
     return dead_letter(
-        letter_id=f"command-{command.command_id}-{command.issue}",
+        id=f"command-{command.command_id}-{command.issue}",
         at_ms=at_ms,
         source="command",
         partition=command.partition,

@@ -133,9 +133,6 @@ class PendingTick:
                     source="server",
                     at_ms=at_ms,
                     step_run_id=step_run_id,
-                    report_id=None,
-                    number=None,
-                    source_seq=None,
                     data=data,
                     cause=None if position == cause else cause,
                 )
