@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import csv
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,12 @@ UNAVAILABLE_EVERY = 5
 
 def read_airports() -> list[dict[str, Any]]:
     """The data set: one mapping an airport, coordinates as numbers."""
+    try:
+        package = distribution("vega-datasets")
+    except PackageNotFoundError:
+        raise SystemExit("the airports come with another package: pip install --no-deps vega-datasets") from None
     # Found as a file: importing the package would need pandas.
-    file = Path(str(distribution("vega-datasets").locate_file("vega_datasets/_data/airports.csv")))
+    file = Path(str(package.locate_file("vega_datasets/_data/airports.csv")))
     with file.open(encoding="utf-8") as lines:
         rows: list[dict[str, Any]] = list(csv.DictReader(lines))
     for row in rows:

@@ -14,6 +14,8 @@ from noetl_stream.cli.exit_codes import ExitCode, code_for
 from noetl_stream.errors import NoetlError
 
 COMMANDS: Final = {
+    "init": "Make a project from an example playbook.",
+    "example": "List the example playbooks, or show one.",
     "run": "Run a playbook, a file or a registered one, to its end.",
     "execution": "Start executions, watch them, ask why, intervene, run again.",
     "playbook": "Check, register, find and compare playbooks.",
@@ -63,7 +65,8 @@ def noetl_stream() -> None:
 
     \b
     The shortest way:
-      noetl-stream run playbook.yaml
+      noetl-stream init
+      noetl-stream run playbooks/hello.yaml
     It uses the NATS and Postgres named by NOETL_NATS_URL and NOETL_POSTGRES_DSN, or its own
     embedded ones under NOETL_HOME, which it starts when they are not running. With --url,
     NOETL_URL or a context it asks a gateway, and touches neither.
