@@ -11,9 +11,9 @@ import msgspec
 
 from noetl_stream.model.events import ClientFact, InboxFact, Path, Wait
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.pages import Page, Place
 
 FORMAT = 1
 """The engine's format: what it writes and the newest it understands (PROTOCOL §1, §5)."""
@@ -156,7 +156,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     path: Path = ()
     chain: list[Any] = []
     counts: list[int] = []
-    places: dict[int, Place] = {}
+    places: dict[int, ItemPosition] = {}
     items: list[Any] | None = None
     pages: list[Page] = []
     max_in_flight: int = 1

@@ -1,0 +1,1 @@
+"""What follows from a fact, by the state after it (DESIGN §3)."""

@@ -1,0 +1,1 @@
+"""How facts change the state: total and guarded (DESIGN §3)."""
