@@ -1,9 +1,9 @@
 # The environment is made in .venv when it is missing or older than its lock.
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup -q
-EFFORT ?= 10
+EFFORT ?= 50
 
-.PHONY: help demo test verify check lock clean
+.PHONY: help demo test verify check wheel lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -14,7 +14,7 @@ demo: .venv/runtime  ## Run the demonstration: real servers, real data, injected
 test: .venv/ready  ## Run the tests; under 8 minutes on two cores
 	$(PYTEST)
 
-verify: .venv/ready  ## Run all tests, the random ones EFFORT times as long; hours; ends with a line for the record
+verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
 
 check: .venv/ready  ## Check format, style, types and imports
@@ -23,17 +23,20 @@ check: .venv/ready  ## Check format, style, types and imports
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command "make lock" pyproject.toml
 
+wheel: .venv/ready  ## Build the wheel of a release into dist/
+	$(BIN)/python -m hatchling build --target wheel
+
 lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	$(LOCK) --upgrade --group dev --output-file requirements-dev.lock
 	$(LOCK) --upgrade --constraints requirements-dev.lock --output-file requirements.lock
 
 .venv/runtime: pyproject.toml requirements.lock
-	@python=$$(scripts/find-python) && $$python scripts/environment.py runtime
+	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
 	@touch $@
 
 .venv/ready: pyproject.toml requirements-dev.lock
-	@python=$$(scripts/find-python) && $$python scripts/environment.py development
+	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@touch .venv/runtime $@
 
-clean:  ## Remove the environment and the demonstration's data
-	rm -rf .venv .demo
+clean:  ## Remove the environment, the wheels and the data of the demonstration
+	rm -rf .venv .demo dist

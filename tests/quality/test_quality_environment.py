@@ -139,3 +139,10 @@ def test_the_makefile_explains_its_targets() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
     assert [line.split(":")[0] for line in shown.splitlines()] == targets
+
+
+def test_the_row_that_verify_prints_fits_the_table_of_the_page() -> None:
+    code = "import verify; print(verify.row(list(verify.COLUMNS)))"
+    command = [sys.executable, "-c", code]
+    header = subprocess.run(command, cwd=ROOT / "scripts", capture_output=True, text=True, check=True).stdout
+    assert f"\n{header}" in (ROOT / "docs/explanation/reliability.md").read_text()

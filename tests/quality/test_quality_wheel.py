@@ -8,9 +8,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from wheel import ROOT, build_wheel
 
 import noetl_stream
+from wheel_building import ROOT, build_wheel
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_PACKAGED = {"playbooks/demo.py"}
