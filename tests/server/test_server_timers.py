@@ -19,7 +19,7 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.engine.decide.timers import LATEST_MS
+from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.server.inputs import FEW

@@ -10,58 +10,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from noetl_stream.engine.decide.dispatch import decide, refuse
+from noetl_stream.engine.decide.dispatch import decide
 from noetl_stream.engine.decide.pending import pending_decisions
 from noetl_stream.engine.decide.quiescence import move_on, retry_held
+from noetl_stream.engine.decide.start import refuse
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
-    ChildOrdered,
-    ChildRequested,
     ExecutionFailing,
-    ExecutionResumed,
-    ExecutionReused,
     Fact,
-    LoopDone,
-    LoopIterationFailed,
-    LoopPaged,
-    LoopStarted,
     ReferenceAwaited,
-    ReferenceLost,
-    ReferenceResolved,
-    StepCancelled,
-    StepResumed,
-    StepScheduled,
     TaskProcessed,
     TaskStarted,
-    TimerSet,
-    TokenDiscarded,
 )
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
-_BOUNDED: Final = frozenset(
-    {
-        StepScheduled,
-        StepResumed,
-        StepCancelled,
-        TokenDiscarded,
-        LoopStarted,
-        LoopPaged,
-        LoopDone,
-        LoopIterationFailed,
-        TimerSet,
-        ChildRequested,
-        ChildOrdered,
-    }
-)
-"""Bounded by what there is: a loop's items and window, commands in flight, tokens. They do not count as decisions."""
-
 _Seen: TypeAlias = tuple[object, object]
-_AFTER_A_HALT: Final = frozenset({ExecutionResumed, ReferenceResolved, ReferenceLost, ExecutionReused})
 
 
 class Advanced(NamedTuple):
@@ -95,7 +63,7 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
     if isinstance(plan, InvalidPlan):
         return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
     follows = _asked(decide, plan, after, recorded.fact)
-    catching_up = type(recorded.fact) in _AFTER_A_HALT
+    catching_up = recorded.fact.kind.ends_halt
     return _settle(plan, after, deque(follows), None if state is None or catching_up else _seen(state), catching_up)
 
 
@@ -130,9 +98,9 @@ def _settle(
             continue
         state = after
         journal.append(fact)
-        if type(fact) in _AFTER_A_HALT:
+        if fact.kind.ends_halt:
             catching_up, tried = True, None
-        if type(fact) not in _BOUNDED:
+        if not fact.kind.bounded:
             steps += 1
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
                 pending.appendleft(_endless(state))

@@ -46,6 +46,15 @@ class RecordedFact(NamedTuple):
     value: Any = NOT_AT_HAND
 
 
+LATEST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999, the last that has a written form (ISO 8601): whatever would be later is due then."""
+
+
+def due_ms(from_ms: int, seconds: float) -> int:
+    """So many seconds after ``from_ms``, in milliseconds since the epoch."""
+    return min(from_ms + round(min(seconds, LATEST_MS) * 1000), LATEST_MS)
+
+
 class WaitingToken(msgspec.Struct, frozen=True, gc=False):
     """A token that no step run has consumed yet.
 

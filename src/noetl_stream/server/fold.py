@@ -9,7 +9,7 @@ from typing import Any
 from noetl_stream.engine.advance import InvalidPlan, advance
 from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
 from noetl_stream.engine.effects.commands import build_command
-from noetl_stream.engine.evolve.dispatch import classify
+from noetl_stream.engine.evolve.run_lease import classify
 from noetl_stream.engine.report_validation import malformed, misfit
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import PayloadRefused
