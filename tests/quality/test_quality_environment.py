@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -133,6 +134,18 @@ def test_where_pip_may_ask_no_index_uv_is_not_used(tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nno-index = true\n")
     assert settings_for_uv(file) is None
+
+
+def test_the_airports_api_says_what_to_install_where_its_data_is_missing(tmp_path: Path) -> None:
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if not installed.name.startswith("vega_datasets"):
+            (tmp_path / installed.name).symlink_to(installed)
+    command = [sys.executable, "-S", str(ROOT / "playbooks/airports_api.py"), "--port", "0"]
+    refused = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(tmp_path)}, stdin=subprocess.DEVNULL
+    )
+    assert refused.returncode == 1
+    assert refused.stderr == "the airports come with another package: pip install --no-deps vega-datasets\n"
 
 
 def test_the_makefile_explains_its_targets() -> None:
