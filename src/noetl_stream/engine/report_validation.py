@@ -1,208 +1,37 @@
-"""What a worker may report: facts of which the fold can make nothing are refused before it sees them.
-
-Whoever reports is another process, perhaps of another version, perhaps broken: what it says must not be able to raise
-where everything is folded, and stop a server again and again (PROTOCOL §5 *Poison*).
-"""
+"""What a worker may report: facts that the fold cannot use are refused before it sees them (PROTOCOL §5 *Poison*)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-from noetl_stream.engine.evolve.loop_progress import loop_at
-from noetl_stream.engine.evolve.reducers import check_shared
-from noetl_stream.engine.state import Assignment, Execution, StepRun
-from noetl_stream.errors import PayloadRefused
-from noetl_stream.model import codec, events
-from noetl_stream.model.events import Path, Wait
-from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.item_pages import Page
-from noetl_stream.template import ExpressionError
-
-Check = Callable[[Any, Assignment, StepRun], bool]
-
-MOST: Final = 2**31 - 1
-"""No index, count or number that a worker reports is larger."""
+from noetl_stream.engine.evolve.worker_facts import RULES
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model import events
 
 
 def malformed(fact: events.Fact) -> str:
     """Why no worker can mean this fact, whatever it runs; ``""`` if one may."""
-    if type(fact) not in _FITS:
-        return f"{_name(fact)} is not a worker's to report"
-    form = _FORMS.get(type(fact))
-    reason = form(fact) if form is not None else ""
-    return f"{_name(fact)} {reason}" if reason else ""
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return f"{fact.event_name()} cannot be reported by a worker"
+    reason = rule.form(fact)
+    return f"{fact.event_name()} {reason}" if reason else ""
 
 
-def misfit(state: Execution, command_id: str, step_run_id: str, fact: events.Fact) -> str:
-    """Why ``fact``, well formed, cannot be one of this command, which is owed an end; ``""`` if it can.
-
-    Args:
-        step_run_id: What the report says whose command it is.
-    """
-    assignment = state.assignments[command_id]
+def misfit(state: Execution, recorded: RecordedFact) -> str:
+    """Why a well-formed fact cannot belong to the command of its run, which is owed an end; ``""`` if it can."""
+    fact, run_id = recorded.fact, recorded.run
+    assert run_id is not None
+    assignment = state.assignments[run_id.command_id]
     run = state.runs.get(assignment.step_run_id)
     if run is None:
         return ""
     named = getattr(fact, "step_run_id", run.step_run_id)
     if isinstance(fact, events.LoopIterationFailed):
         named = named or run.step_run_id
-    if {step_run_id, named} != {run.step_run_id}:
-        return f"{_name(fact)} names another step run than its command's"
-    if _FITS[type(fact)](fact, assignment, run):
+    if {recorded.step_run_id or run.step_run_id, named} != {run.step_run_id}:
+        return f"{fact.event_name()} names another step run than its command's"
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return malformed(fact)
+    if rule.fits(fact, assignment, run):
         return ""
-    return f"{_name(fact)} is of no iteration that command {command_id} could be at"
-
-
-def _name(fact: events.Fact) -> str:
-    return str(type(fact).__struct_config__.tag)
-
-
-def _of_path(fact: Any) -> str:
-    return "" if _has_indexes(fact.path) else "has a path that is none"
-
-
-def _has_indexes(path: Path) -> bool:
-    return all(0 <= index <= MOST for index in path)
-
-
-def _claim(fact: events.StepClaimed) -> str:
-    return "" if all(map(is_valid_id, fact.reply.split("."))) else "cannot be answered: its reply is no subject"
-
-
-def _result(fact: events.TaskProcessed) -> str:
-    try:
-        codec.decode_json(fact.outcome.result.value)  # until here it is bytes that nobody has looked at
-        for contribution in fact.set_shared.values():
-            check_shared(contribution)
-    except PayloadRefused as error:
-        return f"has a result that is none: {error}"
-    except ExpressionError as error:
-        return f"cannot be folded: {error}"
-    return _of_path(fact)
-
-
-def _items(fact: events.LoopStarted | events.LoopPagedOut) -> str:
-    if fact.max_in_flight < 1 or not 0 <= fact.count <= MOST:
-        return "has counts that are none"
-    if fact.pages and not _adds_up(fact.pages, fact.count):
-        return "counts other items than its pages hold"
-    return _of_path(fact)
-
-
-def _adds_up(pages: Sequence[Page], count: int) -> bool:
-    following = 0
-    for page in pages:
-        if page.first != following or page.count < 1:
-            return False
-        following += page.count
-    return following == count
-
-
-def _waits(fact: events.StepSuspended) -> str:
-    return "" if all(map(_is_wait, fact.waits)) else "waits for nothing that must come"
-
-
-def _is_wait(wait: Wait) -> bool:
-    """Every wait has an end (LANGUAGE §8): that of a child is the child's."""
-    kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child)
-    child = wait.child
-    times = (wait.delay_s, wait.for_s, wait.timeout_s)
-    return (
-        sum(kind is not None for kind in kinds) == 1
-        and all(time is None or time >= 0 for time in times)  # what is due when no store can say is never committed
-        and _has_indexes(wait.path)
-        and (wait.signal is None or wait.timeout_s is not None)
-        and (child is None or is_valid_id(child.digest))
-    )
-
-
-_FORMS: Final[dict[type, Callable[[Any], str]]] = {
-    events.StepClaimed: _claim,
-    events.TaskStarted: _of_path,
-    events.TaskProcessed: _result,
-    events.StepSuspended: _waits,
-    events.LoopStarted: _items,
-    events.LoopPagedOut: _items,
-    events.LoopIterationStarted: _of_path,
-    events.LoopIterationDone: _of_path,
-    events.LoopIterationFailed: _of_path,
-    events.LoopDone: _of_path,
-}
-
-
-def _anywhere(_fact: events.Fact, _assignment: Assignment, _run: StepRun) -> bool:
-    return True
-
-
-def _is_local(assignment: Assignment, run: StepRun) -> bool:
-    level = loop_at(run.loop, assignment.path)
-    return level is not None and level.local
-
-
-def _at_pipeline(path: Path, assignment: Assignment, run: StepRun) -> bool:
-    """Where tasks run: the command's own iteration, or one of the local loop in it."""
-    return _inside(path, assignment, run) if _is_local(assignment, run) else path == assignment.path
-
-
-def _inside(path: Path, assignment: Assignment, run: StepRun) -> bool:
-    """An iteration of the command's local loop, at any level that runs."""
-    depth = len(assignment.path)
-    around = loop_at(run.loop, path[:-1]) if len(path) > depth and path[:depth] == assignment.path else None
-    return around is not None and around.local and path[-1] < around.count
-
-
-def _of_task(fact: Any, assignment: Assignment, run: StepRun) -> bool:
-    return _at_pipeline(fact.path, assignment, run)
-
-
-def _of_iteration(fact: Any, assignment: Assignment, run: StepRun) -> bool:
-    own = bool(fact.path) and fact.path == assignment.path
-    return own or (_is_local(assignment, run) and _inside(fact.path, assignment, run))
-
-
-def _of_step(_fact: Any, assignment: Assignment, _run: StepRun) -> bool:
-    return not assignment.path
-
-
-def _of_loopless_step(_fact: Any, assignment: Assignment, run: StepRun) -> bool:
-    return not assignment.path and not assignment.paging and run.loop is None
-
-
-def _of_new_level(fact: events.LoopStarted, assignment: Assignment, run: StepRun) -> bool:
-    """Of the command's own level the items stand in the command; one inside it brings them."""
-    if fact.path == assignment.path:
-        return _is_local(assignment, run)
-    return _inside(fact.path, assignment, run) and (bool(fact.pages) or len(fact.items) == fact.count)
-
-
-def _of_running_level(fact: events.LoopDone, assignment: Assignment, run: StepRun) -> bool:
-    if fact.path == assignment.path:
-        return _is_local(assignment, run)
-    return _inside(fact.path, assignment, run) and loop_at(run.loop, fact.path) is not None
-
-
-def _of_paging(fact: events.LoopPagedOut, assignment: Assignment, _run: StepRun) -> bool:
-    return assignment.paging and fact.path == assignment.path and (bool(fact.pages) or not fact.count)
-
-
-def _of_waits(fact: events.StepSuspended, assignment: Assignment, run: StepRun) -> bool:
-    return all(_at_pipeline(wait.path, assignment, run) for wait in fact.waits)
-
-
-_FITS: Final[dict[type, Check]] = {
-    events.StepClaimed: _anywhere,
-    events.StepStarted: _anywhere,
-    events.TaskStarted: _of_task,
-    events.TaskProcessed: _of_task,
-    events.StepSuspended: _of_waits,
-    events.LoopStarted: _of_new_level,
-    events.LoopPagedOut: _of_paging,
-    events.LoopIterationStarted: _of_iteration,
-    events.LoopIterationDone: _of_iteration,
-    events.LoopIterationFailed: _of_iteration,
-    events.LoopDone: _of_running_level,
-    events.StepDone: _of_loopless_step,
-    events.StepFailed: _of_step,
-}
-"""What a worker may report, and of which command."""
+    return f"{fact.event_name()} is of no iteration that command {run_id.command_id} could be at"

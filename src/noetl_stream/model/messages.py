@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.model.events import ClientFact, InboxFact, Path, Wait
+from noetl_stream.model.events import (
+    CancelRequested,
+    ChildFinished,
+    ClientFact,
+    ExecutionRequested,
+    Path,
+    PauseRequested,
+    ResumeRequested,
+    Wait,
+)
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
@@ -195,6 +204,10 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     nonce: str = ""
     pausing: bool = False
+
+
+InboxFact = ExecutionRequested | CancelRequested | PauseRequested | ResumeRequested | ChildFinished
+"""What one execution says to another."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
