@@ -1,4 +1,4 @@
-"""Whether an input is taken: asked of the engine once, before it is folded (PROTOCOL §3 *Binding*, *Numbering*)."""
+"""Why an input is not taken (PROTOCOL §3 *Binding*, *Numbering*)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
 from noetl_stream.engine.evolve.run_lease import classify
-from noetl_stream.engine.report_validation import misfit
+from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import ClientRequest
 from noetl_stream.model.rejection import Rejection
@@ -24,15 +24,17 @@ class NotTaken(NamedTuple):
     text: str = ""
 
 
-def refuse_input(plan: Plan, state: Execution, recorded: RecordedFact) -> Rejection | NotTaken | None:
-    """Why an execution does not take an input now; ``None`` if nothing is known against it."""
-    fact = recorded.fact
-    if recorded.run is not None:
-        standing = classify(state, recorded)
-        if standing != "next":
-            return NotTaken(standing)
-        reason = misfit(state, recorded)
-        return NotTaken("misfit", reason) if reason else None
-    if not isinstance(fact, ClientRequest):
-        return None
+def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
+    """Why an execution does not take a request now; ``None`` if it does."""
     return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
+
+
+def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
+    """Why ``evolve`` has not taken a worker's fact; ``None`` for any other fact."""
+    if recorded.run is None:
+        return None
+    standing = classify(state, recorded)
+    if standing != "next":
+        return NotTaken(standing)
+    reason = misfit(state, recorded) if state is not None else ""
+    return NotTaken("misfit", reason) if reason else None

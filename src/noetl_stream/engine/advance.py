@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from noetl_stream.engine.acceptance import NotTaken, refuse_input
+from noetl_stream.engine.acceptance import NotTaken, refuse_request, why_not_taken
 from noetl_stream.engine.decide.dispatch import decide
 from noetl_stream.engine.decide.pending import pending_decisions
 from noetl_stream.engine.decide.quiescence import move_on, retry_held
@@ -22,6 +22,7 @@ from noetl_stream.engine.effects.collect import effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
+    ClientRequest,
     ExecutionFailing,
     Fact,
     ReferenceAwaited,
@@ -43,7 +44,7 @@ class Advanced(NamedTuple):
         taken: Whether it changed the state; then it stands in the journal, before ``journal``.
         journal: The decisions, in fold order.
         effects: What the outside must do once all of it is committed.
-        refusal: Why it was not taken, where that is known before it is folded.
+        refusal: Why it was not taken, of a request or a worker's fact.
     """
 
     state: Execution | None
@@ -69,13 +70,13 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
         recorded: A reported fact, or one the server hands in (``step.scheduled`` with a higher issue).
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
-    if state is not None and runnable is not None:
-        refusal = refuse_input(runnable, state, recorded)
+    if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
+        refusal = refuse_request(runnable, state, recorded.fact)
         if refusal is not None:
             return Advanced(state, False, (), refusal=refusal)
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
-        return Advanced(state, False, ())
+        return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
     if _is_quiet(recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):

@@ -14,7 +14,7 @@ from noetl_stream.engine.acceptance import NotTaken
 from noetl_stream.engine.advance import Advanced, InvalidPlan, advance
 from noetl_stream.engine.effects import AnswerStart
 from noetl_stream.engine.effects.commands import build_command
-from noetl_stream.engine.report_validation import malformed
+from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from noetl_stream.engine.report_validation import malformed
+from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.documents.common import Document
 from noetl_stream.gateway.documents.executions import Status
