@@ -248,7 +248,14 @@ class PendingTick:
             tick, epoch = ticks[segment.partition]
             for first, entries in _cut(segment):
                 record = JournalRecord(
-                    execution_id, first, entries, segment.through, segment.partition, tick, epoch, FORMAT
+                    execution=execution_id,
+                    first_position=first,
+                    entries=entries,
+                    through=segment.through,
+                    partition=segment.partition,
+                    tick=tick,
+                    epoch=epoch,
+                    format=FORMAT,
                 )
                 identity = f"{segment.partition}.{tick}.{epoch}.{owner}.{execution_id}.{first}"
                 messages.append(DecidedMessage(segment.partition, execution_id, identity, codec.encode(record)))
