@@ -84,7 +84,7 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     for _ in range(10):
         await stage.executions.start(Start(playbook=LONG), BY)
     await stage.broker.command_queue.issue([QueuedCommand("gpu", EXECUTION, "command", 1, b"{}")])
-    other = WorkerPresence("idle", "spare", 3, 0, 0, [], "1")
+    other = WorkerPresence(name="idle", pool="spare", slots=3, busy=0, since_ms=0, kinds=[], version="1")
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode(other))

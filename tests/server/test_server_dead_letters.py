@@ -180,7 +180,15 @@ async def test_a_fact_whose_json_is_none_somewhere_is_refused(stage: Stage, raw:
     hand, command, delivery = await begun(stage, ONE_STEP)
     run = hand.run_of(command, delivery)
     report = Report(
-        EXECUTION, command.step_run_id, run.command_id, 1, 1, run.nonce, 0, 0, [msgspec.Raw(raw), msgspec.Raw(raw)]
+        execution_id=EXECUTION,
+        step_run_id=command.step_run_id,
+        command_id=run.command_id,
+        issue=1,
+        num_delivered=1,
+        nonce=run.nonce,
+        number=0,
+        first=0,
+        events=[msgspec.Raw(raw), msgspec.Raw(raw)],
     )
     await stage.broker.event_log.publish_reported(EXECUTION, report_id(run, 0), codec.encode(report))
     delivery.ack()

@@ -33,4 +33,12 @@ class PostgresFeed:
 
 def _fed(partition: int, tick: int, number: int, execution_id: str, trace_id: str, path: str, *event: Any) -> FedEvent:
     stored = StoredEvent._make(event) if event[0] is not None else None
-    return FedEvent(partition, tick, number, execution_id, trace_id, path, stored)
+    return FedEvent(
+        partition=partition,
+        tick=tick,
+        number=number,
+        execution_id=execution_id,
+        trace_id=trace_id,
+        path=path,
+        event=stored,
+    )

@@ -22,7 +22,6 @@ from noetl_stream.ports.store import (
     ExecutionRow,
     ListingFilter,
     PartitionAdvance,
-    PartitionLease,
     PlaybookRow,
     RequestRow,
     Store,
@@ -36,6 +35,7 @@ from noetl_stream.testing.conformance.store_rows import (
     EndLeases,
     event_row,
     execution_row,
+    lease_of,
     refusal_of,
     taken,
     tick_of,
@@ -56,8 +56,8 @@ class LeaseConformance:
 
     async def test_the_first_takeover_counts_no_crash(self, store: Store) -> None:
         assert await store.take_over("one", LEASE_S, 2) == [
-            PartitionLease(0, 1, 0, 0, 0, 0, 0, 0),
-            PartitionLease(1, 1, 0, 0, 0, 0, 0, 0),
+            lease_of(0, epoch=1),
+            lease_of(1, epoch=1),
         ]
         assert [view[:3] + view[6:] for view in await store.read_partitions([1, 2])] == [
             (1, 1, "one", True),
@@ -92,7 +92,7 @@ class LeaseConformance:
         await store.give_back("one", [(lease.id, lease.epoch)], [1])
         assert (await store.read_partitions([0]))[0].live is False
         (again,) = await taken(store, "two")
-        assert again == PartitionLease(0, 2, 1, 1, 1, 1, 0, 0)
+        assert again == lease_of(0, epoch=2, tick=1, published_tick=1, last_seq=1, last_ms=1)
 
     async def test_a_partition_that_was_lost_is_not_given_back(self, store: Store, end_leases: EndLeases) -> None:
         (lost,) = await taken(store, "one")
@@ -131,7 +131,7 @@ class LeaseConformance:
         await store.give_back("one", [(2, 1)], [0])
         await end_leases()
         await taken(store, "two", 1)
-        assert await store.owned("one") == [PartitionLease(1, 1, 1, 0, 1, 1, 0, 0)]
+        assert await store.owned("one") == [lease_of(1, epoch=1, tick=1, last_seq=1, last_ms=1)]
         assert await store.owned("three") == []
 
 
@@ -145,7 +145,10 @@ class CommitConformance:
         advance = PartitionAdvance(id=1, epoch=2, tick=0, last_seq=50, last_ms=5_000, published_tick=0)
         await store.commit(Tick(owner="two", partitions=[advance]))
         await store.commit(Tick(owner="two", partitions=[replace(advance, tick=1, last_seq=51, published_tick=1)]))
-        assert await store.owned("two") == [leases[0], PartitionLease(1, 2, 2, 1, 51, 5_000, 0, 0)]
+        assert await store.owned("two") == [
+            leases[0],
+            lease_of(1, epoch=2, tick=2, published_tick=1, last_seq=51, last_ms=5_000),
+        ]
 
     async def test_a_tick_is_fenced_by_tick_epoch_and_owner(self, store: Store) -> None:
         (lease,) = await taken(store)

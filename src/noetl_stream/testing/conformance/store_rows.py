@@ -55,6 +55,11 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
     return replace(row, **changes)
 
 
+def lease_of(id: int, **others: int) -> PartitionLease:
+    """A partition; what is not said is 0."""
+    return PartitionLease(**dict.fromkeys(PartitionLease._fields, 0) | {"id": id} | others)
+
+
 def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:
     """The first tick after ``leases`` were taken, one message on. ``rows``: fields of :class:`Tick`."""
     advances = [
