@@ -14,8 +14,7 @@ from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS, RunId, partition_of
-from noetl_stream.model.messages import Request
-from noetl_stream.model.presence import WorkerPresence
+from noetl_stream.model.messages import Request, WorkerPresence
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from noetl_stream.engine.acceptance import NotTaken, refuse_request, why_not_taken
+from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
 from noetl_stream.engine.decide.dispatch import decide
 from noetl_stream.engine.decide.pending import pending_decisions
 from noetl_stream.engine.decide.quiescence import move_on, retry_held
@@ -20,6 +20,8 @@ from noetl_stream.engine.decide.start import refuse
 from noetl_stream.engine.effects import Effect
 from noetl_stream.engine.effects.collect import effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
     ClientRequest,
@@ -154,3 +156,30 @@ def _asked(decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution
 def _endless(state: Execution) -> Fact:
     text = f"one fact led to limits.max_decisions_per_fact ({state.limits.max_decisions_per_fact}) decisions: a cycle"
     return ExecutionFailing(ErrorInfo("limit_exceeded", text))
+
+
+class NotTaken(NamedTuple):
+    """Why a fact changes nothing.
+
+    ``redundant``: what is asked is so already. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
+    :func:`.classify_report`. ``misfit``: no fact of its command; ``text`` says why.
+    """
+
+    code: Literal["redundant", "duplicate", "gap", "stale", "unknown", "misfit"]
+    text: str = ""
+
+
+def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
+    """Why an execution does not take a request now; ``None`` if it does."""
+    return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
+
+
+def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
+    """Why ``evolve`` has not taken a worker's fact; ``None`` for any other fact."""
+    if recorded.run is None:
+        return None
+    standing = classify(state, recorded)
+    if standing != "next":
+        return NotTaken(standing)
+    reason = misfit(state, recorded) if state is not None else ""
+    return NotTaken("misfit", reason) if reason else None

@@ -19,11 +19,10 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.item_pages import Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.reference import Page, Payload, Reference
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})

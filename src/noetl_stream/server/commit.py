@@ -129,6 +129,8 @@ class Committer:
         for reply, execution_id, run in tick.claims:
             cached = self._executions.get(execution_id)
             bus.send(reply, codec.encode(answer_claim(cached.state if cached is not None else None, run)))
+        for row in tick.answers:
+            bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:
             bus.send(subjects.STOP, codec.encode(stop))
         if tick.withdrawn:

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from noetl_stream.engine.acceptance import NotTaken
-from noetl_stream.engine.advance import Advanced, InvalidPlan, advance
+from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
 from noetl_stream.engine.effects import AnswerStart
 from noetl_stream.engine.effects.commands import build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
@@ -268,7 +267,7 @@ class Fold:
         elif effect.diagnostics:
             first = effect.diagnostics[0]
             answer = refused(state.execution_id, Rejection(first["code"], first["message"]))
-        self.tick.answer(state.request_id, state.execution_id, answer, 1)
+        self.tick.answer(state.request_id, state.execution_id, answer, 1, push=False)
 
 
 _UNKNOWN = NotTaken("unknown")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
+from noetl_stream.errors import NoetlError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.feed import FeedStore
 from noetl_stream.server.assignment import PartitionAssignment
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import ExecutionCache
@@ -122,3 +126,24 @@ class Housekeeping:
         self._assignment.changed = False
         await self._ownership.verify_stream()
         await self._reconciler.list_missing(self._executions, self._publications.commands_under_way())
+
+
+log = logging.getLogger(__name__)
+
+TICKS_AT_ONCE: Final = 5_000
+"""How many ticks one transaction forgets: none should be long."""
+
+
+TRIM_S: Final = 600.0
+"""How often every server trims."""
+
+
+async def trim_feed(feed: FeedStore | None, clock: Clock, keep_s: float) -> None:
+    """Trims ``feed`` now and then, for ever; without one there is nothing to do."""
+    while feed is not None:
+        try:
+            while await feed.trim(int(keep_s * 1000), TICKS_AT_ONCE) == TICKS_AT_ONCE:
+                pass
+        except NoetlError as error:
+            log.warning("the feed keeps more than it needs to, for now: %s", error)
+        await clock.sleep(TRIM_S)

@@ -37,7 +37,7 @@ from noetl_stream.server.client_requests import first_told, refuse_others
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
-from noetl_stream.server.housekeeping import Housekeeping, ServerTimes
+from noetl_stream.server.housekeeping import Housekeeping, ServerTimes, trim_feed
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
 from noetl_stream.server.keychain_check import with_credentials
@@ -51,7 +51,6 @@ from noetl_stream.server.responders.catalog import CatalogResponder
 from noetl_stream.server.responders.requests import RequestResponder
 from noetl_stream.server.responders.secrets import SecretsResponder
 from noetl_stream.server.tick import PendingTick
-from noetl_stream.server.trimming import trim_feed
 
 log = logging.getLogger(__name__)
 

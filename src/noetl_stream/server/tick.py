@@ -90,6 +90,7 @@ class PendingTick:
     events: list[EventRow] = field(default_factory=list)
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
+    answers: list[RequestRow] = field(default_factory=list)
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
     segments: dict[str, JournalSegment] = field(default_factory=dict)
     commands: list[QueuedCommand] = field(default_factory=list)
@@ -209,11 +210,20 @@ class PendingTick:
                 case _:
                     assert_never(effect)
 
-    def answer(self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int) -> None:
-        """The answer to a client's request, at the position of what it changed."""
-        self.requests.append(
-            RequestRow(request_id=request_id, execution_id=execution_id, answer=codec.encode(answer), position=position)
+    def answer(
+        self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True
+    ) -> None:
+        """The answer to a client's request, at the position of what it changed.
+
+        Args:
+            push: Whether whoever asked hears it after the commit. A start is heard of by its journal record instead.
+        """
+        row = RequestRow(
+            request_id=request_id, execution_id=execution_id, answer=codec.encode(answer), position=position
         )
+        self.requests.append(row)
+        if push:
+            self.answers.append(row)
 
     def _segment(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
         segment = self.segments.get(execution_id)

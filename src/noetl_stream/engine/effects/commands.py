@@ -9,8 +9,8 @@ from noetl_stream.engine.evolve.loop_progress import loop_at, loop_progress
 from noetl_stream.engine.scope import around
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.item_pages import ItemPosition
 from noetl_stream.model.messages import Go, StepCommand
+from noetl_stream.model.reference import ItemPosition
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan, Reads, StepPlan
 

@@ -27,9 +27,9 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.messages import Drop, Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import ItemPosition, Page
 from noetl_stream.playbook.kinds.language import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan

@@ -19,9 +19,8 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import Drop, Go, StepCommand
+from noetl_stream.model.messages import Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.presence import RunningCommand
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.worker.cancellation import Cancellations, Interruption
