@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
 from noetl_stream.playbook.compile.compiler import compile_playbook
@@ -30,16 +30,12 @@ class PlanClient:
         self._bus = bus
         self._clock = clock
         self._kinds = kinds
-        self._kept = kept
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: LruCache[str, Plan] = LruCache(kept)
         self._asking: dict[str, asyncio.Task[Plan]] = {}
 
     def cached(self, digest: str) -> Plan | None:
         """See :class:`~noetl_stream.worker.plans.PlanSource`."""
-        plan = self._plans.get(digest)
-        if plan is not None:
-            self._plans.move_to_end(digest)
-        return plan
+        return self._plans.get(digest)
 
     async def load(self, digest: str) -> Plan:
         """See :class:`~noetl_stream.worker.plans.PlanSource`."""
@@ -68,9 +64,7 @@ class PlanClient:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:
             raise PlanUnknown(f"asked for playbook {digest}, was sent {plan.digest}")
-        self._plans[digest] = plan
-        while len(self._plans) > self._kept:
-            self._plans.popitem(last=False)
+        self._plans.put(digest, plan)
         return plan
 
 
