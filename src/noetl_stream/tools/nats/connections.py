@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.auth import Auth, bad_credential, text_entry
 from noetl_stream.tools.contract import ToolFailure
@@ -99,16 +100,14 @@ class Connection:
         """
         from nats.errors import ConnectionClosedError
 
-        doing, ended = asyncio.create_task(work), asyncio.create_task(self._ended.wait())
+        doing = asyncio.create_task(work)
         try:
-            await asyncio.wait({doing, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
+            if not await first_done([doing], self._ended.wait()):
                 raise ConnectionClosedError
             return doing.result()
         finally:
             doing.cancel()
-            ended.cancel()
-            await asyncio.gather(doing, ended, return_exceptions=True)
+            await asyncio.gather(doing, return_exceptions=True)
 
     def take_refusal(self, subject: str) -> bool:
         """Whether the server has said, since it was last asked, that we must not publish to ``subject``.
