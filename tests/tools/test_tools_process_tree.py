@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
 
+import psutil
 import pytest
 
-from noetl_stream.tools import process_tree
 from noetl_stream.tools.process_tree import TreeKiller, adopt_orphans
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process table is read as Linux shows it")
@@ -18,21 +17,27 @@ TREES = 20
 ESCAPES = "setsid sh -c 'echo; sleep 1000' & sh -c 'echo; sleep 1000' & wait"
 """Two grandchildren, one of them in a session of its own; each says that it is there."""
 
+ORPHAN = "(setsid sh -c 'echo; sleep 1000' &); exec sleep 1000 >/dev/null"
+"""A process in a session of its own, whose parent has ended."""
 
-class CountedFolder:
-    """The process table; ``looks`` counts how often all of it was read."""
 
-    def __init__(self) -> None:
+class ProcessTable:
+    """The process table; ``looks`` counts how often all of it was read. The first ``missed`` looks find nothing."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, missed: int = 0) -> None:
         self.looks = 0
+        real = psutil.Process.children
 
-    def iterdir(self) -> list[Path]:
-        self.looks += 1
-        return list(Path("/proc").iterdir())
+        def children(process: psutil.Process, *, recursive: bool) -> list[psutil.Process]:
+            self.looks += 1
+            found: list[psutil.Process] = real(process, recursive=recursive)
+            return found if self.looks > missed else []
+
+        patch.setattr(psutil.Process, "children", children)
 
 
 async def test_trees_that_end_together_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = CountedFolder()
-    monkeypatch.setattr(process_tree, "_PROCESSES", folder)
+    table = ProcessTable(monkeypatch)
     reading, writing = os.pipe()
     trees = [
         await asyncio.create_subprocess_exec(
@@ -46,9 +51,24 @@ async def test_trees_that_end_together_are_looked_for_together(monkeypatch: pyte
             await asyncio.to_thread(told.readline)
         killer = TreeKiller()
         await asyncio.gather(*(killer.kill(tree.pid) for tree in trees))
-        assert folder.looks <= 4
+        assert table.looks <= 4
         assert await asyncio.to_thread(told.read) == b"", "all that held the pipe are gone"
     assert [await tree.wait() for tree in trees] == [-9] * TREES
+
+
+async def test_what_a_look_misses_is_found_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ProcessTable(monkeypatch, missed=1)
+    reading, writing = os.pipe()
+    tree = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", ORPHAN, stdout=writing, start_new_session=True, preexec_fn=adopt_orphans
+    )
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        await asyncio.to_thread(told.readline)
+        await TreeKiller().kill(tree.pid)
+        assert table.looks >= 3
+        assert await asyncio.to_thread(told.read) == b"", "all that held the pipe are gone"
+    assert await tree.wait() == -9
 
 
 async def test_a_kill_goes_on_when_nobody_waits_for_it_any_more() -> None:

@@ -1,6 +1,6 @@
 """Ending processes with all they started, whatever session or parent these went to (LANGUAGE §12).
 
-On Linux. Elsewhere a process ends with its group, and what left the group lives on.
+Elsewhere than on Linux, what left the group of a process lives on once its own parent has ended.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import Final
 
-_PROCESSES: Final = Path("/proc")
+import psutil
+
 _SET_CHILD_SUBREAPER: Final = 36
 """``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphans among what a process started become its own children."""
 # Loaded here: a process that has just forked should do as little as it can. PyDLL keeps the interpreter's lock.
@@ -51,9 +51,8 @@ class TreeKiller:
 
 
 def kill_trees(process_ids: Collection[int]) -> None:
-    """Kills processes that nobody has waited for yet, their groups, and all they started that still runs."""
-    if sys.platform == "linux":
-        _kill_descendants(set(process_ids))
+    """Kills children of this process that it has not waited for yet, their groups and all their descendants."""
+    _kill_descendants(set(process_ids))
     for process_id in process_ids:
         kill_group(process_id)
 
@@ -66,22 +65,25 @@ def kill_group(process_id: int) -> None:
 
 def _kill_descendants(roots: set[int]) -> None:
     # Stopped first, and killed when no more are found: what stands still starts nothing, and its orphans stay here.
+    # A look misses a process whose parent ends during it. The next one finds it, so the last two must find nothing.
     stopped: set[int] = set()
-    found = roots
-    while found:
+    found, looks_in_vain = roots, 0
+    while looks_in_vain < 2:
         for process_id in found:
             _signal(process_id, signal.SIGSTOP)
         stopped |= found
         found = _descendants(roots) - stopped
+        looks_in_vain = 0 if found else looks_in_vain + 1
     for process_id in stopped - roots:
         _signal(process_id, signal.SIGKILL)
 
 
 def _descendants(roots: set[int]) -> set[int]:
+    """Of children of this process: one look through the process table, however many they are."""
     children: dict[int, list[int]] = {}
-    for place in _PROCESSES.iterdir():
-        if place.name.isdecimal() and (parent := _parent(place)) is not None:
-            children.setdefault(parent, []).append(int(place.name))
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children.setdefault(process.ppid(), []).append(process.pid)
     found: set[int] = set()
     open_ids = list(roots)
     while open_ids:
@@ -89,16 +91,6 @@ def _descendants(roots: set[int]) -> set[int]:
         found.update(below)
         open_ids += below
     return found
-
-
-def _parent(place: Path) -> int | None:
-    """The parent of the process that is shown there; ``None`` once it is gone."""
-    try:
-        status = (place / "stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # Behind the name of the program, which stands in parentheses and may hold some: the state, and the parent.
-    return int(status.rpartition(b")")[2].split(maxsplit=2)[1])
 
 
 def _signal(process_id: int, number: signal.Signals) -> None:
