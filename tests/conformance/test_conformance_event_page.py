@@ -11,7 +11,7 @@ from conformance_table import ROOT, Row, read_rows
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import AnyFact
 
-PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 FACTS: dict[str, Any] = {str(fact.__struct_config__.tag): fact for fact in get_args(AnyFact)}
 SAID = b'{"outcome": {"status": "ok"}, "status": "completed", "ok": true}'
 """Fields by which the status of some events is told."""

@@ -21,7 +21,7 @@ from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.gateway.problems import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "http.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
 SHOWN = "http://127.0.0.1:8080"
 NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
 PATIENCE_S = 60

@@ -15,7 +15,7 @@ from noetl_stream.playbook import diagnostics, graph, loop, source, templates
 from noetl_stream.playbook.compile import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
-PAGE = Path(__file__).parents[2] / "docs" / "playbook.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "playbook.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yaml (\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 TARGETS = "".join(f"- step: {name}\n  tool: {{ kind: noop }}\n" for name in ("store", "cleanup"))

@@ -1,4 +1,4 @@
-"""``docs/tools.md`` says of every kind what the code does."""
+"""``docs/reference/tools.md`` says of every kind what the code does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from noetl_stream.model.outcome import ERROR_KINDS
 from noetl_stream.tools.registry import kinds_of, load_tools
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "tools.md").read_text()
 KINDS = kinds_of(load_tools())
 OURS = ["noop", "python", "http", "postgres", "duckdb", "shell", "nats", "secrets"]
 OF_THE_LANGUAGE = {"timeout", "policy"}
