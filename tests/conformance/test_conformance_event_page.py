@@ -34,7 +34,8 @@ def lines(section: str) -> list[Line]:
     return [Line(name.strip("`"), formal, frozenset(by.split(", ")), *rest) for name, formal, by, *rest in whole]
 
 
-OF_THE_LANGUAGE, BEYOND = (lines(part) for part in PAGE.split("## Beyond the language"))
+EVENTS = PAGE.partition("## Events of the language")[2]
+OF_THE_LANGUAGE, BEYOND = (lines(part) for part in EVENTS.split("## Beyond the language"))
 EVERY = OF_THE_LANGUAGE + BEYOND
 
 

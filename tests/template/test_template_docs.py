@@ -88,7 +88,7 @@ def listed(heading: str) -> set[str]:
 def test_the_page_lists_every_method() -> None:
     assert listed("Methods of a mapping that has no such key") == MAPPING_METHODS
     assert listed("Methods of a text") == TEXT_METHODS
-    assert listed("Methods of what a block calls loop") == LOOP_METHODS
+    assert listed("Methods of `loop` in a block") - {"loop"} == LOOP_METHODS
 
 
 def test_the_page_lists_every_filter_test_and_function() -> None:
