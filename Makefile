@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check lock clean
+.PHONY: demo test check docs lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/python playbooks/demo.py
@@ -13,6 +13,9 @@ test: $(VENV)/ready
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+docs: $(VENV)/ready
+	$(BIN)/python docs/build_site.py build/docs
 
 # After a change of the dependencies: what a fresh environment resolves them to becomes the lock.
 lock:
@@ -27,4 +30,4 @@ $(VENV)/ready: pyproject.toml requirements-dev.lock
 	touch $@
 
 clean:
-	rm -rf $(VENV) .demo
+	rm -rf $(VENV) .demo build

@@ -1,8 +1,8 @@
 """Builds the documentation site: ``python docs/build_site.py FOLDER``, or ``make docs``.
 
-The pages under ``docs/`` are plain Markdown that reads well in the repository. Zensical makes HTML of a copy of them, in
-strict mode: a link to a page, a heading or a file that does not exist ends the build. Next to the HTML the site has the
-pages as Markdown, ``llms.txt`` (what there is) and ``llms-full.txt`` (all of it in one file).
+The pages under ``docs/`` are plain Markdown that reads well in the repository. Zensical makes HTML of a copy of them in
+strict mode: a link to a page, a heading or a file that does not exist ends the build. Next to the HTML, the site has
+the pages as Markdown, ``llms.txt`` (what there is) and ``llms-full.txt`` (all of it in one file).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def build(root: Path, folder: Path) -> Path:
 def read_page(docs: Path, path: PurePosixPath) -> Page:
     """A page by its path below ``docs``."""
     text = (docs / path).read_text(encoding="utf-8")
-    if not re.match(r"# .+\n\n\w", text):
+    if not re.match(r"# .+\n\n[\w`[]", text):
         raise BrokenDocs(f"docs/{path}: a page begins with a title and a paragraph that says what it is about")
     return Page(path, text)
 
@@ -176,7 +176,7 @@ def whole(pages: Path, page: Page) -> str:
     def from_root(link: re.Match[str]) -> str:
         return f"]({resolved(page.path, link[1])}{link[2] or ''})"
 
-    return f"<!-- {page.path} -->\n\n{LINK.sub(from_root, (pages / page.path).read_text(encoding='utf-8'))}\n"
+    return f"<!-- page: {page.path} -->\n\n{LINK.sub(from_root, (pages / page.path).read_text(encoding='utf-8'))}\n"
 
 
 def main() -> None:

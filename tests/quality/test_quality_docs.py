@@ -39,6 +39,23 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
     assert missing == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Where links into a page may lead: its headings, as code hosts name them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_into_a_page_leads_to_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*\.md|)#([^)\s]+)\)", path.read_text())
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors(path.parent / target if target else path)
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize(("name", "text"), whole_playbooks())
 def test_every_whole_playbook_checks(name: str, text: str) -> None:
     assert [d.render() for d in check(text, kinds_of(load_tools()), file=name).diagnostics] == []
