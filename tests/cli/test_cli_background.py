@@ -1,4 +1,4 @@
-"""``run`` where nothing runs yet: it starts what it needs, and that goes when nobody needs it."""
+"""``run`` target nothing runs yet: it starts what it needs, and that goes when nobody needs it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PATIENCE_S = 120
 
 
 def build(root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "docs" / "build_site.py"), str(folder), "--root", str(root)]
+    command = [sys.executable, str(ROOT / "scripts" / "build_site.py"), str(folder), "--root", str(root)]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_stream.engine.pipeline import current_task, decide_task, fail_task, share, visit_of
-from noetl_stream.engine.progress import advance_progress
+from effort import times
+from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task, share, visit_of
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import SharedValue, TaskProcessed
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import Payload, Reference
-from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import PolicyPlan, RulePlan, StepPlan, TaskPlan
 from noetl_stream.template import (
     ABSENT,
@@ -26,7 +27,7 @@ from noetl_stream.template import (
     compile_guard,
     compile_template,
 )
-from noetl_stream.template.scope import outcome_view
+from noetl_stream.template.runtime.scope import outcome_view
 from noetl_stream.tools.noop import NoopTool
 
 OK = Outcome("ok", payload_of({"page": 7}))
@@ -408,7 +409,7 @@ policies = st.none() | st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(st.tuples(policies, policies, policies), st.lists(st.booleans(), min_size=1, max_size=20), st.integers(1, 60))
 def test_every_pipeline_ends_within_the_limit_of_task_runs(
     drawn: tuple[PolicyPlan | None, ...], outcomes: list[bool], most: int

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from journey_stack import NOETL, LiveStack
 
-from noetl_stream.client.submit import Submission
+from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent

@@ -10,8 +10,11 @@ from playbook_kinds import KINDS
 from playbook_parts import DOCS, Part, parts, whole
 
 from noetl_stream.model.limits import NAMES
-from noetl_stream.playbook import diagnostics, graph, loop, source, templates
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook import diagnostics
+from noetl_stream.playbook.check import graph, templates
+from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.model import loop
+from noetl_stream.playbook.yaml import source
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 PAGE = DOCS / "reference" / "playbook.md"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,10 +40,13 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
     assert missing == []
 
 
-def anchors(page: Path) -> set[str]:
-    """Where links into a page may lead: its headings, as code hosts name them."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Where links into a page may lead: its headings, as code hosts name them, and what has an id."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    named = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return frozenset(named | set(re.findall(r'id="([^"]+)"', text)))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from server_stage import ONE_STEP, Hand, Stage, once
 
+from effort import BROKEN_WORKERS
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -35,14 +36,13 @@ from noetl_stream.model.ids import partition_of, report_id
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Report, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.pages import Page
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.reference import Page, Reference
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import InboxRow
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
-SEEDS = 60
+SEEDS = BROKEN_WORKERS
 BROKEN = ErrorInfo("exception", "broken")
 
 

@@ -7,7 +7,10 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import StreamLost
 from noetl_stream.model.ids import partition_of
-from noetl_stream.testing.simulated_host import Host
+from noetl_stream.model.messages import Report, Request
+from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.server.fold import Fold
+from noetl_stream.testing.simulation.host import SimulatedHost
 
 EXECUTION = "execution-1"
 
@@ -20,12 +23,12 @@ class Freezing:
         self.armed = False
         self.struck = False
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed, self.struck = False, True
             host.freeze()
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 
@@ -37,12 +40,12 @@ class SlowOnce:
         self.point = point
         self.armed = False
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed = False
             await self.stage.clock.sleep(2)
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 
@@ -164,7 +167,7 @@ async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: 
     await stage.ended(EXECUTION)
 
 
-async def test_each_message_is_folded_by_one_reader_alone(stage: Stage) -> None:
+async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await stage.server()
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
@@ -172,8 +175,13 @@ async def test_each_message_is_folded_by_one_reader_alone(stage: Stage) -> None:
     stage.expire(partition)
     await stage.until(lambda: server.ownership.get(partition) is not None)
     seen: list[Any] = []
-    real = server.fold.message
-    server.fold.message = lambda message, body, tick: (seen.append(message.sequence), real(message, body, tick))[1]  # type: ignore[method-assign]
+    fold = Fold.message
+
+    def message(self: Fold, message: ReportedMessage, body: Request | Report) -> None:
+        seen.append(message.sequence)
+        fold(self, message, body)
+
+    monkeypatch.setattr(Fold, "message", message)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
     assert len(seen) == len(set(seen)) == 1

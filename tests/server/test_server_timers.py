@@ -19,12 +19,12 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.engine.due import LATEST_MS
+from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
+from noetl_stream.server.inputs import FEW
 from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.server.waits import FEW
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.work import playbook, work
 
 UNKNOWN = OutcomeUnknown("no answer")
 
@@ -235,7 +235,7 @@ async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Sta
         one = f"execution-{n}"
         await starts(stage, gated(1e6), one)
         await stage.ask(one, CtxPatched("open", patch={"open": True}))
-    assert len(server.waits) < 3 * FEW // 2
+    assert len(server.inputs) < 3 * FEW // 2
     assert await waits_for(stage, "stays") == ["admission"]
     assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 

@@ -10,8 +10,8 @@ import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.postgres import PostgresTool
-from noetl_stream.tools.postgres_pool import options_of
+from noetl_stream.tools.postgres.pool import options_of
+from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.python import PythonTool
+from noetl_stream.tools.python.tool import PythonTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -143,6 +143,8 @@ async def test_workload_ctx_and_iter_are_readable(run: Runner) -> None:
         "del ctx['a']",
         "ctx['list'] += [1]",
         "ctx.clear()",
+        "workload['a'] = 1",
+        "iter['index'] = 1",
     ],
 )
 async def test_changing_them_is_an_error_and_not_a_silent_loss(run: Runner, change: str) -> None:

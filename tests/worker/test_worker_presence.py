@@ -8,7 +8,7 @@ from worker_stage import EXECUTION, Endless, Stage
 
 import noetl_stream
 from noetl_stream.model import codec
-from noetl_stream.model.presence import RunningCommand, WorkerPresence
+from noetl_stream.model.messages import RunningCommand, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
 

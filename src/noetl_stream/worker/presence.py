@@ -7,7 +7,7 @@ from itertools import islice
 
 import noetl_stream
 from noetl_stream.model import codec
-from noetl_stream.model.presence import RunningCommand, WorkerPresence
+from noetl_stream.model.messages import RunningCommand, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
