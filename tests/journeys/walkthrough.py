@@ -5,6 +5,7 @@ stands for anything. Comments above a block say what a page shows in its words:
 
 - ``<!-- exit: 1 -->``: one of its commands ends with this code.
 - ``<!-- terminal -->``: it is left running, as in a terminal of its own.
+- ``<!-- installation -->``: it installs the program, which most walks have already.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BLOCK = re.compile(
@@ -36,6 +37,7 @@ class Step:
     file: str | None = None
     exit_code: int = 0
     stays: bool = False
+    installs: bool = False
     shown: str = ""
 
 
@@ -49,9 +51,10 @@ def steps(page: str) -> list[Step]:
             found.append(Step(text, file=title[1]))
         elif info == "bash":
             code = re.fullmatch(r"exit: (\d+)", note)
-            found.append(Step(text, exit_code=int(code[1]) if code else 0, stays=note == "terminal"))
+            exit_code = int(code[1]) if code else 0
+            found.append(Step(text, None, exit_code, stays=note == "terminal", installs=note == "installation"))
         elif info == "text" and found and not page[end : block.start()].strip():
-            found[-1] = Step(found[-1].text, None, found[-1].exit_code, found[-1].stays, text)
+            found[-1] = replace(found[-1], shown=text)
         end = block.end()
     return found
 
