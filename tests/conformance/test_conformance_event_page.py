@@ -11,7 +11,7 @@ from conformance_rows import ROOT, Row, read_rows
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import AnyFact
 
-PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 FACTS: dict[str, Any] = {str(fact.__struct_config__.tag): fact for fact in get_args(AnyFact)}
 SAID = b'{"outcome": {"status": "ok"}, "status": "completed", "ok": true}'
 """Fields by which the status of some events is told."""
@@ -34,7 +34,8 @@ def lines(section: str) -> list[Line]:
     return [Line(name.strip("`"), formal, frozenset(by.split(", ")), *rest) for name, formal, by, *rest in whole]
 
 
-OF_THE_LANGUAGE, BEYOND = (lines(part) for part in PAGE.split("## Beyond the language"))
+EVENTS = PAGE.partition("## Events of the language")[2]
+OF_THE_LANGUAGE, BEYOND = (lines(part) for part in EVENTS.split("## Beyond the language"))
 EVERY = OF_THE_LANGUAGE + BEYOND
 
 

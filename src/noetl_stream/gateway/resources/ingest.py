@@ -37,7 +37,9 @@ class ReportRequest(RequestModel):
     nonce: Id
     number: Count
     first: Count
-    events: Annotated[list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/events.md`).")]
+    events: Annotated[
+        list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/reference/events.md`).")
+    ]
     format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
 
 
