@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any, Final
 
-from noetl_stream.settings import Network
+from noetl_stream.tool_settings import Network
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
