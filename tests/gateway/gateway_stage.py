@@ -32,6 +32,7 @@ from noetl_stream.gateway.authentication import LOCAL, Authentication
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings import GatewayLimits
@@ -86,6 +87,11 @@ class GatewayStage:
             cluster,
             AccessKeeper(self.tokens, self.audit, clock),
         )
+
+    def replace(self, **verbs: Any) -> None:
+        """From now on these verbs of the executions are the test's."""
+        executions: Any = _Replaced(self.operations.executions, verbs)
+        self.operations = self.operations._replace(executions=executions)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[GatewayStage]:
@@ -157,6 +163,17 @@ class GatewayStage:
                 if found if isinstance(found, bool) else await found:
                     return
                 await asyncio.sleep(0)
+
+
+class _Replaced:
+    """Executions of which some verbs are replaced."""
+
+    def __init__(self, real: Executions, verbs: Mapping[str, Any]) -> None:
+        self._real = real
+        self._verbs = verbs
+
+    def __getattr__(self, name: str) -> Any:
+        return self._verbs.get(name) or getattr(self._real, name)
 
 
 async def _no_credential(name: str) -> str | dict[str, Any]:

@@ -11,8 +11,8 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway_playbooks import APPROVAL, FAILS
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, FAILS
 
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import Cluster

@@ -6,30 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.gateway.application import RESOURCES
 
-PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
-APPROVAL = (PLAYBOOKS / "approval.yaml").read_text()
-LOOP = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: loop, path: tests/loop, version: "1.0", labels: {team: sales}}
-workflow:
-  - step: start
-    loop: {in: [1, 2, 3], iterator: item}
-    tool: {kind: noop, args: {seen: "{{ iter.item }}"}}
-"""
-FAILS = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: fails, path: tests/fails}
-workflow:
-  - step: start
-    tool: {kind: noop, args: {seen: "{{ ctx.missing.key }}"}}
-"""
 LONG = {"wait": "20s"}
 
 
