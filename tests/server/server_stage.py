@@ -57,6 +57,7 @@ class Stage:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = Interrupted(MemoryStore(self.clock))
+        self.tables = self.store.real.tables
         self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
         self.running: list[asyncio.Task[None]] = []
@@ -182,7 +183,7 @@ class Stage:
 
     async def ended(self, execution_id: str, patience_s: float = PATIENCE_S) -> ExecutionRow:
         """Its row, once it has ended."""
-        rows = self.store.real._tables.executions
+        rows = self.tables.executions
         await self.until(lambda: execution_id in rows and rows[execution_id].finished_ms is not None, patience_s)
         return rows[execution_id]
 

@@ -63,7 +63,7 @@ def do(verb: Verb, selection: Selection, where: Where, output: str) -> None:
         answer = operate(where, lambda desk: _single(verb, desk, ids[0]), publishes=True)
         print_document(answer, output, verb.name_of, lambda found: click.echo(verb.told(found)))
         return
-    results = operate(where, lambda desk: _all(verb, desk, ids, output), publishes=True)
+    results = operate(where, lambda desk: act_on_all(verb, desk, ids, output), publishes=True)
     if output in ("json", "yaml"):
         print_documents(results, output, {}, verb.name_of)
     failed = sum("error" in result for result in results)
@@ -120,7 +120,7 @@ async def _single(verb: Verb, desk: Desk, execution_id: str) -> dict[str, Any]:
         raise NoetlError(error.message, hint=error.hint) from None
 
 
-async def _all(verb: Verb, desk: Desk, ids: list[str], output: str) -> list[dict[str, Any]]:
+async def act_on_all(verb: Verb, desk: Desk, ids: list[str], output: str) -> list[dict[str, Any]]:
     """The answers, by id as given; what cannot be is among them as ``{"execution_id", "error", "hint"}``."""
     results: dict[str, dict[str, Any]] = {}
 
