@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,11 @@ import pytest
 from noetl_stream.local.ports import choose_port
 
 DEV = (sys.executable, "-m", "noetl_stream.cli.main", "dev")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would every program that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def without_settings() -> dict[str, str]:
