@@ -18,9 +18,10 @@ from noetl_stream.local.ports import choose_port
 DEV = (sys.executable, "-m", "noetl_stream.cli.main", "dev")
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job ignores Ctrl-C, and so would every program that a test starts and interrupts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    # A shell's background job ignores Ctrl-C, one of nohup a closed terminal, and so would the programs of our tests.
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 
 def without_settings() -> dict[str, str]:
