@@ -128,8 +128,16 @@ def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]],
     assert failed.value.error.message == message
 
 
-def test_each_statement_takes_those_it_names() -> None:
-    check_params({"a": 1, "b": 2}, [["a"], [], ["b", "a"]])
-    check_params([1, 2], [["2"], ["1", "1"]])
-    check_params(None, [[]])
-    check_params({}, [[]])
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"a": 1, "b": 2}, [["a"], [], ["b", "a"]]),
+        ([1, 2], [["2"], ["1", "1"]]),
+        (None, [[]]),
+        ({}, [[]]),
+    ],
+)
+def test_each_statement_takes_those_it_names(params: Any, named: list[list[str]]) -> None:
+    check_params(params, named)
+    with pytest.raises(ToolFailure, match=f"statement {len(named) + 1} names"):
+        check_params(params, [*named, ["3"]])
