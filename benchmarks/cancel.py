@@ -24,10 +24,10 @@ import asyncpg
 import psutil
 from aiohttp import ClientSession, web
 
-from noetl_stream.hosting import Place, open_place, prepare_embedded
+from noetl_stream.hosting import StackAccess, open_stack, prepare_embedded
 from noetl_stream.local.ports import LOOPBACK, choose_port
 from noetl_stream.processes import Supervised
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
 
 LONG_S: Final = 3600
 POLL_S: Final = 0.02
@@ -99,7 +99,7 @@ class Measured:
         return {
             "shell": sum(command == ["sleep", str(LONG_S)] for command in commands),
             "http": self._server.open,
-            "python": sum("noetl_stream.tools.python_child" in " ".join(command) for command in commands),
+            "python": sum("noetl_stream.tools.python.child" in " ".join(command) for command in commands),
             "postgres": await self._database.fetchval(QUERIES),
         }
 
@@ -166,7 +166,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 @asynccontextmanager
-async def stack(place: Place, slots: int, server: SlowServer) -> AsyncIterator[Measured]:
+async def stack(place: StackAccess, slots: int, server: SlowServer) -> AsyncIterator[Measured]:
     async with AsyncExitStack() as ending:
         port = choose_port()
         roles = [["server"], ["worker", "--slots", str(slots)], ["gateway", "--port", str(port)]]
@@ -192,7 +192,7 @@ async def stack(place: Place, slots: int, server: SlowServer) -> AsyncIterator[M
 
 async def measure(iterations: int, kinds: list[str], home: Path) -> None:
     settings = Settings(home_folder=home)
-    with open_place(settings) as place:
+    with open_stack(settings) as place:
         await prepare_embedded(place)
         server = SlowServer()
         async with server.serving() as url, stack(place, iterations, server) as measured:

@@ -23,12 +23,12 @@ from typing import Any, Final
 
 import asyncpg
 
-from noetl_stream.benching import Bench, Figures, Load
-from noetl_stream.hosting import connected_to, open_place, prepare_embedded
+from noetl_stream.bench import Bench, Figures, Load
+from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.ports.listing import error_terms, label_terms
-from noetl_stream.ports.store import Store, Wanted
-from noetl_stream.settings import Settings
+from noetl_stream.ports.store import ListingFilter, Store
+from noetl_stream.settings.environment import Settings
 
 DAY_MS: Final = 86_400_000
 DAYS: Final = 30
@@ -135,7 +135,7 @@ async def fill(dsn: str, made: Made, events: int) -> None:
         await connection.close()
 
 
-def questions(made: Made) -> dict[str, Callable[[], tuple[Wanted, str | None]]]:
+def questions(made: Made) -> dict[str, Callable[[], tuple[ListingFilter, str | None]]]:
     """Each kind of question: what is wanted, and from where on."""
     drawn = random.Random(5)
 
@@ -148,41 +148,41 @@ def questions(made: Made) -> dict[str, Callable[[], tuple[Wanted, str | None]]]:
     def folder() -> str:
         return drawn.choice(made.paths).partition("/")[0]
 
-    def a_day(**more: Any) -> Wanted:
+    def a_day(**more: Any) -> ListingFilter:
         from_ms = made.at_ms(drawn.random() * 0.9)
-        return Wanted(**more, started_from_ms=from_ms, started_before_ms=from_ms + DAY_MS)
+        return ListingFilter(**more, started_from_ms=from_ms, started_before_ms=from_ms + DAY_MS)
 
     data, failed = "label:team=data", ("failed",)
     return {
-        "all, newest": lambda: (Wanted(), None),
-        "all, any page": lambda: (Wanted(), any_id()),
-        "status, frequent": lambda: (Wanted(("completed",)), any_id()),
-        "status, failed": lambda: (Wanted(failed), any_id()),
-        "status, none has it": lambda: (Wanted(("paused",)), None),
-        "status, two of them": lambda: (Wanted(("failed", "cancelled")), any_id()),
-        "path, frequent": lambda: (Wanted(path=made.paths[0]), any_id()),
-        "path, any": lambda: (Wanted(path=drawn.choice(made.paths)), None),
-        "path and failed": lambda: (Wanted(failed, drawn.choice(made.paths[:50])), None),
-        "folder": lambda: (Wanted(path=folder()), any_id()),
-        "folder and failed": lambda: (Wanted(failed, folder()), any_id()),
-        "folder and label": lambda: (Wanted(path=folder(), terms=(data,)), None),
-        "label, frequent": lambda: (Wanted(terms=(data,)), any_id()),
-        "label, one in 10,000": lambda: (Wanted(terms=("label:team=audit",)), None),
-        "label, of one execution": lambda: (Wanted(terms=(customer(),)), None),
-        "two labels, both frequent": lambda: (Wanted(terms=(data, "label:tier=1")), any_id()),
-        "two labels, one rare": lambda: (Wanted(terms=(data, customer())), None),
-        "label and failed": lambda: (Wanted(failed, terms=(data,)), any_id()),
-        "label and a status none has": lambda: (Wanted(("paused",), terms=(data,)), None),
-        "label and any path": lambda: (Wanted(path=drawn.choice(made.paths), terms=(data,)), None),
+        "all, newest": lambda: (ListingFilter(), None),
+        "all, any page": lambda: (ListingFilter(), any_id()),
+        "status, frequent": lambda: (ListingFilter(("completed",)), any_id()),
+        "status, failed": lambda: (ListingFilter(failed), any_id()),
+        "status, none has it": lambda: (ListingFilter(("paused",)), None),
+        "status, two of them": lambda: (ListingFilter(("failed", "cancelled")), any_id()),
+        "path, frequent": lambda: (ListingFilter(path=made.paths[0]), any_id()),
+        "path, any": lambda: (ListingFilter(path=drawn.choice(made.paths)), None),
+        "path and failed": lambda: (ListingFilter(failed, drawn.choice(made.paths[:50])), None),
+        "folder": lambda: (ListingFilter(path=folder()), any_id()),
+        "folder and failed": lambda: (ListingFilter(failed, folder()), any_id()),
+        "folder and label": lambda: (ListingFilter(path=folder(), terms=(data,)), None),
+        "label, frequent": lambda: (ListingFilter(terms=(data,)), any_id()),
+        "label, one in 10,000": lambda: (ListingFilter(terms=("label:team=audit",)), None),
+        "label, of one execution": lambda: (ListingFilter(terms=(customer(),)), None),
+        "two labels, both frequent": lambda: (ListingFilter(terms=(data, "label:tier=1")), any_id()),
+        "two labels, one rare": lambda: (ListingFilter(terms=(data, customer())), None),
+        "label and failed": lambda: (ListingFilter(failed, terms=(data,)), any_id()),
+        "label and a status none has": lambda: (ListingFilter(("paused",), terms=(data,)), None),
+        "label and any path": lambda: (ListingFilter(path=drawn.choice(made.paths), terms=(data,)), None),
         "a day": lambda: (a_day(), None),
         "a day, failed": lambda: (a_day(statuses=failed), None),
         "a day, path and label": lambda: (a_day(path=made.paths[1], terms=(data,)), None),
-        "word, frequent": lambda: (Wanted(terms=("word:timeout",)), any_id()),
-        "word, only of long ago": lambda: (Wanted(terms=("word:deadlock",)), None),
-        "word, none has it": lambda: (Wanted(terms=("word:nowhere",)), None),
-        "three words": lambda: (Wanted(terms=("word:db", "word:lost", f"word:{drawn.randrange(40)}")), any_id()),
-        "two words never together": lambda: (Wanted(terms=("word:deadlock", "word:503")), None),
-        "word and path": lambda: (Wanted(path=made.paths[0], terms=("word:timeout",)), any_id()),
+        "word, frequent": lambda: (ListingFilter(terms=("word:timeout",)), any_id()),
+        "word, only of long ago": lambda: (ListingFilter(terms=("word:deadlock",)), None),
+        "word, none has it": lambda: (ListingFilter(terms=("word:nowhere",)), None),
+        "three words": lambda: (ListingFilter(terms=("word:db", "word:lost", f"word:{drawn.randrange(40)}")), any_id()),
+        "two words never together": lambda: (ListingFilter(terms=("word:deadlock", "word:503")), None),
+        "word and path": lambda: (ListingFilter(path=made.paths[0], terms=("word:timeout",)), any_id()),
     }
 
 
@@ -205,10 +205,10 @@ async def steps_a_second(homes: dict[str, Path]) -> None:
     seen: dict[str, list[Figures]] = {name: [] for name in homes}
     with ExitStack() as stack:
         for home in homes.values():  # joined by each turn: they stay up in between
-            await prepare_embedded(stack.enter_context(open_place(Settings(home_folder=home))))
+            await prepare_embedded(stack.enter_context(open_stack(Settings(home_folder=home))))
         for _ in range(TURNS):
             for name, home in homes.items():
-                with open_place(Settings(home_folder=home)) as place:
+                with open_stack(Settings(home_folder=home)) as place:
                     async with connected_to(place, "listing") as connected:
                         seen[name].append(await Bench(place, connected, LOAD).run())
     for name, turns in seen.items():
@@ -222,7 +222,7 @@ async def steps_a_second(homes: dict[str, Path]) -> None:
 
 
 async def measure(count: int, events: int, homes: dict[str, Path]) -> None:
-    with open_place(Settings(home_folder=homes["full"])) as place:
+    with open_stack(Settings(home_folder=homes["full"])) as place:
         await prepare_embedded(place)
         made, began_s = Made(count), time.perf_counter()
         await fill(place.endpoint.postgres_dsn, made, events)

@@ -16,8 +16,8 @@ from statistics import median
 from typing import Final
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.orders import command_for
-from noetl_stream.engine.state import Assignment, Execution, Occurrence
+from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ExecutionRequested,
@@ -31,7 +31,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -67,7 +67,7 @@ class Loop:
         self.owed: deque[str] = deque()
         self.state: Execution | None = None
         self.started_s = time.process_time()
-        self._fold(Occurrence(ExecutionRequested("request-1", plan.digest, workload={"items": items})))
+        self._fold(RecordedFact(ExecutionRequested("request-1", plan.digest, workload={"items": items})))
 
     def run(self) -> Execution:
         """Answers for every iteration; the state at the end."""
@@ -96,14 +96,14 @@ class Loop:
             LoopIterationDone(path),
         ]
         for number, fact in enumerate(facts):
-            self._fold(Occurrence(fact, run, number))
+            self._fold(RecordedFact(fact, run, number))
 
-    def _fold(self, occurrence: Occurrence) -> None:
-        self.state, _, journal = advance(self.plan, self.state, occurrence, EXECUTION)
+    def _fold(self, recorded: RecordedFact) -> None:
+        self.state, _, journal = advance(self.plan, self.state, recorded, EXECUTION)
         assert self.state is not None
         for fact in journal:
             if isinstance(fact, StepScheduled):
-                command_for(self.plan, self.state, self.state.assignments[fact.command_id], 0)
+                build_command(self.plan, self.state, self.state.assignments[fact.command_id], 0)
                 self.owed.append(fact.command_id)
 
 

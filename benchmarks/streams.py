@@ -22,11 +22,11 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from noetl_stream.hosting import Place, connected_to, open_place, prepare_embedded
+from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.local.ports import choose_port
-from noetl_stream.ports.operations.executions import Ids, Start
+from noetl_stream.ports.operations.executions import RequestIds, Start
 from noetl_stream.processes import Supervised
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_operations
 
 POLL_S = 0.05
@@ -99,13 +99,13 @@ class Reader:
 async def main(readers: int, executions: int) -> None:
     with tempfile.TemporaryDirectory(prefix="noetl-streams-", ignore_cleanup_errors=True) as home:
         settings = Settings(home_folder=Path(home))
-        with open_place(settings) as place:
+        with open_stack(settings) as place:
             await prepare_embedded(place)
             async with connected_to(place, "noetl-bench") as connected:
                 await _measure(place, connected, readers, executions)
 
 
-async def _measure(place: Place, connected: Connected, readers: int, executions: int) -> None:
+async def _measure(place: StackAccess, connected: Connected, readers: int, executions: int) -> None:
     port = choose_port()
     children = [
         Supervised("server", ["server"], place),
@@ -139,14 +139,14 @@ async def _measure(place: Place, connected: Connected, readers: int, executions:
         sampling = asyncio.create_task(_sample(gateway, peak))
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def start(ids: Ids) -> str:
+        async def start(ids: RequestIds) -> str:
             async with gate:
                 started = await operations.executions.start(Start(digest=digest), "bench", ids)
                 return str(started["execution_id"])
 
         ones: list[tuple[Reader, asyncio.Task[None]]] = []
 
-        async def start_watched(ids: Ids, number: int) -> str:
+        async def start_watched(ids: RequestIds, number: int) -> str:
             execution_id = await start(ids)
             url = f"{base}/executions/{execution_id}/events/stream"
             reader = Reader(url, slow=number % 20 == 0, breaks=number % 10 == 1)
@@ -187,11 +187,11 @@ async def _measure(place: Place, connected: Connected, readers: int, executions:
     print(f"gateway memory: {idle / 2**20:.0f} MiB idle, {max(peak) / 2**20:.0f} MiB at most")
 
 
-def _ids(connected: Connected) -> Ids:
+def _ids(connected: Connected) -> RequestIds:
     from noetl_stream.model.ids import uuid7
 
     clock = connected.clock
-    return Ids(uuid7(clock.now_ms(), clock.random_bytes(10)), uuid7(clock.now_ms(), clock.random_bytes(10)))
+    return RequestIds(uuid7(clock.now_ms(), clock.random_bytes(10)), uuid7(clock.now_ms(), clock.random_bytes(10)))
 
 
 async def _ready(session: aiohttp.ClientSession, url: str) -> None:

@@ -17,15 +17,15 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from noetl_stream.benching import chain_playbook
-from noetl_stream.client.submit import Client, Submission
-from noetl_stream.hosting import connected_to, open_place, prepare_embedded
+from noetl_stream.bench import chain_playbook
+from noetl_stream.client.executions.submit import Client, Submission
+from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import Store
 from noetl_stream.processes import Supervised
 from noetl_stream.server.server import ServerTimes
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_client
 
 EXECUTIONS = 64
@@ -54,7 +54,7 @@ async def complete(client: Client, connected: Connected) -> None:
 
 async def measure(runs: int, home: Path) -> None:
     settings = Settings(home_folder=home)
-    with open_place(settings) as place:
+    with open_stack(settings) as place:
         await prepare_embedded(place)
         async with connected_to(place, "takeover") as connected, AsyncExitStack() as stack:
             children = [Supervised(f"server {n}", ["server"], place) for n in (1, 2)]

@@ -24,17 +24,17 @@ from typing import Any
 
 import psutil
 
-from noetl_stream.client.registering import entry_of
-from noetl_stream.client.submit import Client, Submission
-from noetl_stream.hosting import Place, connected_to, open_place, prepare_embedded
+from noetl_stream.client.executions.submit import Client, Submission
+from noetl_stream.client.playbooks.registration import entry_of
+from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, SignalReceived, StepSuspended, TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile import compile_playbook, digest_of
+from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.processes import Supervised
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.registry import kinds_of
 from noetl_stream.wiring import Connected, installed_kinds, make_client
 
@@ -65,7 +65,7 @@ RESTS = playbook(
 class Measured:
     """The stack under measurement; ``counts`` is what its server has decided so far, by event name."""
 
-    def __init__(self, place: Place, connected: Connected) -> None:
+    def __init__(self, place: StackAccess, connected: Connected) -> None:
         self._connected = connected
         self._client: Client = make_client(connected)
         self._server = Supervised("server", ["server"], place)
@@ -218,7 +218,7 @@ def _shown(values: list[float]) -> str:
 
 
 async def measure(count: int, home: Path) -> None:
-    with open_place(Settings(home_folder=home)) as place:
+    with open_stack(Settings(home_folder=home)) as place:
         await prepare_embedded(place)
         async with connected_to(place, "waiting") as connected, AsyncExitStack() as stack:
             measured = Measured(place, connected)

@@ -17,7 +17,7 @@ from noetl_stream.local.locks import FileLock
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import (
     COMMAND_WAIT_S,
     Connected,
@@ -50,7 +50,7 @@ BACKGROUND_WAIT_S = 3.0
 
 
 @dataclass(slots=True)
-class Place:
+class StackAccess:
     """Where a command works. ``embedded`` is its use of the embedded stack, if it has one; its ports may change."""
 
     endpoint: Endpoint
@@ -58,7 +58,7 @@ class Place:
 
 
 @contextmanager
-def open_place(settings: Settings) -> Iterator[Place]:
+def open_stack(settings: Settings) -> Iterator[StackAccess]:
     """The NATS and Postgres of the settings: the person's own, or the embedded ones, started if need be.
 
     Raises:
@@ -67,12 +67,12 @@ def open_place(settings: Settings) -> Iterator[Place]:
     if settings.nats_url is not None and settings.postgres_dsn is not None:
         tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
         own = Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits)
-        yield Place(own, None)
+        yield StackAccess(own, None)
         return
     with EmbeddedStack.join(settings.home) as stack:
         for notice in stack.notices:
             log.warning("%s", notice)
-        yield Place(embedded_endpoint(stack, settings), stack)
+        yield StackAccess(embedded_endpoint(stack, settings), stack)
 
 
 def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> Endpoint:
@@ -89,16 +89,18 @@ def _keys(settings: Settings) -> tuple[str, ...]:
     return (settings.credential_key, *settings.credential_old_keys) if settings.credential_key else ()
 
 
-async def prepare_embedded(place: Place) -> None:
+async def prepare_embedded(stack: StackAccess) -> None:
     """Makes or upgrades schema and streams of the embedded stack; a person's own is prepared by explicit commands."""
-    if place.embedded is not None:
-        await asyncio.gather(migrate_schema(place.endpoint), ensure_all_streams(place.endpoint))
+    if stack.embedded is not None:
+        await asyncio.gather(migrate_schema(stack.endpoint), ensure_all_streams(stack.endpoint))
 
 
 @asynccontextmanager
-async def connected_to(place: Place, name: str, *, nats_wait_s: float = COMMAND_WAIT_S) -> AsyncIterator[Connected]:
+async def connected_to(
+    stack: StackAccess, name: str, *, nats_wait_s: float = COMMAND_WAIT_S
+) -> AsyncIterator[Connected]:
     """Connections for the time of a command."""
-    connected = await connect(place.endpoint, name=name, nats_wait_s=nats_wait_s)
+    connected = await connect(stack.endpoint, name=name, nats_wait_s=nats_wait_s)
     try:
         yield connected
     finally:
@@ -179,16 +181,16 @@ class Roles:
         self.end()
 
 
-async def host(place: Place, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
+async def host(stack: StackAccess, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
     """Connects, runs the roles until a signal, and closes."""
-    async with connected_to(place, name, nats_wait_s=ROLE_WAIT_S) as connected:
-        await Roles(connected, place.endpoint).run(server=server, worker=worker)
+    async with connected_to(stack, name, nats_wait_s=ROLE_WAIT_S) as connected:
+        await Roles(connected, stack.endpoint).run(server=server, worker=worker)
 
 
-async def host_gateway(place: Place, settings: Settings, host: str, port: int) -> None:
+async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: int) -> None:
     """Connects, serves HTTP until a signal, answers what is under way, and closes."""
-    async with connected_to(place, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
-        hosted = await make_gateway(connected, place.endpoint, settings, host)
+    async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
+        hosted = await make_gateway(connected, stack.endpoint, settings, host)
         on_ending(hosted.gateway.stop)
         lost: list[bool] = []
 
@@ -220,11 +222,11 @@ def only_background(settings: Settings) -> Iterator[bool]:
         lock.close()
 
 
-async def host_in_background(place: Place, worker: tuple[str, int]) -> None:
+async def host_in_background(stack: StackAccess, worker: tuple[str, int]) -> None:
     """Server and worker for commands that found none; leaves when nobody needs them any more."""
-    async with connected_to(place, "noetl-background") as connected:
-        roles = Roles(connected, place.endpoint)
-        watch = asyncio.create_task(_end_when_idle(roles, connected, place.embedded))
+    async with connected_to(stack, "noetl-background") as connected:
+        roles = Roles(connected, stack.endpoint)
+        watch = asyncio.create_task(_end_when_idle(roles, connected, stack.embedded))
         watch.add_done_callback(lambda _: roles.end())
         await roles.run(server=True, worker=worker)
         if watch.done():

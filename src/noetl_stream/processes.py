@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
-from noetl_stream.hosting import Place
-from noetl_stream.settings import Settings, child_environment
-from noetl_stream.tool_settings import HTTP_ALLOW_VARIABLE
+from noetl_stream.hosting import StackAccess
+from noetl_stream.settings.environment import Settings, child_environment
+from noetl_stream.settings.tools import HTTP_ALLOW_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,9 @@ def command_line(*arguments: str) -> list[str]:
 class Background:
     """The server and worker that ``run`` starts when it finds none. They outlive it, and end by themselves."""
 
-    def __init__(self, settings: Settings, place: Place) -> None:
+    def __init__(self, settings: Settings, stack: StackAccess) -> None:
         self._settings = settings
-        self._place = place
+        self._place = stack
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -79,11 +79,11 @@ def end_with_parent() -> None:
 class Supervised:
     """A child that is started again when it dies, until :meth:`stop`; it also ends when this process does."""
 
-    def __init__(self, title: str, arguments: Sequence[str], place: Place) -> None:
+    def __init__(self, title: str, arguments: Sequence[str], stack: StackAccess) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
         self._needs_keys = arguments[0] in ("server", "gateway")
-        self._place = place
+        self._place = stack
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 

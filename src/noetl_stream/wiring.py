@@ -19,24 +19,24 @@ from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.client.submit import Client
+from noetl_stream.client.executions.submit import Client
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.sealing.keys import KeyRing, key_ring
-from noetl_stream.settings import Settings
-from noetl_stream.tool_settings import ToolSettings
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
 
 if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
     from noetl_stream.adapters.oidc_keys import ProviderKeys
-    from noetl_stream.client.credentials import CredentialKeeper
+    from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.ports.operations import Operations
     from noetl_stream.server.server import Server
-    from noetl_stream.worker.asked_plans import AskedPlans
+    from noetl_stream.worker.plan_client import PlanClient
     from noetl_stream.worker.worker import Worker
 
 COMMAND_WAIT_S = 2.0
@@ -135,10 +135,10 @@ def make_client(connected: Connected) -> Client:
     return Client(connected.log, connected.blobs, connected.bus)
 
 
-def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> CredentialKeeper:
-    from noetl_stream.client.credentials import CredentialKeeper
+def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> CredentialStorage:
+    from noetl_stream.client.credentials.storage import CredentialStorage
 
-    return CredentialKeeper(connected.store.credentials, _key_ring(endpoint))
+    return CredentialStorage(connected.store.credentials, _key_ring(endpoint))
 
 
 def make_operations(
@@ -149,17 +149,17 @@ def make_operations(
     Args:
         unanswered: Called each time no server has answered a request, as by a command that can start one.
     """
-    from noetl_stream.client.access import AccessKeeper
-    from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-    from noetl_stream.client.credential_store import DirectCredentials
-    from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
-    from noetl_stream.client.feed import LiveFeed
-    from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-    from noetl_stream.client.starting import Checking
+    from noetl_stream.client.access import DirectAccess
+    from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
+    from noetl_stream.client.credentials.direct import DirectCredentials
+    from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+    from noetl_stream.client.executions.prepare import PlaybookChecker
+    from noetl_stream.client.feed.live import LiveFeed
+    from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = Checking(kinds_of(installed_kinds()), endpoint.limits)
+    checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(log, bus, connected.blobs, store, store.catalog, clock)
     return Operations(
@@ -168,7 +168,7 @@ def make_operations(
         DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking),
         DirectCredentials(make_credential_keeper(connected, endpoint)),
         cluster,
-        AccessKeeper(store.tokens, store.audit, clock),
+        DirectAccess(store.tokens, store.audit, clock),
     )
 
 
@@ -177,7 +177,7 @@ def _key_ring(endpoint: Endpoint) -> KeyRing | None:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
-    from noetl_stream.server.secrets_answers import SecretsAnswers
+    from noetl_stream.server.responders.secrets import SecretsResponder
     from noetl_stream.server.server import Server, ServerPorts
 
     ports = ServerPorts(
@@ -188,7 +188,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         connected.bus,
         connected.clock,
         connected.store.catalog,
-        SecretsAnswers(connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials),
+        SecretsResponder(connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials),
         connected.store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
@@ -200,7 +200,7 @@ class HostedWorker:
 
     worker: Worker
     tools: Mapping[str, Tool]
-    plans: AskedPlans
+    plans: PlanClient
     show_in_logs: Callable[[], None]
 
     async def close(self) -> None:
@@ -213,13 +213,13 @@ class HostedWorker:
 
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
-    from noetl_stream.worker.asked_plans import AskedPlans
-    from noetl_stream.worker.asked_secrets import AskedSecrets
-    from noetl_stream.worker.redaction import hide_in_logs
+    from noetl_stream.worker.plan_client import PlanClient
+    from noetl_stream.worker.secrets.client import SecretsClient
+    from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
     tools = made_tools(installed_kinds(), endpoint.tools)
-    plans = AskedPlans(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
+    plans = PlanClient(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),
         pool=pool,
@@ -232,7 +232,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         tools=tools,
         plans=plans,
         credential=credential_lookup(endpoint.credentials),
-        secrets=AskedSecrets(connected.bus, connected.clock),
+        secrets=SecretsClient(connected.bus, connected.clock),
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.known))
 
@@ -260,15 +260,15 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     """
     from noetl_stream.adapters.oidc import OidcProvider
     from noetl_stream.adapters.oidc_keys import ProviderKeys
-    from noetl_stream.client.ingest import DirectIngest
-    from noetl_stream.client.readiness import DirectReadiness
-    from noetl_stream.gateway.authentication import LOCAL, Authentication
+    from noetl_stream.client.cluster.ingest import DirectIngest
+    from noetl_stream.client.cluster.readiness import DirectReadiness
+    from noetl_stream.gateway.access.authentication import LOCAL, Authentication
+    from noetl_stream.gateway.access.open_mode import decide_open_mode
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
-    from noetl_stream.gateway.opening import decide_opening
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     wish, has_provider = settings.gateway_auth, oidc is not None
-    opening = await decide_opening(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
+    opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     nobody = LOCAL if opening.open_to_all else None

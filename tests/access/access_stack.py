@@ -17,20 +17,20 @@ from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.access import AccessKeeper
-from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-from noetl_stream.client.credential_store import DirectCredentials
-from noetl_stream.client.credentials import CredentialKeeper
-from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
-from noetl_stream.client.feed import LiveFeed
-from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.client.starting import Checking
+from noetl_stream.client.access import DirectAccess
+from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
+from noetl_stream.client.credentials.direct import DirectCredentials
+from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import Authenticator
 from noetl_stream.ports.operations import Operations
-from noetl_stream.settings import GatewayLimits
-from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 PLAYBOOK = """\
@@ -52,11 +52,11 @@ class Stack:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.tokens, self.audit = MemoryTokens(), MemoryAudit()
-        self.keeper = AccessKeeper(self.tokens, self.audit, clock)
+        self.keeper = DirectAccess(self.tokens, self.audit, clock)
         self._store = MemoryStore(clock)
         broker = MemoryBroker(clock)
         catalog = MemoryCatalog(self._store)
-        checking = Checking(kinds_of(load_tools()), DEFAULT_LIMITS)
+        checking = PlaybookChecker(kinds_of(load_tools()), DEFAULT_LIMITS)
         letters = self._store.dead_letters
         cluster = DirectCluster(
             ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock)
@@ -66,7 +66,7 @@ class Stack:
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
-            DirectCredentials(CredentialKeeper(MemoryCredentials(clock), None)),
+            DirectCredentials(CredentialStorage(MemoryCredentials(clock), None)),
             cluster,
             self.keeper,
         )

@@ -7,7 +7,7 @@ from access_issuer import Issuer, running_issuer
 
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
 from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.client.access import AccessKeeper
+from noetl_stream.client.access import DirectAccess
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def audit() -> MemoryAudit:
 
 
 @pytest.fixture
-def keeper(tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock) -> AccessKeeper:
-    return AccessKeeper(tokens, audit, clock)
+def keeper(tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock) -> DirectAccess:
+    return DirectAccess(tokens, audit, clock)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
 from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.client.access import AccessKeeper
+from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
-from noetl_stream.gateway.access import ADMISSION, CALLER, LOOKED_AT_EVERY_S, Guard
-from noetl_stream.gateway.audit import MAX_CHARACTERS, REFUSALS_AT_ONCE, Auditor
-from noetl_stream.gateway.authentication import LOCAL, Authentication
-from noetl_stream.gateway.problems import problem_of
-from noetl_stream.ports.access import Answer, Attempt, AuditEntry
+from noetl_stream.gateway.access.audit import MAX_CHARACTERS, REFUSALS_AT_ONCE, Auditor
+from noetl_stream.gateway.access.authentication import LOCAL, Authentication
+from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, AccessGuard
+from noetl_stream.gateway.http.problems import problem_of
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.testing.waiting import until
 
@@ -34,17 +34,17 @@ class BreakableAudit(MemoryAudit):
         self.held: asyncio.Event | None = None
         self.adding = 0
 
-    async def begin(self, attempt: Attempt) -> int:
+    async def begin(self, attempt: AuditedCall) -> int:
         if "begin" in self.broken:
             raise Unreachable("cannot reach Postgres")
         return await super().begin(attempt)
 
-    async def answer(self, number: int, answer: Answer) -> None:
+    async def answer(self, number: int, answer: AuditedAnswer) -> None:
         if "answer" in self.broken:
             raise Unreachable("cannot reach Postgres")
         await super().answer(number, answer)
 
-    async def add(self, attempt: Attempt, answer: Answer) -> None:
+    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         self.adding += 1
         if self.held is not None:
             await self.held.wait()
@@ -61,7 +61,7 @@ class House:
 
     def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock, *, open_to_all: bool) -> None:
         authentication = Authentication(tokens, clock, nobody=LOCAL if open_to_all else None)
-        self.guard = Guard(authentication, Auditor(audit, clock), clock, open_to_all=open_to_all)
+        self.guard = AccessGuard(authentication, Auditor(audit, clock), clock, open_to_all=open_to_all)
         self.do: Any = self._done
         self.error: Exception | None = None
         self.changed: list[str] = []
@@ -112,7 +112,7 @@ async def opened(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock
         yield client
 
 
-async def shown(keeper: AccessKeeper, role: Any) -> dict[str, str]:
+async def shown(keeper: DirectAccess, role: Any) -> dict[str, str]:
     made = await keeper.create_token(NewToken(f"{role}-1", role), "ann")
     return {"Authorization": f"Bearer {made['secret']}"}
 
@@ -124,22 +124,22 @@ async def recorded(audit: MemoryAudit) -> list[AuditEntry]:
 # Roles
 
 
-async def test_a_handler_knows_who_calls(closed: Client, keeper: AccessKeeper) -> None:
+async def test_a_handler_knows_who_calls(closed: Client, keeper: DirectAccess) -> None:
     answer = await closed.get("/things/x", headers=await shown(keeper, "viewer"))
     assert (answer.status, (await answer.json())["by"]) == (200, "token:viewer-1")
 
 
 async def test_too_low_a_role_is_refused_and_what_was_tried_is_on_record(
-    closed: Client, closed_house: House, keeper: AccessKeeper, audit: MemoryAudit, clock: ManualClock
+    closed: Client, closed_house: House, keeper: DirectAccess, audit: MemoryAudit, clock: ManualClock
 ) -> None:
     answer = await closed.post("/things/x", headers=await shown(keeper, "viewer"))
     assert answer.status == 403
     assert closed_house.changed == []
     (entry,) = await recorded(audit)
-    assert entry.attempt == Attempt(
+    assert entry.attempt == AuditedCall(
         clock.now_ms(), "token:viewer-1", "viewer", "POST", "changeThing", "x", "", "127.0.0.1", ""
     )
-    assert entry.answer == Answer(403, "changeThing needs the role operator, token:viewer-1 is viewer")
+    assert entry.answer == AuditedAnswer(403, "changeThing needs the role operator, token:viewer-1 is viewer")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -152,21 +152,21 @@ async def test_an_unknown_caller_is_refused_and_on_record(closed: Client, audit:
     assert "noetl_wrong" not in repr(entry)
 
 
-async def test_two_headers_are_one_too_many(closed: Client, keeper: AccessKeeper) -> None:
+async def test_two_headers_are_one_too_many(closed: Client, keeper: DirectAccess) -> None:
     both = [*(await shown(keeper, "admin")).items(), ("Authorization", "Bearer x")]
     assert (await closed.get("/things/x", headers=both)).status == 401
 
 
 async def test_what_the_handler_itself_forbids_is_on_record(
-    closed: Client, closed_house: House, keeper: AccessKeeper, audit: MemoryAudit
+    closed: Client, closed_house: House, keeper: DirectAccess, audit: MemoryAudit
 ) -> None:
     closed_house.error = Forbidden("not this one")
     for method in ("GET", "POST"):
         assert (await closed.request(method, "/things/x", headers=await shown_once(keeper))).status == 403
-    assert [entry.answer for entry in await recorded(audit)] == [Answer(403, "not this one")] * 2
+    assert [entry.answer for entry in await recorded(audit)] == [AuditedAnswer(403, "not this one")] * 2
 
 
-async def shown_once(keeper: AccessKeeper) -> dict[str, str]:
+async def shown_once(keeper: DirectAccess) -> dict[str, str]:
     """A token of an operator with a name of its own."""
     name = f"operator-{len(await keeper.tokens())}"
     made = await keeper.create_token(NewToken(name, "operator"), "ann")
@@ -174,7 +174,7 @@ async def shown_once(keeper: AccessKeeper) -> dict[str, str]:
 
 
 async def test_a_stream_ends_soon_after_its_token(
-    closed_house: House, keeper: AccessKeeper, clock: ManualClock
+    closed_house: House, keeper: DirectAccess, clock: ManualClock
 ) -> None:
     looked: list[Any] = []
 
@@ -194,7 +194,7 @@ async def test_a_stream_ends_soon_after_its_token(
 
 
 async def test_a_stream_goes_on_while_nobody_can_be_asked(
-    closed_house: House, keeper: AccessKeeper, clock: ManualClock, tokens: MemoryTokens, monkeypatch: pytest.MonkeyPatch
+    closed_house: House, keeper: DirectAccess, clock: ManualClock, tokens: MemoryTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(token_id: str) -> None:
         raise Unreachable("cannot reach Postgres")
@@ -214,7 +214,7 @@ async def test_a_stream_goes_on_while_nobody_can_be_asked(
 
 
 async def test_a_change_is_on_record_with_its_answer_and_reading_is_not(
-    closed: Client, keeper: AccessKeeper, audit: MemoryAudit
+    closed: Client, keeper: DirectAccess, audit: MemoryAudit
 ) -> None:
     operator = await shown(keeper, "operator")
     more = {"Idempotency-Key": "k-1", "X-Correlation-Id": "c-1", "X-Reason": "gr%C3%BCn"}
@@ -224,19 +224,24 @@ async def test_a_change_is_on_record_with_its_answer_and_reading_is_not(
     assert entry.attempt[1:] == (
         "token:operator-1", "operator", "POST", "changeThing", "x/y", "c-1", "127.0.0.1", "k-1",
     )  # fmt: skip
-    assert entry.answer == Answer(200, "grün", "new/one")
+    assert entry.answer == AuditedAnswer(200, "grün", "new/one")
 
 
 @pytest.mark.parametrize(
     ("error", "answer"),
     [
-        (Conflict("the secret s3cret is wrong"), Answer(409, "conflict")),
-        (UsageError("the body says s3cret"), Answer(422, "invalid")),
-        (RuntimeError("s3cret"), Answer(500, "internal")),
+        (Conflict("the secret s3cret is wrong"), AuditedAnswer(409, "conflict")),
+        (UsageError("the body says s3cret"), AuditedAnswer(422, "invalid")),
+        (RuntimeError("s3cret"), AuditedAnswer(500, "internal")),
     ],
 )
 async def test_a_change_that_fails_is_on_record_without_what_was_sent(
-    closed: Client, closed_house: House, keeper: AccessKeeper, audit: MemoryAudit, error: Exception, answer: Answer
+    closed: Client,
+    closed_house: House,
+    keeper: DirectAccess,
+    audit: MemoryAudit,
+    error: Exception,
+    answer: AuditedAnswer,
 ) -> None:
     closed_house.error = error
     assert (await closed.post("/things/x", headers=await shown(keeper, "operator"))).status == answer.status
@@ -244,7 +249,7 @@ async def test_a_change_that_fails_is_on_record_without_what_was_sent(
 
 
 async def test_a_change_that_cannot_be_put_on_record_is_not_made(
-    closed: Client, closed_house: House, keeper: AccessKeeper, audit: BreakableAudit
+    closed: Client, closed_house: House, keeper: DirectAccess, audit: BreakableAudit
 ) -> None:
     audit.broken.add("begin")
     operator = await shown(keeper, "operator")
@@ -254,7 +259,7 @@ async def test_a_change_that_cannot_be_put_on_record_is_not_made(
 
 
 async def test_a_change_whose_answer_cannot_be_put_on_record_stays_without_one(
-    closed: Client, closed_house: House, keeper: AccessKeeper, audit: BreakableAudit
+    closed: Client, closed_house: House, keeper: DirectAccess, audit: BreakableAudit
 ) -> None:
     audit.broken.add("answer")
     assert (await closed.post("/things/x", headers=await shown(keeper, "operator"))).status == 200
@@ -341,7 +346,7 @@ async def test_a_browser_that_asks_first_is_told_nothing(opened: Client) -> None
     assert not [name for name in answer.headers if name.startswith("Access-Control")]
 
 
-async def test_a_closed_gateway_goes_by_any_name(closed: Client, keeper: AccessKeeper) -> None:
+async def test_a_closed_gateway_goes_by_any_name(closed: Client, keeper: DirectAccess) -> None:
     """A page of another origin has no token, and browsers add none."""
     token = await shown(keeper, "viewer")
     foreign = {"Host": "gateway.example", "Origin": "https://console.example"}
@@ -349,7 +354,7 @@ async def test_a_closed_gateway_goes_by_any_name(closed: Client, keeper: AccessK
     assert (await closed.get("/things/x", headers=foreign)).status == 401
 
 
-async def test_a_token_counts_on_an_open_gateway(opened: Client, keeper: AccessKeeper) -> None:
+async def test_a_token_counts_on_an_open_gateway(opened: Client, keeper: DirectAccess) -> None:
     viewer = await shown(keeper, "viewer")
     assert (await (await opened.get("/things/x", headers=viewer)).json())["by"] == "token:viewer-1"
     assert (await opened.post("/things/x", headers=viewer)).status == 403

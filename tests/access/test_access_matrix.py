@@ -16,9 +16,9 @@ from aiohttp import ClientSession
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.oidc import OidcProvider
 from noetl_stream.adapters.oidc_keys import ProviderKeys
-from noetl_stream.gateway.authentication import LOCAL, Authentication
-from noetl_stream.oidc_settings import OidcSettings
+from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.settings.oidc import OidcSettings
 
 PUBLIC = """
 GET /livez

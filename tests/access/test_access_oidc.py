@@ -22,8 +22,8 @@ from noetl_stream.adapters.oidc_keys import (
     ProviderKeys,
 )
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
-from noetl_stream.oidc_settings import OidcSettings, read_oidc
 from noetl_stream.ports.access import Caller
+from noetl_stream.settings.oidc import OidcSettings, read_oidc
 
 MINUTE_S = 60
 

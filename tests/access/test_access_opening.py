@@ -9,12 +9,12 @@ import pytest
 
 from noetl_stream.adapters.memory.access import MemoryTokens
 from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.client.access import AccessKeeper
+from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.opening import Wish, decide_opening
-from noetl_stream.oidc_settings import OIDC_VARIABLES, OidcSettings
+from noetl_stream.gateway.access.open_mode import Wish, decide_open_mode
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
 
 LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "localhost"]
 ELSEWHERE = ["0.0.0.0", "::", "", "192.168.1.5", "gateway.example", "localhost.example", "127.0.0.1.example"]
@@ -22,21 +22,21 @@ ELSEWHERE = ["0.0.0.0", "::", "", "192.168.1.5", "gateway.example", "localhost.e
 
 @pytest.mark.parametrize("host", LOOPBACK)
 async def test_on_a_loopback_address_it_is_open_and_says_so(tokens: MemoryTokens, host: str) -> None:
-    opening = await decide_opening(host, None, tokens, 0, provider=False)
+    opening = await decide_open_mode(host, None, tokens, 0, provider=False)
     assert opening == (True, "open: callers without a token are admin `local`")
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 async def test_on_any_other_address_it_does_not_start_without_a_decision(tokens: MemoryTokens, host: str) -> None:
     with pytest.raises(UsageError, match="no admin's token to open it") as refused:
-        await decide_opening(host, None, tokens, 0, provider=False)
+        await decide_open_mode(host, None, tokens, 0, provider=False)
     for way in ("token create", "NOETL_OIDC_ISSUER", "NOETL_GATEWAY_AUTH=open"):
         assert way in str(refused.value)
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 async def test_open_to_everybody_is_said_with_a_warning(tokens: MemoryTokens, host: str) -> None:
-    opening = await decide_opening(host, "open", tokens, 0, provider=True)
+    opening = await decide_open_mode(host, "open", tokens, 0, provider=True)
     assert opening.open_to_all
     assert "whoever reaches this address may do everything" in opening.sentence
 
@@ -48,16 +48,16 @@ async def test_open_to_everybody_is_said_with_a_warning(tokens: MemoryTokens, ho
 async def test_with_an_identity_provider_it_is_closed(
     tokens: MemoryTokens, host: str, wish: Wish | None, provider: bool
 ) -> None:
-    assert not (await decide_opening(host, wish, tokens, 0, provider=provider)).open_to_all
+    assert not (await decide_open_mode(host, wish, tokens, 0, provider=provider)).open_to_all
 
 
 @pytest.mark.parametrize(("host", "wish"), [("0.0.0.0", None), ("127.0.0.1", "required"), ("0.0.0.0", "required")])
 async def test_only_a_token_of_an_admin_that_holds_opens_it(
-    keeper: AccessKeeper, tokens: MemoryTokens, clock: ManualClock, host: str, wish: Wish | None
+    keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock, host: str, wish: Wish | None
 ) -> None:
     async def refused() -> bool:
         try:
-            return (await decide_opening(host, wish, tokens, clock.now_ms(), provider=False)).open_to_all
+            return (await decide_open_mode(host, wish, tokens, clock.now_ms(), provider=False)).open_to_all
         except UsageError:
             return True
 

@@ -9,15 +9,15 @@ from access_stack import Stack, playbook
 
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
-from noetl_stream.gateway.scoped import PASSES, Scopes
+from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import Document, Page
-from noetl_stream.ports.operations.executions import Chosen, Rerun, Start
-from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
+from noetl_stream.ports.operations.feed import FeedEvent
 
 PATHS = ("team/a",)
-EVERYTHING = Chosen()
+EVERYTHING = ExecutionFilter()
 
 
 async def filled(clock: ManualClock) -> Stack:
@@ -53,7 +53,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "events": lambda operations, one: operations.executions.events(one, 0, 10),
     "ctx": lambda operations, one: operations.executions.ctx(one),
     "ask": lambda operations, one: operations.executions.ask(one, CancelRequested("r", "token:ci")),
-    "rerun": lambda operations, one: operations.executions.rerun(one, Rerun(), "token:ci"),
+    "rerun": lambda operations, one: operations.executions.rerun(one, RerunOptions(), "token:ci"),
     "why": lambda operations, one: operations.executions.why(one),
     "delete": lambda operations, one: operations.executions.delete(one, "token:ci"),
     "feed": lambda operations, one: operations.feed.execution(one, 0),
@@ -145,7 +145,7 @@ BY_PATH: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "plan": lambda operations, path: operations.playbooks.plan(path, None),
     "graph": lambda operations, path: operations.playbooks.graph(path, None),
     "delete": lambda operations, path: operations.playbooks.delete(path, None, "token:ci"),
-    "page": lambda operations, path: operations.executions.page(Chosen(path=path), 10, None),
+    "page": lambda operations, path: operations.executions.page(ExecutionFilter(path=path), 10, None),
 }
 
 
@@ -176,13 +176,13 @@ async def test_a_path_below_is_served_as_without_paths(scoped: Operations, clock
 class FourEvents:
     """A feed of an event of each of four playbooks."""
 
-    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
         return await self.everything(None)
 
-    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
-        async def heard() -> AsyncIterator[list[Heard]]:
+    async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
+        async def heard() -> AsyncIterator[list[FeedEvent]]:
             paths = ("team/a/x", "other/x", "team/a", "other/y")
-            yield [Heard(str(number), {"name": "told"}, path) for number, path in enumerate(paths)]
+            yield [FeedEvent(str(number), {"name": "told"}, path) for number, path in enumerate(paths)]
 
         return heard()
 

@@ -10,9 +10,9 @@ import pytest
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.client.access import AccessKeeper
+from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
-from noetl_stream.gateway.authentication import (
+from noetl_stream.gateway.access.authentication import (
     LOCAL,
     REMEMBERED_S,
     REMEMBERED_TOKENS,
@@ -20,10 +20,10 @@ from noetl_stream.gateway.authentication import (
     Authentication,
 )
 from noetl_stream.model.envelope import iso
-from noetl_stream.oidc_settings import ROLE_NAMES, RoleName
-from noetl_stream.ports.access import TOKEN_TEXT, Answer, Caller, StoredToken, covers, suffices
+from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, Caller, StoredToken, covers, suffices
 from noetl_stream.ports.operations.access import ROLES, NewToken, Role
-from noetl_stream.testing.conformance_access import attempted
+from noetl_stream.settings.oidc import ROLE_NAMES, RoleName
+from noetl_stream.testing.conformance.access import attempted
 
 OPERATOR = NewToken("ci", "operator", ("team/a",))
 
@@ -58,7 +58,7 @@ def authentication(tokens: CountedTokens, clock: ManualClock) -> Authentication:
     return Authentication(tokens, clock)
 
 
-async def made(keeper: AccessKeeper, new: NewToken = OPERATOR) -> str:
+async def made(keeper: DirectAccess, new: NewToken = OPERATOR) -> str:
     return str((await keeper.create_token(new, "ann"))["secret"])
 
 
@@ -70,7 +70,7 @@ def bearer(token: str) -> str:
 
 
 async def test_a_token_is_shown_once_and_only_its_hash_is_kept(
-    keeper: AccessKeeper, tokens: MemoryTokens, clock: ManualClock
+    keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock
 ) -> None:
     shown = await keeper.create_token(OPERATOR._replace(expires_ms=clock.now_ms() + 1000), "ann")
     secret = shown.pop("secret")
@@ -93,7 +93,7 @@ async def test_a_token_is_shown_once_and_only_its_hash_is_kept(
 
 
 async def test_two_tokens_have_nothing_in_common() -> None:
-    keeper = AccessKeeper(MemoryTokens(), MemoryAudit(), SystemClock())
+    keeper = DirectAccess(MemoryTokens(), MemoryAudit(), SystemClock())
     first, second = [TOKEN_TEXT.fullmatch(await made(keeper, NewToken(name, "viewer"))) for name in "ab"]
     assert first is not None and second is not None
     assert first[1] != second[1] and first[2] != second[2]
@@ -116,13 +116,13 @@ async def test_two_tokens_have_nothing_in_common() -> None:
         (NewToken("x", "viewer", (), 10**15), "after the year 9999"),
     ],
 )
-async def test_a_token_that_cannot_be_is_refused(keeper: AccessKeeper, new: NewToken, reason: str) -> None:
+async def test_a_token_that_cannot_be_is_refused(keeper: DirectAccess, new: NewToken, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         await keeper.create_token(new, "ann")
     assert await keeper.tokens() == []
 
 
-async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: AccessKeeper, clock: ManualClock) -> None:
+async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: DirectAccess, clock: ManualClock) -> None:
     await made(keeper)
     with pytest.raises(Conflict, match="there is a token 'ci' already"):
         await made(keeper)
@@ -132,7 +132,7 @@ async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: AccessKeep
     assert [(token["name"], token["revoked_by"]) for token in await keeper.tokens()] == [("ci", "bob"), ("ci", None)]
 
 
-async def test_what_is_not_there_cannot_be_revoked(keeper: AccessKeeper) -> None:
+async def test_what_is_not_there_cannot_be_revoked(keeper: DirectAccess) -> None:
     with pytest.raises(NotFound, match="no token 'x'"):
         await keeper.revoke_token("x", "bob")
 
@@ -140,7 +140,7 @@ async def test_what_is_not_there_cannot_be_revoked(keeper: AccessKeeper) -> None
 # Checking them
 
 
-async def test_a_token_says_who_calls(keeper: AccessKeeper, authentication: Authentication) -> None:
+async def test_a_token_says_who_calls(keeper: DirectAccess, authentication: Authentication) -> None:
     token = await made(keeper)
     for header in (f"Bearer {token}", f"bearer {token}", f"Bearer   {token} "):
         assert await authentication.caller(header) == Caller("token:ci", "operator", ("team/a",))
@@ -165,7 +165,7 @@ async def test_a_token_says_who_calls(keeper: AccessKeeper, authentication: Auth
     ],
 )
 async def test_any_other_text_is_refused_without_being_repeated(
-    keeper: AccessKeeper, authentication: Authentication, change: object
+    keeper: DirectAccess, authentication: Authentication, change: object
 ) -> None:
     token = change(await made(keeper))  # type: ignore[operator]
     with pytest.raises(Unauthenticated) as refused:
@@ -191,7 +191,7 @@ async def test_without_a_token_somebody_is_only_where_the_gateway_is_open(
 
 
 async def test_a_token_ends_to_the_millisecond(
-    keeper: AccessKeeper, authentication: Authentication, clock: ManualClock
+    keeper: DirectAccess, authentication: Authentication, clock: ManualClock
 ) -> None:
     token = await made(keeper, NewToken("ci", "viewer", (), clock.now_ms() + 1000))
     clock.advance(0.999)
@@ -202,7 +202,7 @@ async def test_a_token_ends_to_the_millisecond(
 
 
 async def test_a_revoked_token_holds_two_seconds_at_most(
-    keeper: AccessKeeper, authentication: Authentication, clock: ManualClock, tokens: CountedTokens
+    keeper: DirectAccess, authentication: Authentication, clock: ManualClock, tokens: CountedTokens
 ) -> None:
     token = await made(keeper)
     for _ in range(5):
@@ -228,7 +228,7 @@ async def test_guessed_ids_do_not_fill_the_memory(authentication: Authentication
 
 
 async def test_a_use_is_noted_once_a_minute(
-    keeper: AccessKeeper, authentication: Authentication, clock: ManualClock, tokens: CountedTokens
+    keeper: DirectAccess, authentication: Authentication, clock: ManualClock, tokens: CountedTokens
 ) -> None:
     token = await made(keeper)
     began_ms = clock.now_ms()
@@ -243,7 +243,7 @@ async def test_a_use_is_noted_once_a_minute(
 
 
 async def test_a_use_that_cannot_be_noted_is_let_in(
-    keeper: AccessKeeper, authentication: Authentication, tokens: CountedTokens
+    keeper: DirectAccess, authentication: Authentication, tokens: CountedTokens
 ) -> None:
     token = await made(keeper)
     tokens.away = True
@@ -278,8 +278,8 @@ def test_a_path_covers_what_is_below_it_and_not_what_begins_alike() -> None:
 # The audit as it is read
 
 
-async def test_the_audit_is_read_page_by_page(keeper: AccessKeeper, audit: MemoryAudit) -> None:
-    await audit.add(attempted("ann", at_ms=1_750_000_000_000), Answer(403, "no"))
+async def test_the_audit_is_read_page_by_page(keeper: DirectAccess, audit: MemoryAudit) -> None:
+    await audit.add(attempted("ann", at_ms=1_750_000_000_000), AuditedAnswer(403, "no"))
     for target in "12":
         await audit.begin(attempted("bob", target=target))
     first = await keeper.audit(2, None)
@@ -307,6 +307,6 @@ async def test_the_audit_is_read_page_by_page(keeper: AccessKeeper, audit: Memor
     assert len((await keeper.audit(10, None, "bob")).items) == 2
 
 
-async def test_a_cursor_of_something_else_is_refused(keeper: AccessKeeper) -> None:
+async def test_a_cursor_of_something_else_is_refused(keeper: DirectAccess) -> None:
     with pytest.raises(UsageError, match="no cursor of this list"):
         await keeper.audit(1, "x")

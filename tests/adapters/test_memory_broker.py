@@ -9,8 +9,8 @@ import pytest
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.errors import BlobMissing, ReaderBroken, Unreachable
-from noetl_stream.testing.conformance_command_queue import command, issue, take
-from noetl_stream.testing.conformance_event_log import ALL, decided, read
+from noetl_stream.testing.conformance.command_queue import command, issue, take
+from noetl_stream.testing.conformance.event_log import ALL, decided, read
 from noetl_stream.testing.waiting import until
 
 

@@ -10,10 +10,10 @@ from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.testing.conformance_blobs import BlobsConformance
-from noetl_stream.testing.conformance_bus import BusConformance
-from noetl_stream.testing.conformance_command_queue import CommandQueueConformance
-from noetl_stream.testing.conformance_event_log import EventLogConformance
+from noetl_stream.testing.conformance.blobs import BlobsConformance
+from noetl_stream.testing.conformance.bus import BusConformance
+from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
+from noetl_stream.testing.conformance.event_log import EventLogConformance
 
 
 @pytest.fixture

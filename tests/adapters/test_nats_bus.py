@@ -10,7 +10,7 @@ from nats_process import NatsServer
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import Unreachable
-from noetl_stream.testing.conformance_bus import Ear
+from noetl_stream.testing.conformance.bus import Ear
 from noetl_stream.testing.waiting import TIMEOUT_S
 
 

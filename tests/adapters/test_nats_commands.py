@@ -14,7 +14,7 @@ from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import COMMANDS
 from noetl_stream.errors import NotReady, UsageError
-from noetl_stream.testing.conformance_command_queue import (
+from noetl_stream.testing.conformance.command_queue import (
     command,
     expect_present,
     issue,

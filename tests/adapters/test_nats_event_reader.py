@@ -15,7 +15,7 @@ from noetl_stream.adapters.nats.streams import EVENTS
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import NotReady, ReaderBroken
 from noetl_stream.ports.event_log import EventReader
-from noetl_stream.testing.conformance_event_log import ALL, read
+from noetl_stream.testing.conformance.event_log import ALL, read
 from noetl_stream.testing.waiting import TIMEOUT_S, until, until_it_is
 
 

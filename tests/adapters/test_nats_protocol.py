@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from nats.aio.client import Client
 
 from noetl_stream.adapters.nats.fast_path import FrameParser, fast_path_fits
-from noetl_stream.adapters.nats.protocol import Metadata, milliseconds, parse_metadata, parse_status
+from noetl_stream.adapters.nats.protocol import MessageMetadata, milliseconds, parse_metadata, parse_status
 
 
 def test_a_heartbeat_tells_how_far_the_consumer_has_looked() -> None:
@@ -48,7 +48,7 @@ def test_headers_of_a_message_are_no_status() -> None:
     ],
 )
 def test_metadata_is_read_from_the_short_and_the_long_form(reply: bytes) -> None:
-    assert parse_metadata(reply) == Metadata(2, 41, 7, 1795233527253)
+    assert parse_metadata(reply) == MessageMetadata(2, 41, 7, 1795233527253)
 
 
 def test_server_times_become_milliseconds_rounded_down() -> None:

@@ -16,7 +16,7 @@ from noetl_stream.adapters.nats.streams import EVENTS, ensure_streams
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
-from noetl_stream.testing.conformance_event_log import ALL, decided, read
+from noetl_stream.testing.conformance.event_log import ALL, decided, read
 from noetl_stream.testing.waiting import TIMEOUT_S, until
 
 SOON_S = 0.3

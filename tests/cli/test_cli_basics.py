@@ -36,7 +36,7 @@ def test_every_command_has_a_help_that_reads_as_documentation(command: tuple[str
 def test_the_short_help_lists_all_commands_but_not_the_one_for_us() -> None:
     found = noetl("--help")
     assert found.returncode == 0
-    for name, line in COMMANDS.items():
+    for name, (_, line) in COMMANDS.items():
         assert f"  {name} " in found.stdout
         assert line in found.stdout
     assert "background" not in found.stdout
@@ -53,7 +53,7 @@ def test_the_short_help_loads_no_library_that_costs_time() -> None:
 
 
 def test_a_run_loads_no_library_of_a_tool_it_does_not_use() -> None:
-    program = "import sys, noetl_stream.cli.run, noetl_stream.cli.running\nprint(sorted(sys.modules))"
+    program = "import sys, noetl_stream.cli.run, noetl_stream.cli.execution.run\nprint(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "'duckdb'" not in found.stdout
 

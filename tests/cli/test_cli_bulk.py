@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from noetl_stream.cli.bulk import AT_ONCE, Verb, act_on_all, confirm, each
-from noetl_stream.cli.operating import Desk
+from noetl_stream.cli.base.session import Session
+from noetl_stream.cli.execution.bulk import AT_ONCE, Verb, act_on_all, confirm, each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 
-DESK = cast(Desk, None)
+DESK = cast(Session, None)
 IDS = [f"id-{number}" for number in range(100)]
 
 
@@ -40,7 +40,7 @@ async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
 ) -> None:
     busy = set(IDS[:5])
 
-    async def act(desk: Desk, execution_id: str) -> dict[str, Any]:
+    async def act(session: Session, execution_id: str) -> dict[str, Any]:
         if execution_id in busy:
             busy.discard(execution_id)
             raise TooBusy("come again", 0.0)
@@ -73,7 +73,7 @@ def test_a_no_to_the_question_does_nothing_and_without_a_terminal_there_is_no_qu
 async def test_what_concerns_all_of_them_ends_it() -> None:
     asked = []
 
-    async def act(desk: Desk, execution_id: str) -> dict[str, Any]:
+    async def act(session: Session, execution_id: str) -> dict[str, Any]:
         asked.append(execution_id)
         await asyncio.sleep(0)
         raise Unreachable("it has gone")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cli_program
 import pytest
+
+import cli_program
 from cli_program import HEAD, one_clear_line, only_json
 from warm_program import noetl
 
@@ -99,18 +100,18 @@ def test_list_shows_the_latest_of_each_path(shared_home: Path, catalog: Callable
     catalog(text_of("list/b", "1.0"))
     catalog(text_of("list/b", "2.0", metadata=", labels: {tier: 1}"))
     catalog(text_of("list/a"))
-    where = ["--prefix", "list/", "--home", shared_home]
-    rows = only_json(noetl("playbook", "list", *where, "-o", "json"))
+    target = ["--prefix", "list/", "--home", shared_home]
+    rows = only_json(noetl("playbook", "list", *target, "-o", "json"))
     assert [(row["path"], row["version"], row["revision"]) for row in rows] == [
         ("list/a", None, 1),
         ("list/b", "2.0", 2),
     ]
-    assert noetl("playbook", "list", *where, "-o", "name").stdout == "list/a\nlist/b\n"
-    assert noetl("playbook", "list", *where, "--label", "tier=1", "-o", "name").stdout == "list/b\n"
-    page = noetl("playbook", "list", *where, "--limit", "1", "-o", "name")
+    assert noetl("playbook", "list", *target, "-o", "name").stdout == "list/a\nlist/b\n"
+    assert noetl("playbook", "list", *target, "--label", "tier=1", "-o", "name").stdout == "list/b\n"
+    page = noetl("playbook", "list", *target, "--limit", "1", "-o", "name")
     assert (page.stdout, page.stderr) == ("list/a\n", "there are more: --after list/a\n")
-    assert noetl("playbook", "list", *where, "--after", "list/a", "-o", "name").stdout == "list/b\n"
-    table = noetl("playbook", "list", *where).stdout.splitlines()
+    assert noetl("playbook", "list", *target, "--after", "list/a", "-o", "name").stdout == "list/b\n"
+    table = noetl("playbook", "list", *target).stdout.splitlines()
     assert [line.split()[0] for line in table] == ["path", "list/a", "list/b"]
 
 
@@ -169,15 +170,15 @@ def test_diff_says_what_changed_and_whether(shared_home: Path, playbook: Write, 
     catalog(text_of("diff/one", "1.0"))
     catalog(text_of("diff/one", "2.0", says="ho"))
     file = playbook(text_of("diff/one", "2.0", says="ho"))
-    where = ["--home", shared_home]
-    found = noetl("playbook", "diff", "diff/one@1.0", "diff/one", *where)
+    target = ["--home", shared_home]
+    found = noetl("playbook", "diff", "diff/one@1.0", "diff/one", *target)
     assert found.returncode == 1
     lines = found.stdout.splitlines()
     assert lines[:2] == ["--- diff/one@1.0", "+++ diff/one@2.0"]
     assert '-    tool: {kind: noop, args: {says: "hi", who: "{{ workload.who }}"}}' in lines
-    same = noetl("playbook", "diff", "diff/one@2.0", file, *where)
+    same = noetl("playbook", "diff", "diff/one@2.0", file, *target)
     assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
-    found = noetl("playbook", "diff", "diff/one@1.0", file, *where, "-o", "json")
+    found = noetl("playbook", "diff", "diff/one@1.0", file, *target, "-o", "json")
     told = only_json(found)
     assert (found.returncode, told["same"]) == (1, False)
     assert told["steps"] == {"added": [], "removed": [], "changed": ["say"]}
@@ -297,6 +298,6 @@ def test_every_command_has_a_help_that_reads_as_documentation(command: str) -> N
 
 def test_checking_loads_no_library_of_the_stores() -> None:
     found = cli_program.noetl("playbook", "check", "--help", PYTHONPROFILEIMPORTTIME="1")
-    assert " noetl_stream.cli.catalog\n" in found.stderr
+    assert " noetl_stream.cli.playbook.catalog\n" in found.stderr
     for costly in ("asyncpg", "nats", "uvloop", "psutil"):
         assert f" {costly}\n" not in found.stderr

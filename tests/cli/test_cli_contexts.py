@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from noetl_stream.cli.context import context
-from noetl_stream.cli.contexts import Context, Contexts, read_contexts, write_contexts
-from noetl_stream.cli.where import GatewayAt, Where, gateway_of
+from noetl_stream.cli.access.context import context
+from noetl_stream.cli.base.contexts import Context, Contexts, read_contexts, write_contexts
+from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
 from noetl_stream.errors import UsageError
-from noetl_stream.settings import Settings
+from noetl_stream.settings.environment import Settings
 
 SECRET = "noetl_0123456789abcdef_secret"
 
@@ -109,19 +109,19 @@ def test_a_token_is_read_from_where_it_is_kept(ann: Person, tmp_path: Path, monk
         Context("http://x", token_variable="OTHER_TOKEN").read_token()
 
 
-HERE = Where()
-BY_URL, BY_CONTEXT, BY_HOME = Where(url="http://url"), Where(context="two"), Where(home=Path("/home"))
+HERE = Target()
+BY_URL, BY_CONTEXT, BY_HOME = Target(url="http://url"), Target(context="two"), Target(home=Path("/home"))
 URL, CONTEXT = {"NOETL_URL": "http://variable"}, {"NOETL_CONTEXT": "two"}
 STACK = {"NOETL_NATS_URL": "nats://x", "NOETL_POSTGRES_DSN": "postgresql://x"}
 
 
 @pytest.mark.parametrize(
-    ("where", "variables", "current", "found"),
+    ("target", "variables", "current", "found"),
     [
         (BY_URL, URL | CONTEXT | STACK, "one", "http://url"),
         (BY_CONTEXT, URL | STACK, "one", "http://two"),
         (BY_HOME, URL | CONTEXT, "one", None),
-        (Where(context="direct"), URL, "one", None),
+        (Target(context="direct"), URL, "one", None),
         (HERE, URL | CONTEXT | STACK, "one", "http://variable"),
         (HERE, CONTEXT | STACK, "one", "http://two"),
         (HERE, {"NOETL_CONTEXT": "direct"}, "one", None),
@@ -133,30 +133,30 @@ STACK = {"NOETL_NATS_URL": "nats://x", "NOETL_POSTGRES_DSN": "postgresql://x"}
     ],
 )
 def test_options_come_before_variables_and_those_before_the_file(
-    ann: Person, where: Where, variables: dict[str, str], current: str | None, found: str | None
+    ann: Person, target: Target, variables: dict[str, str], current: str | None, found: str | None
 ) -> None:
     write_contexts(ann.file, Contexts(current, {name: Context(f"http://{name}") for name in ("one", "two")}))
-    gateway = gateway_of(where, ann.settings(**variables))
+    gateway = gateway_of(target, ann.settings(**variables))
     assert (gateway and gateway.url) == found
 
 
 def test_a_token_of_the_environment_comes_before_the_contexts(ann: Person) -> None:
     write_contexts(ann.file, Contexts("one", {"one": Context("http://one", token="kept")}))
-    assert gateway_of(HERE, ann.settings()) == GatewayAt("http://one", "kept", "context one")
+    assert gateway_of(HERE, ann.settings()) == GatewayAddress("http://one", "kept", "context one")
     given = gateway_of(HERE, ann.settings(NOETL_TOKEN="given"))
     assert given is not None and given.token == "given"
 
 
-@pytest.mark.parametrize("where", [BY_HOME._replace(url="http://x"), BY_URL._replace(context="two")])
-def test_two_options_that_say_where_are_a_usage_error(ann: Person, where: Where) -> None:
+@pytest.mark.parametrize("target", [BY_HOME._replace(url="http://x"), BY_URL._replace(context="two")])
+def test_two_options_that_say_where_are_a_usage_error(ann: Person, target: Target) -> None:
     with pytest.raises(UsageError, match="ways to say where to work"):
-        gateway_of(where, ann.settings())
+        gateway_of(target, ann.settings())
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "noetl.example.com", "http://ann:hidden@x", "http://"])
 def test_what_is_no_address_of_a_gateway_is_refused(ann: Person, address: str) -> None:
     with pytest.raises(UsageError, match="--url") as refused:
-        gateway_of(Where(url=address), ann.settings())
+        gateway_of(Target(url=address), ann.settings())
     assert "hidden" not in str(refused.value)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from cli_stack import gateway_of
-from warm_program import noetl
 
 from noetl_stream.cli.main import COMMANDS
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -24,21 +24,21 @@ KEPT = re.compile(r"(\w+)=\$\((.+)\)")
 @pytest.mark.parametrize("through", ["nothing", "a gateway"])
 def test_every_example_of_the_page_runs(shared_home: Path, tmp_path: Path, through: str) -> None:
     shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
-    where = {"NOETL_HOME": str(shared_home)} if through == "nothing" else {"NOETL_URL": gateway_of(shared_home)}
-    where |= {"XDG_CONFIG_HOME": str(tmp_path)}
+    target = {"NOETL_HOME": str(shared_home)} if through == "nothing" else {"NOETL_URL": gateway_of(shared_home)}
+    target |= {"XDG_CONFIG_HOME": str(tmp_path)}
     known: dict[str, str] = {}
     for line in EXAMPLES:
         name, command = found.groups() if (found := KEPT.fullmatch(line)) else (None, line)
         words = shlex.split(re.sub(r"\$([A-Z]+)", lambda variable: known[variable[1]], command))
         assert words[0] == "noetl-stream"
         if words[2:3] == ["retry"] and not words[3].startswith("--"):
-            assert noetl("execution", "wait", words[3], cwd=tmp_path, **where).returncode == 1
-        ended = noetl(*words[1:], cwd=tmp_path, **where)
+            assert noetl("execution", "wait", words[3], cwd=tmp_path, **target).returncode == 1
+        ended = noetl(*words[1:], cwd=tmp_path, **target)
         assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
         if name is not None:
             known[name] = ended.stdout.strip()
-    revoked = noetl("token", "list", "-o", "name", **where).stdout.split()
-    assert noetl("token", "revoke", *revoked, **where).returncode == 0
+    revoked = noetl("token", "list", "-o", "name", **target).stdout.split()
+    assert noetl("token", "revoke", *revoked, **target).returncode == 0
 
 
 def test_the_page_shows_every_command() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_program import one_clear_line, only_json
 from warm_program import noetl
 
@@ -29,10 +30,10 @@ def test_list_shows_the_newest_first_page_by_page(shared_home: Path, ended: Any,
 
 
 def test_list_can_be_narrowed(shared_home: Path, ended: Any) -> None:
-    where = ["--home", shared_home, "-o", "json"]
-    rows = only_json(noetl("execution", "list", "--status", "completed", "--path", "tests/one", *where))
+    target = ["--home", shared_home, "-o", "json"]
+    rows = only_json(noetl("execution", "list", "--status", "completed", "--path", "tests/one", *target))
     assert ended["execution_id"] in [row["execution_id"] for row in rows]
-    assert only_json(noetl("execution", "list", "--path", "tests/none", *where)) == []
+    assert only_json(noetl("execution", "list", "--path", "tests/none", *target)) == []
     assert noetl("execution", "list", "--status", "done", "--home", shared_home).returncode == 2
 
 
@@ -57,16 +58,16 @@ def test_get_describes_one_execution(shared_home: Path, ended: Any) -> None:
 
 
 def test_events_are_the_journal_by_position(shared_home: Path, ended: Any) -> None:
-    where = [ended["execution_id"], "--home", shared_home]
-    journal = only_json(noetl("execution", "events", *where, "-o", "json"))
+    target = [ended["execution_id"], "--home", shared_home]
+    journal = only_json(noetl("execution", "events", *target, "-o", "json"))
     assert [event["position"] for event in journal] == list(range(1, len(journal) + 1))
     names = [event["name"] for event in journal]
     assert names[0] == "execution.requested"
     assert "step.done" in names
     assert "execution.finished" in names
-    part = only_json(noetl("execution", "events", *where, "--after", "2", "--limit", "1", "-o", "json"))
+    part = only_json(noetl("execution", "events", *target, "--after", "2", "--limit", "1", "-o", "json"))
     assert part == [journal[2]]
-    table = noetl("execution", "events", *where).stdout.splitlines()
+    table = noetl("execution", "events", *target).stdout.splitlines()
     assert len(table) == len(journal) + 1
 
 

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from noetl_stream.cli.options import form_option, output_option
-from noetl_stream.cli.output import print_table
+from noetl_stream.cli.base.options import form_option, output_option
+from noetl_stream.cli.base.output import print_table
 
 ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 

@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from noetl_stream.cli.following import news_of
-from noetl_stream.cli.progress import Heard, LiveProgress, PlainProgress
-from noetl_stream.client.follow import News
+from noetl_stream.cli.execution.follow import news_of
+from noetl_stream.cli.execution.progress import LiveProgress, PlainProgress, ProgressFold
+from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.model.codec import encode
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
@@ -27,41 +27,41 @@ from noetl_stream.model.events import (
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 
 TOKEN = Token("t1", "greet", "start")
-ENQUEUED = News(TokenEnqueued(TOKEN), None)
-CLAIMED = News(TokenClaimed("t1", "run1"), None)
-DONE = News(StepDone("run1"), "run1")
+ENQUEUED = ProgressUpdate(TokenEnqueued(TOKEN), None)
+CLAIMED = ProgressUpdate(TokenClaimed("t1", "run1"), None)
+DONE = ProgressUpdate(StepDone("run1"), "run1")
 HELD = {"sentence": "It is held.", "until": None}
 TIMER = {"sentence": "A timer.", "until": "2999-01-01T00:00:00.000+00:00"}
 
 
 def test_a_step_is_said_to_start_and_to_end() -> None:
-    heard = Heard()
+    heard = ProgressFold()
     assert [heard.take(news) for news in (ENQUEUED, CLAIMED, DONE)] == [[], ["greet: started"], ["greet: done"]]
     assert heard.steps["greet"].open == 0
 
 
 def test_a_report_that_is_heard_before_its_step_run_is_known_waits_for_it() -> None:
-    heard = Heard()
+    heard = ProgressFold()
     assert [heard.take(news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
     assert heard.steps["greet"].state == "done"
 
 
 def test_what_a_task_printed_is_shown_before_its_retry() -> None:
-    heard = Heard()
+    heard = ProgressFold()
     outcome = Outcome("error", error=ErrorInfo("exception", "it broke"), output="one\ntwo\n")
-    tried = News(TaskProcessed("call", 1, outcome, "retry", path=(3,), to="call", delay_s=2.0), "run1")
-    went_well = News(TaskProcessed("call", 2, Outcome("ok", output="three"), "continue"), "run1")
-    silent = News(TaskProcessed("call", 2, Outcome("ok"), "continue"), "run1")
+    tried = ProgressUpdate(TaskProcessed("call", 1, outcome, "retry", path=(3,), to="call", delay_s=2.0), "run1")
+    went_well = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok", output="three"), "continue"), "run1")
+    silent = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok"), "continue"), "run1")
     said = [heard.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
     retry = "greet[3].call: retry in 2 s after attempt 1 (exception: it broke)"
     assert said == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
 
 
 def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:
-    heard = Heard()
+    heard = ProgressFold()
     other = TokenEnqueued(Token("t0", "first", "start"))
     entries = [other, TokenClaimed("t0", "run0"), StepReused("run0", "step.done"), TokenEnqueued(TOKEN)]
-    said = heard.take(News(ExecutionReused("original", entries), None))
+    said = heard.take(ProgressUpdate(ExecutionReused("original", entries), None))
     assert said == ["1 step runs of execution original are reused"]
     assert heard.take(CLAIMED) == ["greet: started"]
 
@@ -86,7 +86,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
     ):
         for news in (ENQUEUED, CLAIMED) if isinstance(fact, LoopStarted) else ():
             picture.news(news)
-        picture.news(News(fact, "run1"))
+        picture.news(ProgressUpdate(fact, "run1"))
     picture.waits([TIMER])
     with console.capture() as drawn:
         console.print(picture)
@@ -100,5 +100,5 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
 def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_none() -> None:
     fact = TaskProcessed("call", 2, Outcome("ok", output="three"), "continue")
     event = envelope("x", 1, "task.processed", "worker", 0, "run1", None, encode(fact))
-    assert news_of(event) == News(fact, "run1")
+    assert news_of(event) == ProgressUpdate(fact, "run1")
     assert news_of(event | {"name": "task.unheard_of"}) is None

@@ -9,20 +9,20 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
-from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.client.starting import Checking
-from noetl_stream.model.events import AskedFact
+from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
+from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
-from noetl_stream.testing.simulated_time import simulated_clock
-from noetl_stream.testing.simulated_work import Effect, WorkTool, playbook
+from noetl_stream.testing.simulation.time import simulated_clock
+from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.plan_client import PlanClient
 from noetl_stream.worker.worker import Worker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
@@ -38,7 +38,7 @@ class ClientStage:
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
-        broker, checking = self.broker, Checking(KINDS, limits)
+        broker, checking = self.broker, PlaybookChecker(KINDS, limits)
         self.cluster = DirectCluster(
             ClusterPorts(
                 broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
@@ -77,7 +77,7 @@ class ClientStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=tools,
-            plans=AskedPlans(broker.bus, self.clock, KINDS),
+            plans=PlanClient(broker.bus, self.clock, KINDS),
             credential=_no_credential,
         )
         self._running.append(asyncio.create_task(worker.run()))
@@ -95,7 +95,7 @@ class ClientStage:
 
     async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> Document:
         """Asks something of an execution, with a request id of its own."""
-        fact: AskedFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
+        fact: InterventionFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
         return await self.executions.ask(execution_id, fact)
 
     async def close(self) -> None:

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.feed import LiveFeed
+from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports import subjects
 from noetl_stream.ports.feed import FedEvent
-from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import PartitionLease, StoredEvent
-from noetl_stream.testing.conformance_feed import fed
-from noetl_stream.testing.simulated_time import simulated_clock
-from noetl_stream.testing.store_rows import taken, tick_of
+from noetl_stream.testing.conformance.feed import fed
+from noetl_stream.testing.conformance.store_rows import taken, tick_of
+from noetl_stream.testing.simulation.time import simulated_clock
 
 
 class Countable(MemoryStore):
@@ -61,10 +61,10 @@ class World:
         self._leases = {lease.id: lease for lease in await taken(self.store, limit=2)}
         return self
 
-    async def one(self, execution_id: str, after: int) -> AsyncIterator[Heard]:
+    async def one(self, execution_id: str, after: int) -> AsyncIterator[FeedEvent]:
         return each(await self.feed.execution(execution_id, after))
 
-    async def all(self, after: str | None) -> AsyncIterator[Heard]:
+    async def all(self, after: str | None) -> AsyncIterator[FeedEvent]:
         return each(await self.feed.everything(after))
 
     async def end(self, execution_id: str, by: int = 1) -> None:
@@ -105,14 +105,14 @@ async def world(**kept: int) -> World:
     return await World(**kept).open()
 
 
-async def each(feed: AsyncIterator[list[Heard]]) -> AsyncIterator[Heard]:
+async def each(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[FeedEvent]:
     """The events of a feed one by one."""
     async for heard in feed:
         for one in heard:
             yield one
 
 
-async def some(feed: AsyncIterator[Heard], count: int) -> list[str]:
+async def some(feed: AsyncIterator[FeedEvent], count: int) -> list[str]:
     """The next events, as execution and position."""
     return [(await anext(feed)).event["event_id"] for _ in range(count)]
 

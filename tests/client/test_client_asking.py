@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.asking import RequestRefused, ask_of
+from noetl_stream.client.executions.requests import RequestRefused, ask_of
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.messages import Request
-from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulation.time import simulated_clock
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}

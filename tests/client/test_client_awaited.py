@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from noetl_stream.client.awaited import awaited
+from noetl_stream.client.executions.waits import awaited
 from noetl_stream.model.envelope import iso
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

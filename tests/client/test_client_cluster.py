@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from client_stage import BY, ClientStage
 
-from noetl_stream.client.workers import times_delivered
+from noetl_stream.client.cluster.workers import times_delivered
 from noetl_stream.engine.state import Assignment
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
@@ -16,13 +16,13 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS, RunId, partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.model.presence import WorkerPresence
-from noetl_stream.playbook.compile import digest_of
+from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import InboxRow
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 LONG = playbook("long", [{"step": "long", "tool": work("done", 60.0)}])

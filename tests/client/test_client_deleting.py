@@ -10,9 +10,9 @@ from client_stage import BY, ClientStage
 
 from noetl_stream.errors import BlobMissing, Conflict, NotFound
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.ports.operations.executions import Chosen, Rerun, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.ports.store import ObjectUseRow, StoredEvent
-from noetl_stream.testing.simulated_work import playbook, then, work
+from noetl_stream.testing.simulation.work import playbook, then, work
 
 HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
 HEARS = playbook("hears", [{"step": "ear", "tool": [HEAR]}])
@@ -21,7 +21,7 @@ STEPS: list[dict[str, Any]] = [
     {"step": "start", "tool": work(BIG), "next": then("gate")},
     {"step": "gate", "tool": work("{{ ctx.name }}")},
 ]
-AGAIN = Rerun(ctx={"name": "ada"})
+AGAIN = RerunOptions(ctx={"name": "ada"})
 
 
 async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientStage) -> None:
@@ -39,7 +39,7 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
         with pytest.raises(BlobMissing):
             await stage.broker.blobs.get(key)
     assert (await stage.executions.result(stays["execution_id"]))["result"] == BIG
-    assert len((await stage.executions.page(Chosen(), 10, None)).items) == 1
+    assert len((await stage.executions.page(ExecutionFilter(), 10, None)).items) == 1
 
 
 async def test_one_that_has_not_ended_stays(stage: ClientStage) -> None:
@@ -140,7 +140,7 @@ async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(stage
     ]
     caller = (await stage.executions.start(Start(playbook=playbook("caller", steps)), BY))["execution_id"]
     await stage.until_status(caller, "waiting")
-    while len(found := (await stage.executions.page(Chosen(path="simulation/lists"), 1, None)).items) == 0:
+    while len(found := (await stage.executions.page(ExecutionFilter(path="simulation/lists"), 1, None)).items) == 0:
         await stage.clock.sleep(0.1)
     child_id = found[0]["execution_id"]
     await stage.executions.wait(child_id, 60)
@@ -151,4 +151,4 @@ async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(stage
         await stage.executions.delete(child_id, BY)
     await stage.executions.delete(caller, BY)
     await stage.executions.delete(child_id, BY)
-    assert (await stage.executions.page(Chosen(), 10, None)).items == []
+    assert (await stage.executions.page(ExecutionFilter(), 10, None)).items == []

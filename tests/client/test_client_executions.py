@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from client_stage import BY, ClientStage
 
-from noetl_stream.client.executions import DESCRIBED_EVENTS, PATIENCE_S
+from noetl_stream.client.executions.direct import DESCRIBED_EVENTS, PATIENCE_S
 from noetl_stream.errors import (
     Conflict,
     NotFound,
@@ -20,9 +20,9 @@ from noetl_stream.errors import (
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, SignalReceived, TokenInjected
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.playbook.compile import digest_of
-from noetl_stream.ports.operations.executions import Chosen, Ids, Rerun, Start
-from noetl_stream.testing.simulated_work import playbook, then, work
+from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
+from noetl_stream.testing.simulation.work import playbook, then, work
 
 ONE = playbook("one", [{"step": "only", "tool": work("{{ workload.n }}")}], workload={"n": 1})
 HEAR = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
@@ -86,7 +86,7 @@ async def test_a_playbook_with_errors_reaches_no_stream(stage: ClientStage) -> N
 
 
 async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientStage) -> None:
-    ids = Ids(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
+    ids = RequestIds(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
     first = await stage.executions.start(Start(playbook=ONE), BY, ids)
     assert first["execution_id"] == ids.execution_id
     await stage.executions.wait(ids.execution_id, 60)
@@ -97,7 +97,7 @@ async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientS
 
 
 async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None:
-    ids = Ids(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
+    ids = RequestIds(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
     starts = (stage.executions.start(Start(playbook=ONE), BY, ids) for _ in range(3))
     found = await asyncio.gather(*starts)
     assert {one["execution_id"] for one in found} == {ids.execution_id}
@@ -110,7 +110,7 @@ async def test_without_a_server_that_is_said_and_the_request_stays() -> None:
     with pytest.raises(Unreachable, match=f"no server has answered within {PATIENCE_S:g} s") as raised:
         await stage.executions.start(Start(playbook=ONE), BY)
     await stage.begin()
-    while not (found := (await stage.executions.page(Chosen(), 10, None)).items):
+    while not (found := (await stage.executions.page(ExecutionFilter(), 10, None)).items):
         await stage.clock.sleep(0.1)
     assert found[0]["execution_id"] in str(raised.value.hint), "who repeats it would have two"
     ended = await stage.executions.wait(found[0]["execution_id"], 60)
@@ -138,7 +138,7 @@ async def test_an_execution_nobody_knows_is_not_found(stage: ClientStage) -> Non
         executions.events(UNKNOWN, 0, 10),
         executions.ctx(UNKNOWN),
         executions.why(UNKNOWN),
-        executions.rerun(UNKNOWN, Rerun(), BY),
+        executions.rerun(UNKNOWN, RerunOptions(), BY),
         executions.delete(UNKNOWN, BY),
         stage.ask(UNKNOWN, CancelRequested),
     ):
@@ -169,7 +169,7 @@ async def test_there_is_no_result_before_the_end(stage: ClientStage) -> None:
     with pytest.raises(Conflict, match="has not ended"):
         await stage.executions.result(started["execution_id"])
     with pytest.raises(Conflict, match="has not ended"):
-        await stage.executions.rerun(started["execution_id"], Rerun(), BY)
+        await stage.executions.rerun(started["execution_id"], RerunOptions(), BY)
 
 
 async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -> None:
@@ -271,7 +271,9 @@ async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> No
     ]
     failed = await stage.run(playbook("again", steps))
     assert failed["status"] == "failed"
-    began = await stage.executions.rerun(failed["execution_id"], Rerun("gate", ctx={"name": "ada"}, reason="set"), BY)
+    began = await stage.executions.rerun(
+        failed["execution_id"], RerunOptions("gate", ctx={"name": "ada"}, reason="set"), BY
+    )
     assert (began["rerun_of"], began["principal"]) == (failed["execution_id"], BY)
     ended = await stage.executions.wait(began["execution_id"], 60)
     assert (ended["status"], ended["result"]) == ("completed", "ada")
@@ -287,9 +289,9 @@ async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> No
 async def test_what_cannot_be_run_again_is_said(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
     with pytest.raises(Conflict, match="has not failed"):
-        await stage.executions.rerun(ended["execution_id"], Rerun(), BY)
+        await stage.executions.rerun(ended["execution_id"], RerunOptions(), BY)
     with pytest.raises(UsageError, match="no step nowhere"):
-        await stage.executions.rerun(ended["execution_id"], Rerun("nowhere"), BY)
+        await stage.executions.rerun(ended["execution_id"], RerunOptions("nowhere"), BY)
 
 
 async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientStage) -> None:

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from feed_world import each, numbered, some, world
 
-from noetl_stream.client.feed import LiveFeed
-from noetl_stream.client.feed_tail import BATCH_CHARS, PATIENCE_S
+from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.feed.tail import BATCH_CHARS, PATIENCE_S
 from noetl_stream.errors import NotFound, Unreachable, UsageError
-from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulation.time import simulated_clock
 
 
 async def test_a_reader_that_is_stuck_holds_nobody_up_twice() -> None:

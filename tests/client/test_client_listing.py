@@ -6,8 +6,8 @@ import pytest
 from client_stage import ClientStage, labelled
 
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.executions import Chosen
-from noetl_stream.testing.simulated_work import work
+from noetl_stream.ports.operations.executions import ExecutionFilter
+from noetl_stream.testing.simulation.work import work
 
 
 async def fill(stage: ClientStage) -> dict[str, str]:
@@ -24,17 +24,17 @@ async def fill(stage: ClientStage) -> dict[str, str]:
 async def test_filters_all_hold(stage: ClientStage) -> None:
     filled = await fill(stage)
     for chosen, names in (
-        (Chosen(), ["bad", "two", "one"]),
-        (Chosen(status=["completed"]), ["two", "one"]),
-        (Chosen(status=["completed", "failed"]), ["bad", "two", "one"]),
-        (Chosen(path="/tests/good"), ["two", "one"]),
-        (Chosen(path="tests/bad", status=["completed"]), []),
-        (Chosen(labels={"team": "data"}), ["bad", "two", "one"]),
-        (Chosen(labels={"team": "data", "tier": "1"}), ["two", "one"]),
-        (Chosen(labels={"team": "data"}, status=["failed"]), ["bad"]),
-        (Chosen(labels={"team": "dat"}), []),
-        (Chosen(error="FAILS attempt"), ["bad"]),
-        (Chosen(error="fails elsewhere"), []),
+        (ExecutionFilter(), ["bad", "two", "one"]),
+        (ExecutionFilter(status=["completed"]), ["two", "one"]),
+        (ExecutionFilter(status=["completed", "failed"]), ["bad", "two", "one"]),
+        (ExecutionFilter(path="/tests/good"), ["two", "one"]),
+        (ExecutionFilter(path="tests/bad", status=["completed"]), []),
+        (ExecutionFilter(labels={"team": "data"}), ["bad", "two", "one"]),
+        (ExecutionFilter(labels={"team": "data", "tier": "1"}), ["two", "one"]),
+        (ExecutionFilter(labels={"team": "data"}, status=["failed"]), ["bad"]),
+        (ExecutionFilter(labels={"team": "dat"}), []),
+        (ExecutionFilter(error="FAILS attempt"), ["bad"]),
+        (ExecutionFilter(error="fails elsewhere"), []),
     ):
         found = await stage.executions.page(chosen, 10, None)
         assert [one["execution_id"] for one in found.items] == [filled[name] for name in names], chosen
@@ -45,34 +45,34 @@ async def test_times_are_those_of_the_start(stage: ClientStage) -> None:
     row = await stage.store.execution(filled["two"])
     assert row is not None
     at_ms = row.started_ms
-    after = await stage.executions.page(Chosen(started_from_ms=at_ms), 10, None)
-    before = await stage.executions.page(Chosen(started_before_ms=at_ms), 10, None)
+    after = await stage.executions.page(ExecutionFilter(started_from_ms=at_ms), 10, None)
+    before = await stage.executions.page(ExecutionFilter(started_before_ms=at_ms), 10, None)
     assert [one["execution_id"] for one in after.items] == [filled["bad"], filled["two"]]
     assert [one["execution_id"] for one in before.items] == [filled["one"]]
 
 
 async def test_a_cursor_leads_to_the_next_page(stage: ClientStage) -> None:
     filled = await fill(stage)
-    first = await stage.executions.page(Chosen(), 2, None)
-    second = await stage.executions.page(Chosen(), 2, first.next)
+    first = await stage.executions.page(ExecutionFilter(), 2, None)
+    second = await stage.executions.page(ExecutionFilter(), 2, first.next)
     assert [one["execution_id"] for one in (*first.items, *second.items)] == [
         filled[name] for name in ("bad", "two", "one")
     ]
     assert second.next is None
     for cursor in ("?", "e30", "WzFd", "\ud800"):
         with pytest.raises(UsageError, match="no cursor"):
-            await stage.executions.page(Chosen(), 2, cursor)
+            await stage.executions.page(ExecutionFilter(), 2, cursor)
 
 
 async def test_what_no_execution_can_have_is_said(stage: ClientStage) -> None:
     with pytest.raises(UsageError, match="status 'ended'"):
-        await stage.executions.page(Chosen(status=["ended"]), 10, None)
+        await stage.executions.page(ExecutionFilter(status=["ended"]), 10, None)
     with pytest.raises(UsageError, match="no word"):
-        await stage.executions.page(Chosen(error=" - "), 10, None)
+        await stage.executions.page(ExecutionFilter(error=" - "), 10, None)
 
 
 async def test_an_item_says_what_it_is(stage: ClientStage) -> None:
     await fill(stage)
-    bad, *_ = (await stage.executions.page(Chosen(), 10, None)).items
+    bad, *_ = (await stage.executions.page(ExecutionFilter(), 10, None)).items
     assert (bad["status"], bad["path"], bad["labels"]) == ("failed", "tests/bad", {"team": "data"})
     assert (bad["error"]["task"], bad["version"]) == ("call", None)

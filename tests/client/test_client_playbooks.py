@@ -6,9 +6,9 @@ import pytest
 from client_stage import BY, ClientStage, labelled
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
-from noetl_stream.playbook.compile import digest_of
+from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.testing.simulated_work import playbook, then, work
+from noetl_stream.testing.simulation.work import playbook, then, work
 
 FLOW = playbook(
     "flow",

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.submit import Client, Refused
-from noetl_stream.engine.decide import refuse
+from noetl_stream.client.executions.submit import Client, Refused
+from noetl_stream.engine.decide.start import refuse
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord, Request
 from noetl_stream.ports import subjects
-from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulation.time import simulated_clock
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 

@@ -9,12 +9,12 @@ import pytest
 from why_scenarios import HEAD, SERVED, WORKER, reasons, stored, why
 
 from noetl_stream.client import why as client_why
-from noetl_stream.client.why import Surroundings, explain
+from noetl_stream.client.why import Environment, explain
 from noetl_stream.errors import NotFound
 from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.testing.scenario import Scenario
-from noetl_stream.testing.scenario_rerun import parked, rerun
+from noetl_stream.testing.scenario.rerun import parked, rerun
+from noetl_stream.testing.scenario.scenario import Scenario
 
 STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
 
@@ -402,13 +402,13 @@ def test_without_a_plan_the_reasons_stay() -> None:
     scenario = Scenario(GATE)
     scenario.start()
     scenario.done("work")
-    answer = explain(scenario.execution_id, stored(scenario), None, Surroundings(scenario.now_ms, [WORKER]))
+    answer = explain(scenario.execution_id, stored(scenario), None, Environment(scenario.now_ms, [WORKER]))
     assert [reason["kind"] for reason in answer["reasons"]] == ["admission"]
 
 
 def test_an_execution_that_is_not_there_is_an_error() -> None:
     with pytest.raises(NotFound, match="no execution nothing"):
-        explain("nothing", [], None, Surroundings(0))
+        explain("nothing", [], None, Environment(0))
 
 
 def test_every_kind_of_reason_is_documented() -> None:

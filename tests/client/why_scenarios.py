@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.client.why import Surroundings, explain
+from noetl_stream.client.why import Environment, explain
 from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
 from noetl_stream.ports.store import StoredEvent
-from noetl_stream.testing.scenario import Scenario
-from noetl_stream.testing.scripted_run import WORKER as RUNNER
+from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_stream.testing.scenario.scripted_run import WORKER as RUNNER
 
 WORKER = {"name": RUNNER, "pool": "default", "slots": 4, "busy": 1}
 SERVED = {"partition": 7, "live": True, "behind": 0}
@@ -24,12 +24,12 @@ metadata: {name: why, path: tests/why}
 def stored(scenario: Scenario) -> list[StoredEvent]:
     """Its journal, as rows."""
     rows = []
-    for position, (occurrence, decided) in enumerate(scenario.journal, start=1):
-        fact, run = occurrence.fact, occurrence.run
+    for position, (recorded, decided) in enumerate(scenario.journal, start=1):
+        fact, run = recorded.fact, recorded.run
         source = "worker" if run is not None else "server" if decided else "client"
         report = report_id(run, 1) if run is not None else None
-        number = occurrence.number if run is not None else None
-        at_ms = occurrence.at_ms or scenario.now_ms
+        number = recorded.number if run is not None else None
+        at_ms = recorded.at_ms or scenario.now_ms
         data = codec.encode(fact)
         step_run_id = _step_run(scenario, run.command_id) if run is not None else None
         rows.append(StoredEvent(position, "", source, at_ms, step_run_id, report, number, data))
@@ -39,7 +39,7 @@ def stored(scenario: Scenario) -> list[StoredEvent]:
 def why(scenario: Scenario, **around: Any) -> dict[str, Any]:
     """The answer, with one worker alive unless ``around`` says otherwise."""
     given = {"workers": [WORKER], "partition": SERVED, **around}
-    return explain(scenario.execution_id, stored(scenario), scenario.plan, Surroundings(scenario.now_ms, **given))
+    return explain(scenario.execution_id, stored(scenario), scenario.plan, Environment(scenario.now_ms, **given))
 
 
 def reasons(scenario: Scenario, **around: Any) -> dict[str, dict[str, Any]]:
@@ -49,7 +49,7 @@ def reasons(scenario: Scenario, **around: Any) -> dict[str, dict[str, Any]]:
 
 def _step_run(scenario: Scenario, command_id: str) -> str:
     for entry in scenario.journal:
-        fact: Any = entry.occurrence.fact
+        fact: Any = entry.recorded.fact
         if getattr(fact, "command_id", None) == command_id:
             found: str = fact.step_run_id
             return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine_scenarios import given, limits, started
 from playbook_building import plan_of, workflow
 
-from noetl_stream.engine.children import message_of
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.effects.child_messages import child_message
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import ChildRequested, CtxOverwrote
 
 WRITERS = """
@@ -82,11 +82,11 @@ def test_a_called_playbook_sees_nothing_of_its_caller_but_the_args_over_its_work
     )
     caller.done("start")
     (requested,) = caller.facts(ChildRequested)
-    message = message_of(caller.execution, requested, 1)
+    message = child_message(caller.execution, requested, 1)
     assert message is not None
     child = given(
         '- step: start\n  tool: {kind: noop, args: {all: ["{{ workload }}", "{{ ctx }}", "{{ args }}"]}}\n',
         "workload: {deep: {a: 1, b: 2}}\n",
     )
-    child.feed(Occurrence(message.fact))
+    child.feed(RecordedFact(message.fact))
     assert child.take("start").inputs == {"args": {"all": [{"deep": {"a": 7, "b": 2}}, {}, {}]}}

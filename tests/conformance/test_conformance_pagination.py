@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.pipeline import current_task, decide_task
-from noetl_stream.engine.progress import advance_progress
+from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.pipeline.policy import current_task, decide_task
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.template import Scope, render
-from noetl_stream.template.scope import outcome_view
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.template.runtime.scope import outcome_view
+from noetl_stream.testing.scenario.scenario import Scenario
 
 EXAMPLE = (Path(__file__).resolve().parents[1] / "playbook" / "accepted" / "streaming_pagination.yaml").read_text()
 ENDPOINT = {"path": "/a", "page_size": 10}

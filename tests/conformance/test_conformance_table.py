@@ -22,7 +22,7 @@ from conformance_table import (
     read_rows,
 )
 
-SHARED = sorted((ROOT / "src" / "noetl_stream" / "testing").glob("conformance_*.py"))
+SHARED = sorted((ROOT / "src" / "noetl_stream" / "testing" / "conformance").glob("*.py"))
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 NODE = re.compile(r"(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)(?:\[(.+)\])?\Z")
 DECISION = re.compile(r"\bADR (\d+)\b")

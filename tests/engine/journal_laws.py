@@ -8,7 +8,7 @@ from typing import Final
 
 from noetl_stream.model import events
 from noetl_stream.model.events import Path
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 BEGINNINGS: Final = (
     events.TokenClaimed,
@@ -63,7 +63,7 @@ def check_the_end(scenario: Scenario) -> None:
         if name in scenario.names
     )
     assert "token.claimed" not in scenario.names[from_on:], "a token was claimed although the execution was ending"
-    later = [entry.occurrence.fact for entry in scenario.journal[from_on:]]
+    later = [entry.recorded.fact for entry in scenario.journal[from_on:]]
     begun = [fact for fact in later if isinstance(fact, events.StepScheduled) and fact.issue == 1]
     assert not begun, "a step was begun although the execution was ending"
 
@@ -71,7 +71,7 @@ def check_the_end(scenario: Scenario) -> None:
 def told(scenario: Scenario) -> Iterator[events.Fact]:
     """What the journal says, in order, what is reused in the place of the facts that bring it."""
     for entry in scenario.journal:
-        fact = entry.occurrence.fact
+        fact = entry.recorded.fact
         yield from fact.entries if isinstance(fact, events.ExecutionReused) else [fact]
 
 
@@ -130,12 +130,12 @@ def check_loops(scenario: Scenario) -> None:
     good: dict[tuple[str, Path], int] = Counter()
     bad: dict[tuple[str, Path], int] = Counter()
     ended: Counter[tuple[str, Path]] = Counter()
-    for occurrence, _ in scenario.journal:
-        fact = occurrence.fact
+    for recorded, _ in scenario.journal:
+        fact = recorded.fact
         if not isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone):
             continue
         step_run_id = (
-            of_command[occurrence.run.command_id] if occurrence.run is not None else getattr(fact, "step_run_id", "")
+            of_command[recorded.run.command_id] if recorded.run is not None else getattr(fact, "step_run_id", "")
         )
         if isinstance(fact, events.LoopDone):
             assert fact.count == fact.ok + fact.failed + fact.skipped
@@ -150,8 +150,8 @@ def check_loops(scenario: Scenario) -> None:
 def check_pauses(scenario: Scenario) -> None:
     """Nothing is begun between a pause and the resume, but for commands that were owed before."""
     paused = False
-    for occurrence, decided in scenario.journal:
-        fact = occurrence.fact
+    for recorded, decided in scenario.journal:
+        fact = recorded.fact
         if isinstance(fact, events.ExecutionPaused):
             paused = True
         elif isinstance(fact, events.ExecutionResumed | events.CancelRequested):

@@ -15,9 +15,9 @@ from random_language import random_language
 from random_workers import BROKE, Weather
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario import installed_kinds
+from noetl_stream.testing.scenario.scenario import installed_kinds
 
 SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
 SEEDS_AT_ONCE = 40

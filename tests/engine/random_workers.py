@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from noetl_stream.engine.evolve import takes
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ChildRequested,
     ExecutionPaused,
@@ -21,8 +21,8 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import AskRefused, Scenario
-from noetl_stream.testing.scripted_run import ARGS, ScriptedRun
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
+from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 
 CHAOS_TURNS = 150
 MAX_TURNS = 20_000
@@ -48,15 +48,15 @@ class Working:
     """A run on a worker, and what it has still to say: groups of events that are reported together."""
 
     copy: Copy
-    outbox: list[list[Occurrence]] = field(default_factory=list)
+    outbox: list[list[RecordedFact]] = field(default_factory=list)
     run: ScriptedRun = field(init=False)
 
-    def tell(self, occurrence: Occurrence) -> None:
+    def tell(self, recorded: RecordedFact) -> None:
         last = self.outbox[-1][-1].fact if self.outbox else None
         if isinstance(last, TaskProcessed) and last.to is None:
-            self.outbox[-1].append(occurrence)  # the last task of a pipeline and its end: no journal holds one alone
+            self.outbox[-1].append(recorded)  # the last task of a pipeline and its end: no journal holds one alone
         else:
-            self.outbox.append([occurrence])
+            self.outbox.append([recorded])
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Storm:
         self.queue: dict[tuple[str, int], Copy] = {}
         self.working: list[Working] = []
         self.told_to_stop: set[str] = set()
-        self.old: list[Occurrence] = []
+        self.old: list[RecordedFact] = []
         self._seen = 0
         if weather.references:
             modulus = random.choice([1, 2, 4])
@@ -174,7 +174,7 @@ class Storm:
     def _heed_decisions(self) -> None:
         """What the shell does for new decisions: commands to the queue, stops and pauses to the workers."""
         for entry in self.scenario.journal[self._seen :]:
-            fact = entry.occurrence.fact
+            fact = entry.recorded.fact
             if isinstance(fact, StepScheduled):
                 owed = self.scenario.execution.assignments.get(fact.command_id)
                 if owed is not None and owed.issue == fact.issue:
@@ -235,11 +235,11 @@ class Storm:
 
     def _deliver(self, working: Working) -> None:
         """The next events reach the fold, which may refuse them (the run ends) or miss some before (issued again)."""
-        for occurrence in working.outbox.pop(0):
-            stands = takes(self.scenario.state, occurrence)
-            advanced = self.scenario.feed(occurrence)
-            assert advanced.taken == (stands == "next"), f"{occurrence} is {stands} and was {advanced.taken}"
-            self.old.append(occurrence)
+        for recorded in working.outbox.pop(0):
+            stands = classify(self.scenario.state, recorded)
+            advanced = self.scenario.feed(recorded)
+            assert advanced.taken == (stands == "next"), f"{recorded} is {stands} and was {advanced.taken}"
+            self.old.append(recorded)
             if stands in ("stale", "unknown"):
                 self._leave(working)
                 return
@@ -271,10 +271,10 @@ class Storm:
     def _repeat(self) -> None:
         """An old message comes once more."""
         if self.old:
-            occurrence = self.random.choice(self.old)
+            recorded = self.random.choice(self.old)
             before = self.scenario.state
-            advanced = self.scenario.feed(occurrence)
-            claims_again = type(occurrence.fact) is StepClaimed and advanced.taken
+            advanced = self.scenario.feed(recorded)
+            claims_again = type(recorded.fact) is StepClaimed and advanced.taken
             assert advanced.state is before or claims_again
         self.scenario.start()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import started
 
-from noetl_stream.engine.binding import answer_claim
-from noetl_stream.engine.evolve import evolve, takes
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.run_lease import answer_claim, classify
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ExecutionFailing,
     ExecutionFinished,
@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 TWO_TASKS = """
 - step: start
@@ -57,9 +57,9 @@ def run_of(scenario: Scenario, issue: int = 1, num_delivered: int = 1, nonce: st
 
 def say(scenario: Scenario, run: RunId, number: int, fact: Fact | None = None) -> str:
     """How the event stands; then it is fed."""
-    occurrence = Occurrence(fact or StepStarted("w"), run, number)
-    standing = takes(scenario.state, occurrence)
-    assert scenario.feed(occurrence).taken == (standing == "next")
+    recorded = RecordedFact(fact or StepStarted("w"), run, number)
+    standing = classify(scenario.state, recorded)
+    assert scenario.feed(recorded).taken == (standing == "next")
     return standing
 
 
@@ -151,7 +151,7 @@ def test_the_fold_takes_exactly_the_next_number() -> None:
     scenario = started(TWO_TASKS)
     run = run_of(scenario)
     standings = [say(scenario, run, number) for number in (0, 0, 1, 0, 1, 2)]
-    assert standings == ["next", "had", "next", "had", "had", "next"]
+    assert standings == ["next", "duplicate", "next", "duplicate", "duplicate", "next"]
 
 
 def test_a_number_too_high_is_a_gap_and_changes_nothing() -> None:
@@ -174,17 +174,17 @@ def test_a_command_that_is_not_owed_is_unknown() -> None:
 def test_before_the_request_and_after_the_end_everything_is_unknown() -> None:
     scenario = started(TWO_TASKS)
     run = run_of(scenario)
-    occurrence = Occurrence(StepStarted("w"), run, 0)
-    assert takes(None, occurrence) == "unknown"
+    recorded = RecordedFact(StepStarted("w"), run, 0)
+    assert classify(None, recorded) == "unknown"
     assert answer_claim(None, run) == Drop("unknown execution")
     scenario.done("start")
-    assert takes(scenario.state, occurrence) == "unknown"
+    assert classify(scenario.state, recorded) == "unknown"
     assert answer_claim(scenario.state, run) == Drop("the execution is completed")
 
 
 def test_a_fact_of_the_server_has_no_standing() -> None:
     scenario = started(TWO_TASKS)
-    assert takes(scenario.state, Occurrence(StepDone("any"))) == "unknown"
+    assert classify(scenario.state, RecordedFact(StepDone("any"))) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_a_fact_that_is_not_a_workers_to_report_changes_nothing(fact: Fact) -> N
     run = run_of(scenario)
     say(scenario, run, 0)
     before = scenario.state
-    assert evolve(before, Occurrence(fact, run, 1), scenario.execution_id) is before
-    advanced = scenario.feed(Occurrence(fact, run, 1))
+    assert evolve(before, RecordedFact(fact, run, 1), scenario.execution_id) is before
+    advanced = scenario.feed(RecordedFact(fact, run, 1))
     assert (advanced.taken, advanced.journal) == (False, ())
 
 
@@ -237,7 +237,7 @@ def test_a_claim_that_is_asked_again_is_told_the_same() -> None:
     scenario = started(TWO_TASKS)
     run = scenario.take("start")
     first = scenario.claim(run)
-    assert claim(scenario, run.run) == "had"
+    assert claim(scenario, run.run) == "duplicate"
     assert scenario.answer_to(run.run) == first
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from engine_scenarios import limits, started
 
-from noetl_stream.engine.asked import merge_patch
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.evolve.ctx import merge_patch
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -23,7 +23,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
     TokenInjected,
 )
-from noetl_stream.testing.scenario import AskRefused, Scenario
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
 
 TWO = """
 - step: start
@@ -151,7 +151,7 @@ def test_of_one_that_is_being_cancelled_only_that(kind: Any, fields: dict[str, A
     scenario.cancel()
     with pytest.raises(AskRefused, match="is being cancelled"):
         scenario.ask(kind, **fields)
-    assert not scenario.feed(Occurrence(kind("asked-anyway", **fields))).journal
+    assert not scenario.feed(RecordedFact(kind("asked-anyway", **fields))).journal
 
 
 @pytest.mark.parametrize(("kind", "fields"), ASKED)
@@ -165,7 +165,7 @@ def test_of_one_that_has_failed_and_is_ending_nothing(kind: Any, fields: dict[st
 
 def test_the_same_request_counts_once() -> None:
     scenario = started(TWO)
-    asked = Occurrence(TokenInjected("the-same", step="a"))
+    asked = RecordedFact(TokenInjected("the-same", step="a"))
     assert scenario.feed(asked).taken
     assert not scenario.feed(asked).taken
     assert scenario.working == [("a", None), ("b", None), ("a", None)]

@@ -8,8 +8,8 @@ import pytest
 from engine_scenarios import given, limits, started
 from msgspec.structs import replace
 
-from noetl_stream.engine.children import message_of
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.effects.child_messages import child_message
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
     ChildFinished,
@@ -26,7 +26,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import Reference
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 CALL = """
 - step: start
@@ -68,7 +68,7 @@ def test_a_call_starts_a_child_with_its_args_and_waits_for_it() -> None:
 def test_the_child_is_asked_for_with_its_parent_and_the_digest_it_is_pinned_to() -> None:
     scenario = calling("return_step: totals")
     (requested,) = scenario.facts(ChildRequested)
-    message = message_of(scenario.execution, requested, 9)
+    message = child_message(scenario.execution, requested, 9)
     assert message is not None and message.execution_id == requested.execution_id
     request = message.fact
     assert isinstance(request, ExecutionRequested)
@@ -76,7 +76,7 @@ def test_the_child_is_asked_for_with_its_parent_and_the_digest_it_is_pinned_to()
     assert request.parent == Parent(
         "execution-1", requested.step_run_id, requested.command_id, depth=1, return_step="totals"
     )
-    assert message_of(scenario.execution, requested, 9) == message, "the same message, however often it is sent"
+    assert child_message(scenario.execution, requested, 9) == message, "the same message, however often it is sent"
 
 
 def test_the_result_of_the_child_is_that_of_the_task() -> None:
@@ -113,7 +113,7 @@ def test_a_child_that_ends_twice_ends_once() -> None:
     scenario = calling()
     (child_id,) = scenario.execution.children
     scenario.child_ended(1)
-    again = Occurrence(ChildFinished(child_id, "", Outcome("error", error=ErrorInfo("child_failed", "late"))))
+    again = RecordedFact(ChildFinished(child_id, "", Outcome("error", error=ErrorInfo("child_failed", "late"))))
     assert not scenario.feed(again).taken
     scenario.done("start")
     assert not scenario.feed(again).taken
@@ -122,7 +122,7 @@ def test_a_child_that_ends_twice_ends_once() -> None:
 
 def test_the_end_of_a_child_that_nobody_has_called_changes_nothing() -> None:
     scenario = calling()
-    assert not scenario.feed(Occurrence(ChildFinished("a-stranger", "", Outcome("ok")))).taken
+    assert not scenario.feed(RecordedFact(ChildFinished("a-stranger", "", Outcome("ok")))).taken
 
 
 def test_a_child_for_each_iteration() -> None:
@@ -188,7 +188,7 @@ def test_a_child_that_takes_too_long_is_cancelled_and_its_task_fails() -> None:
     (processed,) = [fact for fact in scenario.facts(TaskProcessed) if fact.task == "call"]
     assert processed.error is not None and processed.error.kind == "timeout"
     assert "playbook reports/daily longer than its timeout of 60 s" in processed.error.message
-    late = Occurrence(ChildFinished(child_id, "", Outcome("error", error=ErrorInfo("child_failed", "cancelled"))))
+    late = RecordedFact(ChildFinished(child_id, "", Outcome("error", error=ErrorInfo("child_failed", "cancelled"))))
     assert not scenario.feed(late).taken
 
 
@@ -247,10 +247,10 @@ def test_a_child_that_ends_while_its_parent_is_paused_is_taken_on_resume() -> No
 )
 def test_an_order_to_a_child_is_a_request_to_it(order: Any, request_type: type) -> None:
     scenario = calling()
-    message = message_of(scenario.execution, ChildOrdered("child", order, "why"), 7)
+    message = child_message(scenario.execution, ChildOrdered("child", order, "why"), 7)
     assert message is not None and message.execution_id == "child"
     assert isinstance(message.fact, request_type) and message.fact.reason == "why"
-    other = message_of(scenario.execution, ChildOrdered("child", order, "why"), 8)
+    other = child_message(scenario.execution, ChildOrdered("child", order, "why"), 8)
     assert other is not None and other.fact.request_id != message.fact.request_id  # type: ignore[union-attr]
 
 
@@ -263,7 +263,7 @@ CHILD = "- step: one\n  tool: {kind: noop}\n  next: {arcs: [{step: two}]}\n- ste
 def finished(scenario: Scenario) -> ChildFinished:
     """What the parent is told."""
     (fact,) = scenario.facts(ExecutionFinished)
-    message = message_of(scenario.execution, fact, scenario.execution.position - 1)
+    message = child_message(scenario.execution, fact, scenario.execution.position - 1)
     assert message is not None and message.execution_id == "parent"
     assert isinstance(message.fact, ChildFinished)
     return message.fact
@@ -332,7 +332,7 @@ def test_each_call_is_one_deeper() -> None:
     scenario.start(parent=Parent("parent", "steprun", "command", depth=3))
     scenario.done("start", {"day": 1})
     (requested,) = scenario.facts(ChildRequested)
-    message = message_of(scenario.execution, requested, 1)
+    message = child_message(scenario.execution, requested, 1)
     assert message is not None and isinstance(message.fact, ExecutionRequested) and message.fact.parent is not None
     assert message.fact.parent.depth == 4
 
@@ -340,5 +340,5 @@ def test_each_call_is_one_deeper() -> None:
 def test_what_is_no_message_to_anybody() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     scenario.done("start")
-    assert message_of(scenario.execution, scenario.facts(ExecutionFinished)[0], 1) is None
-    assert message_of(scenario.execution, LoopDone("run", 0, 0, 0, 0), 1) is None
+    assert child_message(scenario.execution, scenario.facts(ExecutionFinished)[0], 1) is None
+    assert child_message(scenario.execution, LoopDone("run", 0, 0, 0, 0), 1) is None

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from engine_scenarios import BEST_EFFORT, given, started
 
-from noetl_stream.engine.advance import Refusal, advance
-from noetl_stream.engine.decide import deep_merge
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.advance import InvalidPlan, advance
+from noetl_stream.engine.decide.start import deep_merge
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CtxPatched,
     ExecutionEvaluated,
@@ -73,14 +73,14 @@ def test_a_second_request_changes_nothing() -> None:
 
 def test_only_a_request_begins_an_execution() -> None:
     plan = given(ONE).plan
-    advanced = advance(plan, None, Occurrence(StepScheduled("a", "b")), "execution-1")
+    advanced = advance(plan, None, RecordedFact(StepScheduled("a", "b")), "execution-1")
     assert advanced == (None, False, ())
 
 
 def test_a_refused_playbook_ends_as_failed_with_its_diagnostics() -> None:
     diagnostics = [{"code": "unknown_key", "line": 3}]
-    refusal = Refusal("line 3: unknown key", diagnostics)
-    advanced = advance(refusal, None, Occurrence(ExecutionRequested("request-1", "digest")), "execution-1")
+    refusal = InvalidPlan("line 3: unknown key", diagnostics)
+    advanced = advance(refusal, None, RecordedFact(ExecutionRequested("request-1", "digest")), "execution-1")
     state = advanced.state
     assert state is not None and state.outcome is not None and state.outcome.error is not None
     assert (state.status, state.refused, state.processed) == ("failed", diagnostics, True)

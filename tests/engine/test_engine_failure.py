@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import BEST_EFFORT, started
 
-from noetl_stream.engine.binding import answer_claim
-from noetl_stream.engine.orders import command_for
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.evolve.run_lease import answer_claim
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ExecutionFailing,
     ExecutionFinished,
@@ -180,7 +180,7 @@ def test_a_step_that_fails_from_outside_while_the_execution_fails_leaves_no_comm
         run.begin()
     scenario.failed("a", "connection")
     step_run_id = runs[0].command.step_run_id
-    scenario.feed(Occurrence(StepFailed(step_run_id, ErrorInfo("limit_exceeded", "too large"))))
+    scenario.feed(RecordedFact(StepFailed(step_run_id, ErrorInfo("limit_exceeded", "too large"))))
     assert (scenario.status, scenario.error.kind) == ("failed", "connection")
     before = scenario.state
     runs[0].finish()
@@ -199,7 +199,7 @@ def test_a_step_that_fails_from_outside_is_routed_and_its_commands_are_forgotten
         """
     )
     run = scenario.take("start", index=0)
-    scenario.feed(Occurrence(StepFailed(run.command.step_run_id, ErrorInfo("limit_exceeded", "too large"))))
+    scenario.feed(RecordedFact(StepFailed(run.command.step_run_id, ErrorInfo("limit_exceeded", "too large"))))
     assert scenario.working == [("rescue", None)]
     assert answer_claim(scenario.state, run.run) == Drop("the step run has ended")
-    assert command_for(scenario.plan, scenario.execution, scenario.owed("rescue"), 0).step == "rescue"
+    assert build_command(scenario.plan, scenario.execution, scenario.owed("rescue"), 0).step == "rescue"

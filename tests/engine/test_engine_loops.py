@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from engine_scenarios import started
 
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     LoopDone,
     LoopIterationDone,
@@ -22,7 +22,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import Payload, Reference
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 PARALLEL = "mode: parallel"
 DISTRIBUTED = "mode: sequential, exec: distributed"
@@ -361,8 +361,8 @@ def test_one_iteration_kept_by_reference_makes_the_whole_result_one() -> None:
     run = scenario.take("start", index=0)
     run.begin()
     large = Outcome("ok", Payload(reference=Reference("nats", "a/b/c", 70_000)))
-    scenario.feed(Occurrence(TaskProcessed("work", 1, large, "continue", (0,)), run.run, 1))
-    scenario.feed(Occurrence(LoopIterationDone((0,)), run.run, 2))
+    scenario.feed(RecordedFact(TaskProcessed("work", 1, large, "continue", (0,)), run.run, 1))
+    scenario.feed(RecordedFact(LoopIterationDone((0,)), run.run, 2))
     scenario.done("start", 2, index=1)
     outcome = scenario.execution.outcome
     assert outcome is not None and outcome.result.reference is not None

@@ -12,8 +12,8 @@ import pytest
 from engine_scenarios import limits, started
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.paging import PAGE_BYTES
-from noetl_stream.engine.state import Loop, Occurrence
+from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.state import LoopState, RecordedFact
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
     LoopDone,
@@ -28,7 +28,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 SEQUENTIAL, PARALLEL = "mode: sequential", "mode: parallel"
 PLACES = [f"{mode}, exec: {place}" for mode, place in product((SEQUENTIAL, PARALLEL), ("local", "distributed"))]
@@ -438,7 +438,7 @@ def test_the_state_of_a_loop_does_not_depend_on_how_many_iterations_have_ended()
         limits(max_inline_bytes=64),
     )
 
-    def grown(loop: Loop) -> tuple[int, int, int]:
+    def grown(loop: LoopState) -> tuple[int, int, int]:
         return loop.done.bit_length(), len(loop.inner), 0 if loop.results is None else 1
 
     sizes = set()
@@ -474,10 +474,10 @@ def test_a_late_iteration_costs_as_many_calls_as_an_early_one(inner: str) -> Non
             nonlocal counted
             counted += event in ("call", "c_call")
 
-        def tell(occurrence: Occurrence) -> None:
+        def tell(recorded: RecordedFact) -> None:
             sys.setprofile(count)
             try:
-                advanced = advance(scenario.plan, scenario.state, occurrence, scenario.execution_id)
+                advanced = advance(scenario.plan, scenario.state, recorded, scenario.execution_id)
             finally:
                 sys.setprofile(None)
             scenario.state = advanced.state

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.opening import Opened, cut, open_level
-from noetl_stream.engine.paging import PAGE_BYTES
+from noetl_stream.engine.pipeline.local_loops import OpenedLevel, cut, open_level
+from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.pages import Page, Place
 from noetl_stream.model.reference import Payload, Reference
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ReferenceNeeded, ResultView, Scope, compile_template
@@ -22,7 +22,7 @@ def level(items: Any, window: Any = 10, mode: Any = "parallel") -> LoopPlan:
     return LoopPlan(compiled[0], "item", mode, "local", "fail_fast", compiled[1])
 
 
-def opened(items: Any, window: Any = 10, mode: Any = "parallel", **limits: int) -> Opened | ErrorInfo:
+def opened(items: Any, window: Any = 10, mode: Any = "parallel", **limits: int) -> OpenedLevel | ErrorInfo:
     scope = Scope({"workload": {"list": [1, 2], "map": {"a": 1}, "text": "ab", "none": None}})
     return open_level(level(items, window, mode), scope, Limits(**limits))
 
@@ -37,7 +37,7 @@ def opened(items: Any, window: Any = 10, mode: Any = "parallel", **limits: int) 
     ],
 )
 def test_a_level_runs_over_a_list_or_the_entries_of_a_mapping(items: Any, expected: list[Any]) -> None:
-    assert opened(items) == Opened(expected, 10)
+    assert opened(items) == OpenedLevel(expected, 10)
 
 
 @pytest.mark.parametrize("items", ["{{ workload.text }}", "{{ workload.none }}", "{{ 3 }}", "{{ workload.missing }}"])
@@ -47,12 +47,12 @@ def test_anything_else_cannot_be_run_over(items: str) -> None:
 
 
 def test_a_level_in_order_runs_one_at_a_time_whatever_its_window_says() -> None:
-    assert opened([1, 2, 3], "{{ workload.missing }}", "sequential") == Opened([1, 2, 3], 1)
+    assert opened([1, 2, 3], "{{ workload.missing }}", "sequential") == OpenedLevel([1, 2, 3], 1)
 
 
 def test_the_window_may_be_a_template_and_never_exceeds_its_limit() -> None:
-    assert opened([1], "{{ workload.list | length }}") == Opened([1], 2)
-    assert opened([1], 5_000) == Opened([1], 1_000)
+    assert opened([1], "{{ workload.list | length }}") == OpenedLevel([1], 2)
+    assert opened([1], 5_000) == OpenedLevel([1], 1_000)
 
 
 @pytest.mark.parametrize("window", [0, "{{ -1 }}", "{{ 1.5 }}", "{{ true }}", "{{ 'two' }}"])
@@ -63,27 +63,27 @@ def test_a_window_that_is_no_whole_number_from_one_is_an_error(window: Any) -> N
 
 
 def test_items_are_cut_into_pages_if_they_are_too_many_for_an_event_or_must_be() -> None:
-    few = Opened(["ab"], 1)
+    few = OpenedLevel(["ab"], 1)
     assert cut(few, Limits(), paging=False) is None
     assert cut(few, Limits(), paging=True) == cut(few, Limits(max_loop_items_bytes=3), paging=False) == [["ab"]]
-    assert cut(Opened([], 1), Limits(), paging=True) == []
+    assert cut(OpenedLevel([], 1), Limits(), paging=True) == []
 
 
 def test_more_pages_than_there_may_be_are_an_error_that_names_the_limit() -> None:
-    error = cut(Opened(["x" * PAGE_BYTES] * 3, 1), Limits(max_loop_pages=2), paging=True)
+    error = cut(OpenedLevel(["x" * PAGE_BYTES] * 3, 1), Limits(max_loop_pages=2), paging=True)
     assert isinstance(error, ErrorInfo) and error.kind == "limit_exceeded"
     assert "in 3 pages; limits.max_loop_pages is 2" in error.message
 
 
 def test_items_that_are_known_are_not_evaluated_again() -> None:
     stands = LoopProgress(items=[7])
-    assert open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), stands) == Opened([7], 10)
+    assert open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), stands) == OpenedLevel([7], 10)
     pages = [Page(0, 3, Reference("nats", "a", 9)), Page(3, 2, Reference("nats", "b", 9))]
     opened = open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), LoopProgress(pages=pages))
-    assert isinstance(opened, Opened) and opened.total == 5
+    assert isinstance(opened, OpenedLevel) and opened.total == 5
     assert [opened.at(index) for index in (0, 2, 3, 4)] == [
-        Place(pages[0].reference, 0), Place(pages[0].reference, 2), Place(pages[1].reference, 0),
-        Place(pages[1].reference, 1),
+        ItemPosition(pages[0].reference, 0), ItemPosition(pages[0].reference, 2), ItemPosition(pages[1].reference, 0),
+        ItemPosition(pages[1].reference, 1),
     ]  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import pytest
 from engine_scenarios import limits, started
 from journal_laws import check_journal
 
-from noetl_stream.engine.paging import PAGE_BYTES
-from noetl_stream.engine.state import Loop
+from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.state import LoopState
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
     LoopDone,
@@ -22,7 +22,7 @@ from noetl_stream.model.events import (
     StepFailed,
     StepScheduled,
 )
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]
 ROWS: list[dict[str, Any]] = [{"n": n, "cells": [10 * n, 10 * n + 1]} for n in range(3)]
@@ -67,7 +67,7 @@ def work_off(scenario: Scenario) -> None:
             scenario.done(step, index=index)
 
 
-def loop_of(scenario: Scenario) -> Loop:
+def loop_of(scenario: Scenario) -> LoopState:
     (run,) = scenario.execution.runs.values()
     assert run.loop is not None
     return run.loop
@@ -335,7 +335,7 @@ def test_the_time_of_a_step_runs_while_it_is_paged() -> None:
     )
     scenario.objects.takes = lambda data: True
     scenario.done("fetch", LARGE)
-    scenario.take("each", tell=lambda occurrence: scenario.feed(occurrence) if occurrence.number == 0 else None).begin()
+    scenario.take("each", tell=lambda recorded: scenario.feed(recorded) if recorded.number == 0 else None).begin()
     scenario.wait(60)
     assert [fact.error.kind for fact in scenario.facts(StepFailed)] == ["timeout"]
 

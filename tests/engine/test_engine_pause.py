@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import BEST_EFFORT, limits, started
 
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CtxOverwrote,
     ExecutionPaused,
@@ -15,7 +15,7 @@ from noetl_stream.model.events import (
     TimerFired,
     TokenClaimed,
 )
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 FAN = """
 - step: start
@@ -347,7 +347,7 @@ def test_a_timer_that_fires_just_after_the_pause_is_not_lost() -> None:
     ((timer_id, timer),) = scenario.execution.timers.items()
     scenario.wait(59)
     scenario.pause()
-    fired = Occurrence(TimerFired(timer_id, timer.purpose, timer.subject, timer.path))
+    fired = RecordedFact(TimerFired(timer_id, timer.purpose, timer.subject, timer.path))
     assert not scenario.feed(fired).taken
     scenario.resume()
     scenario.wait(1)

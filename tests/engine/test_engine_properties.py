@@ -14,9 +14,9 @@ from journal_laws import check_journal
 from random_playbooks import random_playbook
 from random_workers import CLEAR, Storm
 
-from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario import Scenario, installed_kinds
+from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 
 SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
 SEEDS_AT_ONCE = 24

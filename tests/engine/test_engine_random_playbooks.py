@@ -21,10 +21,10 @@ from random_workers import CLEAR, Answer, Storm, Weather
 
 from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEnqueued
 from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario import Scenario, installed_kinds
-from noetl_stream.testing.scripted_run import ARGS, ScriptedRun
+from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
+from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 
 OTHER_WEATHERS = [
     CLEAR,

@@ -9,8 +9,8 @@ from engine_scenarios import BEST_EFFORT, limits, started
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.evolve import RESOLVED_KEPT
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.evolve.executions import RESOLVED_KEPT
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
     Fact,
@@ -20,7 +20,7 @@ from noetl_stream.model.events import (
     StepFailed,
     TokenClaimed,
 )
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 BRANCH = """
 - step: start
@@ -87,9 +87,9 @@ def test_it_decides_what_an_inline_value_decides() -> None:
 def decided(scenario: Scenario) -> list[Fact]:
     """The decisions, without those about references."""
     return [
-        entry.occurrence.fact
+        entry.recorded.fact
         for entry in scenario.journal
-        if entry.decided and not isinstance(entry.occurrence.fact, ReferenceAwaited)
+        if entry.decided and not isinstance(entry.recorded.fact, ReferenceAwaited)
     ]
 
 
@@ -110,11 +110,11 @@ def test_one_that_is_too_large_is_an_error_that_says_what_to_do() -> None:
 
 def test_an_answer_for_another_reference_changes_nothing() -> None:
     scenario = by_reference(BRANCH)
-    assert not scenario.feed(Occurrence(ReferenceResolved("object-0"), value=1)).taken
+    assert not scenario.feed(RecordedFact(ReferenceResolved("object-0"), value=1)).taken
     scenario.done("start", LARGE)
-    assert not scenario.feed(Occurrence(ReferenceResolved("object-9"), value=1)).taken
+    assert not scenario.feed(RecordedFact(ReferenceResolved("object-9"), value=1)).taken
     scenario.look_into()
-    assert not scenario.feed(Occurrence(ReferenceResolved("object-0"), value=1)).taken
+    assert not scenario.feed(RecordedFact(ReferenceResolved("object-0"), value=1)).taken
 
 
 def test_cancelling_does_not_wait_for_it() -> None:
@@ -348,7 +348,7 @@ def test_a_server_that_took_over_looks_again_and_decides_the_same() -> None:
 def test_a_cancel_that_comes_while_it_looks_is_decided_by_the_replayed_state_alike() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
-    asked = Occurrence(CancelRequested("asked"))
+    asked = RecordedFact(CancelRequested("asked"))
     states = (scenario.state, scenario.replayed())
     here, there = (advance(scenario.plan, state, asked, scenario.execution_id) for state in states)
     assert here == there

@@ -9,15 +9,15 @@ from engine_scenarios import started
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.rest import at_rest
-from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.engine.decide.quiescence import at_quiescence
+from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import StepDone, StepScheduled, TokenEnqueued
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import Scenario
-from noetl_stream.testing.scenario_laws import LawBroken
+from noetl_stream.testing.scenario.invariants import InvariantBroken
+from noetl_stream.testing.scenario.scenario import Scenario
 
 STEPS = """
 - step: start
@@ -86,8 +86,8 @@ def test_the_journal_alone_gives_the_equal_state(make: Callable[[], Scenario]) -
 @pytest.mark.parametrize("make", MADE)
 def test_every_beginning_of_the_journal_gives_the_state_at_that_position(make: Callable[[], Scenario]) -> None:
     state: Execution | None = None
-    for position, (occurrence, _) in enumerate(make().journal, start=1):
-        state = evolve(state, occurrence, "execution-1")
+    for position, (recorded, _) in enumerate(make().journal, start=1):
+        state = evolve(state, recorded, "execution-1")
         assert state is not None and state.position == position
 
 
@@ -95,7 +95,7 @@ def test_every_beginning_of_the_journal_gives_the_state_at_that_position(make: C
 def test_the_same_inputs_give_the_same_decisions(make: Callable[[], Scenario]) -> None:
     scenario = make()
     again = scenario.decided_again()
-    assert [encode(one.occurrence.fact) for one in again] == [encode(one.occurrence.fact) for one in scenario.journal]
+    assert [encode(one.recorded.fact) for one in again] == [encode(one.recorded.fact) for one in scenario.journal]
     assert again == scenario.journal
 
 
@@ -103,27 +103,27 @@ def test_the_same_inputs_give_the_same_decisions(make: Callable[[], Scenario]) -
 def test_repeated_inputs_in_between_change_no_decision(make: Callable[[], Scenario]) -> None:
     scenario = make()
     expected = list(scenario.journal)
-    scenario.inputs = [again for occurrence in scenario.inputs for again in (occurrence, occurrence)]
+    scenario.inputs = [again for recorded in scenario.inputs for again in (recorded, recorded)]
     assert scenario.decided_again() == expected
 
 
 @pytest.mark.parametrize("make", MADE)
 def test_a_repeated_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]) -> None:
     state: Execution | None = None
-    for occurrence, _ in make().journal:
-        state = evolve(state, occurrence, "execution-1")
-        assert evolve(state, occurrence, "execution-1") is state
+    for recorded, _ in make().journal:
+        state = evolve(state, recorded, "execution-1")
+        assert evolve(state, recorded, "execution-1") is state
 
 
 @pytest.mark.parametrize("make", MADE)
 def test_a_late_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]) -> None:
     """At every position, every fact before it. A token that was consumed is known by its journal position alone."""
     state: Execution | None = None
-    past: list[Occurrence] = []
-    for occurrence, _ in make().journal:
-        state = evolve(state, occurrence, "execution-1")
-        if type(occurrence.fact) is not TokenEnqueued:
-            past.append(occurrence)
+    past: list[RecordedFact] = []
+    for recorded, _ in make().journal:
+        state = evolve(state, recorded, "execution-1")
+        if type(recorded.fact) is not TokenEnqueued:
+            past.append(recorded)
         for late in past:
             assert evolve(state, late, "execution-1") is state, late
 
@@ -132,16 +132,16 @@ def test_a_late_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]
 def test_a_stale_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]) -> None:
     """What a run says that was never bound, or in the wrong place, at every position."""
     state: Execution | None = None
-    for occurrence, _ in make().journal:
-        state = evolve(state, occurrence, "execution-1")
-        run = occurrence.run
+    for recorded, _ in make().journal:
+        state = evolve(state, recorded, "execution-1")
+        run = recorded.run
         if run is None:
             continue
         stale = [
-            occurrence._replace(run=run._replace(nonce="another")),
-            occurrence._replace(run=run._replace(issue=run.issue + 1), number=9),
-            occurrence._replace(number=occurrence.number + 2),
-            occurrence._replace(run=RunId("another", run.issue, run.num_delivered, run.nonce)),
+            recorded._replace(run=run._replace(nonce="another")),
+            recorded._replace(run=run._replace(issue=run.issue + 1), number=9),
+            recorded._replace(number=recorded.number + 2),
+            recorded._replace(run=RunId("another", run.issue, run.num_delivered, run.nonce)),
         ]
         if state is not None and run.command_id in state.assignments:
             for one in stale:
@@ -152,8 +152,8 @@ def test_a_stale_fact_hands_back_the_very_same_value(make: Callable[[], Scenario
 def test_after_the_end_nothing_changes_any_more(make: Callable[[], Scenario]) -> None:
     scenario = make()
     state = scenario.state
-    for occurrence in scenario.inputs:
-        advanced = advance(scenario.plan, state, occurrence, scenario.execution_id)
+    for recorded in scenario.inputs:
+        advanced = advance(scenario.plan, state, recorded, scenario.execution_id)
         assert advanced.state is state and not advanced.taken and advanced.journal == ()
 
 
@@ -161,20 +161,20 @@ def test_what_was_not_taken_has_no_consequence() -> None:
     scenario = started(STEPS)
     before = scenario.state
     unknown = StepScheduled("nobody", "nothing", issue=2)
-    assert scenario.feed(Occurrence(unknown)) == (before, False, ())
-    assert scenario.feed(Occurrence(StepDone("nobody"))) == (before, False, ())
+    assert scenario.feed(RecordedFact(unknown)) == (before, False, ())
+    assert scenario.feed(RecordedFact(StepDone("nobody"))) == (before, False, ())
 
 
 @pytest.mark.parametrize("make", MADE)
 def test_decisions_are_facts_too_and_at_rest_nothing_follows(make: Callable[[], Scenario]) -> None:
     """The same holds after every fact any scenario is fed; see :meth:`Scenario.feed`."""
     scenario = make()
-    assert at_rest(scenario.plan, scenario.execution) == ()
+    assert at_quiescence(scenario.plan, scenario.execution) == ()
 
 
 def test_ids_derive_from_their_cause_so_that_two_runs_of_one_execution_agree() -> None:
     first, second = finished(), finished()
-    assert [one.occurrence.fact for one in first.journal] == [one.occurrence.fact for one in second.journal]
+    assert [one.recorded.fact for one in first.journal] == [one.recorded.fact for one in second.journal]
 
 
 def test_ids_differ_between_executions() -> None:
@@ -190,7 +190,7 @@ def test_ids_differ_between_executions() -> None:
 def test_a_scenario_says_which_law_was_broken() -> None:
     scenario = started(STEPS)
     scenario.state = replace(scenario.execution, position=99)
-    with pytest.raises(LawBroken, match="positions have no holes: after LoopStarted"):
+    with pytest.raises(InvariantBroken, match="positions have no holes: after LoopStarted"):
         scenario.take("one_by_one").begin()
 
 

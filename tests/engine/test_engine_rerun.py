@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from engine_scenarios import BEST_EFFORT, given, limits, started
 
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ChildRequested,
     ExecutionEvaluated,
@@ -21,8 +21,8 @@ from noetl_stream.model.events import (
     TokenEnqueued,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import AskRefused, Scenario
-from noetl_stream.testing.scenario_rerun import inputs_of, parked, rerun
+from noetl_stream.testing.scenario.rerun import inputs_of, parked, rerun
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
 
 LINE = """
     - step: a
@@ -272,7 +272,7 @@ def test_a_refused_rerun_ends_as_failed_with_its_diagnostics() -> None:
     scenario = line()
     again = parked(scenario, "z")
     (refused,) = inputs_of(again, scenario)
-    again.feed(Occurrence(refused))
+    again.feed(RecordedFact(refused))
     assert (again.status, again.error.kind) == ("failed", "rerun_refused")
     assert again.facts(ExecutionEvaluated)[0].diagnostics[0]["code"] == "unknown_step"
     assert "execution.started" not in again.names
@@ -334,8 +334,8 @@ def test_what_is_long_is_taken_over_page_by_page_and_each_page_once() -> None:
     pages = inputs_of(again, scenario)
     assert len(pages) == 3
     for fact in pages:
-        again.feed(Occurrence(fact))
-        assert not again.feed(Occurrence(fact)).taken
+        again.feed(RecordedFact(fact))
+        assert not again.feed(RecordedFact(fact)).taken
     assert reused(again) == [f"s{number}" for number in range(12)]
     again.done("s12")
     assert again.status == "completed"

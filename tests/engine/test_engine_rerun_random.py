@@ -22,9 +22,9 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
-from noetl_stream.testing.scenario import AskRefused, Scenario
-from noetl_stream.testing.scenario_rerun import rerun
-from noetl_stream.testing.scripted_run import ARGS, ScriptedRun
+from noetl_stream.testing.scenario.rerun import rerun
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
+from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 
 SEEDS_A_PLAYBOOK = 4
 RERUNS = 3

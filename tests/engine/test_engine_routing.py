@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import BEST_EFFORT, given, started
 
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     EvaluatedGuard,
     NextEvaluated,
@@ -16,7 +16,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.model.reference import Payload, Reference
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 TARGETS = """
 - step: a
@@ -236,6 +236,6 @@ def test_a_guard_over_a_result_too_large_for_the_server_says_to_return_the_small
     large = Outcome("ok", Payload(reference=Reference("nats", "a/b/c", 5_000_000)))
     facts = [StepStarted("w"), TaskProcessed("start", 1, large, "continue"), StepDone(run.command.step_run_id)]
     for number, fact in enumerate(facts):
-        scenario.feed(Occurrence(fact, run.run, number))
+        scenario.feed(RecordedFact(fact, run.run, number))
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
     assert "5000000 bytes" in scenario.error.message and "return the small value from a task" in scenario.error.message

@@ -13,7 +13,7 @@ from random_workers import Storm
 
 from noetl_stream.model.events import CtxOverwrote, LoopDone, StepFailed, TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario
 
 PARALLEL = "mode: parallel"
 

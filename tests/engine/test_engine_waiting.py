@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import limits, started
 
-from noetl_stream.engine.evolve import takes
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     StepDone,
     StepFailed,
@@ -19,7 +19,7 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.testing.scenario import AskRefused, Scenario
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
 
 NAP = """
 - step: start
@@ -269,8 +269,8 @@ def test_a_segment_is_a_command_of_its_own_and_reports_of_the_one_before_are_nob
     assert resumed.suspended == first.command_id != resumed.command_id
     old = scenario.inputs[1]
     assert old.run is not None and old.run.command_id == first.command_id
-    for late in (old._replace(number=9), Occurrence(StepDone(first.step_run_id), old.run, 5)):
-        assert takes(scenario.state, late) == "unknown"
+    for late in (old._replace(number=9), RecordedFact(StepDone(first.step_run_id), old.run, 5)):
+        assert classify(scenario.state, late) == "unknown"
         assert not scenario.feed(late).taken
 
 
@@ -446,7 +446,7 @@ def test_a_timer_that_fires_for_nothing_changes_nothing() -> None:
     scenario = napping("for_s: 60")
     ((timer_id, timer),) = scenario.execution.timers.items()
     scenario.wait(60)
-    late = Occurrence(TimerFired(timer_id, timer.purpose, timer.subject, timer.path))
+    late = RecordedFact(TimerFired(timer_id, timer.purpose, timer.subject, timer.path))
     assert not scenario.feed(late).taken
 
 
@@ -495,7 +495,7 @@ def test_a_step_that_the_server_itself_fails_leaves_nothing_waiting() -> None:
     scenario = started(LOCAL.replace(", exec: local", ""))
     scenario.done("start", index=0)
     step_run_id = scenario.owed("start", 1).step_run_id
-    scenario.feed(Occurrence(StepFailed(step_run_id, ErrorInfo("limit_exceeded", "too large"))))
+    scenario.feed(RecordedFact(StepFailed(step_run_id, ErrorInfo("limit_exceeded", "too large"))))
     assert (scenario.status, scenario.error.kind) == ("failed", "limit_exceeded")
     assert scenario.names.count("step.cancelled") == 0
 

@@ -18,29 +18,29 @@ from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.client.access import AccessKeeper
-from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-from noetl_stream.client.credential_store import DirectCredentials
-from noetl_stream.client.credentials import CredentialKeeper
-from noetl_stream.client.executions import DirectExecutions, ExecutionPorts
-from noetl_stream.client.feed import LiveFeed
-from noetl_stream.client.ingest import DirectIngest
-from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.client.readiness import DirectReadiness
-from noetl_stream.client.starting import Checking
-from noetl_stream.gateway.authentication import LOCAL, Authentication
+from noetl_stream.client.access import DirectAccess
+from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
+from noetl_stream.client.cluster.ingest import DirectIngest
+from noetl_stream.client.cluster.readiness import DirectReadiness
+from noetl_stream.client.credentials.direct import DirectCredentials
+from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.tools.python import PythonTool
-from noetl_stream.tools.shell import ShellTool
-from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.tools.python.tool import PythonTool
+from noetl_stream.tools.shell.tool import ShellTool
+from noetl_stream.worker.plan_client import PlanClient
 from noetl_stream.worker.worker import Worker
 
 KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
@@ -76,16 +76,16 @@ class GatewayStage:
     def _operations(self) -> Operations:
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
-        checking = Checking(self._kinds, DEFAULT_LIMITS)
+        checking = PlaybookChecker(self._kinds, DEFAULT_LIMITS)
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock))
-        keeper = CredentialKeeper(MemoryCredentials(clock), key_ring((new_key(),), "a key"))
+        keeper = CredentialStorage(MemoryCredentials(clock), key_ring((new_key(),), "a key"))
         return Operations(
             DirectExecutions(ExecutionPorts(log, bus, broker.blobs, store, catalog, clock), checking, cluster),
             LiveFeed(store, MemoryFeed(store, clock), bus, clock),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking),
             DirectCredentials(keeper),
             cluster,
-            AccessKeeper(self.tokens, self.audit, clock),
+            DirectAccess(self.tokens, self.audit, clock),
         )
 
     def replace(self, **verbs: Any) -> None:
@@ -142,7 +142,7 @@ class GatewayStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=self._tools,
-            plans=AskedPlans(broker.bus, self.clock, self._kinds),
+            plans=PlanClient(broker.bus, self.clock, self._kinds),
             credential=_no_credential,
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]

@@ -8,7 +8,7 @@ import pytest
 from gateway_stage import GatewayStage
 from openapi_checks import Answered, Described
 
-from noetl_stream.gateway.authentication import REMEMBERED_S
+from noetl_stream.gateway.access.authentication import REMEMBERED_S
 from noetl_stream.testing.waiting import until_it_is
 
 PLAYBOOK = """

@@ -16,8 +16,8 @@ import warm_program
 from cli_program import NOETL, environment
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.ports.operations.executions import Chosen, Start
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.settings.environment import GatewayLimits
 
 TRAP = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://nobody@127.0.0.1:1/none"}
 """Who touches NATS or Postgres fails."""
@@ -73,7 +73,7 @@ async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own
     assert (again.code, again.out, again.err) == (0, "", "nothing is selected\n")
     deleted = await noetl(stage, "execution", "delete", *by_path, "--yes", "-o", "name")
     assert (deleted.code, sorted(deleted.out.split())) == (0, sorted(ids))
-    assert (await stage.operations.executions.page(Chosen(), 10, None)).items == []
+    assert (await stage.operations.executions.page(ExecutionFilter(), 10, None)).items == []
 
 
 async def test_an_execution_is_watched_as_it_goes(stage: GatewayStage) -> None:

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from noetl_stream.gateway.application import RESOURCES
-from noetl_stream.gateway.problems import KINDS
+from noetl_stream.gateway.http.problems import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "http.md").read_text()

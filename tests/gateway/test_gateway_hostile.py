@@ -10,7 +10,7 @@ import pytest
 from gateway_stage import GatewayStage
 from yarl import URL
 
-from noetl_stream.gateway import reading
+from noetl_stream.gateway.http import body_reader as reading
 
 START = b"POST /api/v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -11,9 +11,9 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.errors import Conflict, Unreachable
-from noetl_stream.gateway.idempotency import FORGET_EVERY_S, KEPT_S, REPLAYED, Once
-from noetl_stream.ports.operations.executions import Ids, Start
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.gateway.http.idempotency import FORGET_EVERY_S, KEPT_S, REPLAYED, IdempotentCalls
+from noetl_stream.ports.operations.executions import RequestIds, Start
+from noetl_stream.settings.environment import GatewayLimits
 
 KEY = {"Idempotency-Key": "key-1"}
 WANTED = {"playbook": HELD}
@@ -85,9 +85,9 @@ async def test_a_refusal_is_repeated_as_it_was(api: Described) -> None:
 async def test_who_dies_between_claim_and_answer_is_done_again_with_the_same_ids() -> None:
     stage = GatewayStage(GatewayLimits())
     real = stage.operations.executions
-    drawn: list[Ids | None] = []
+    drawn: list[RequestIds | None] = []
 
-    async def start(wanted: Start, by: str, ids: Ids | None = None) -> Any:
+    async def start(wanted: Start, by: str, ids: RequestIds | None = None) -> Any:
         drawn.append(ids)
         started = await real.start(wanted, by, ids)
         if len(drawn) == 1:
@@ -159,7 +159,7 @@ async def test_old_keys_are_forgotten_now_and_then(stage: GatewayStage) -> None:
 
     forgetful: Any = Forgetful()
     quick: Any = Quick()
-    forgetting = asyncio.create_task(Once(forgetful, quick).forget_old())
+    forgetting = asyncio.create_task(IdempotentCalls(forgetful, quick).forget_old())
     await twice.wait()
     forgetting.cancel()
     assert asked[:2] == [KEPT_S, KEPT_S]

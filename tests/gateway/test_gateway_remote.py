@@ -25,9 +25,9 @@ from noetl_stream.model.events import (
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import Page
-from noetl_stream.ports.operations.executions import Chosen, Ids, Rerun, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 
 WAIT_S = 20.0
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,64}|noetl_\w+")
@@ -86,7 +86,7 @@ async def run_approval(operations: Operations, said: Transcript) -> None:
     playbooks, executions = operations.playbooks, operations.executions
     await said(playbooks.register(APPROVAL.encode(), "approval.yaml", "local"))
     wanted = Start("examples/approval", workload={"amount": 250}, ctx={"seen": "é"}, reason="to try")
-    ids = Ids("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
+    ids = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
     held = (await said(executions.start(wanted, "local", ids)))["execution_id"]
     await said(executions.start(wanted, "local", ids))
     await said(executions.ask(held, PauseRequested(*who("r1"))))
@@ -100,7 +100,7 @@ async def run_approval(operations: Operations, said: Transcript) -> None:
     await said(executions.ctx(held))
     await said(executions.why(held))
     await said(executions.result(held))
-    await said(executions.rerun(held, Rerun(), "local"))
+    await said(executions.rerun(held, RerunOptions(), "local"))
     await said(executions.delete(held, "local"))
     await said(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
     ended = await executions.wait(held, WAIT_S)
@@ -124,15 +124,19 @@ async def run_loop_and_rerun(operations: Operations, said: Transcript) -> None:
     await said(executions.iterations(loop, run["step_run_id"], 2, page.next))
     failed = (await executions.start(Start(playbook=FAILS), "local"))["execution_id"]
     await executions.wait(failed, WAIT_S)
-    await said(executions.rerun(failed, Rerun("nowhere"), "local"))
-    again = await executions.rerun(failed, Rerun(ctx={"missing": {"key": 1}}, reason="mended"), "local")
+    await said(executions.rerun(failed, RerunOptions("nowhere"), "local"))
+    again = await executions.rerun(failed, RerunOptions(ctx={"missing": {"key": 1}}, reason="mended"), "local")
     await executions.wait(again["execution_id"], WAIT_S)
     await said(executions.get(again["execution_id"]))
-    for chosen in (Chosen(("failed",)), Chosen(path="tests/loop", labels={"team": "sales"}), Chosen(error="missing")):
+    for chosen in (
+        ExecutionFilter(("failed",)),
+        ExecutionFilter(path="tests/loop", labels={"team": "sales"}),
+        ExecutionFilter(error="missing"),
+    ):
         await said(executions.page(chosen, 10, None))
-    first = await said(executions.page(Chosen(started_from_ms=1, started_before_ms=2**41), 1, None))
-    await said(executions.page(Chosen(), 2, first.next))
-    await said(executions.page(Chosen(("failed",)), 1, "no cursor"))
+    first = await said(executions.page(ExecutionFilter(started_from_ms=1, started_before_ms=2**41), 1, None))
+    await said(executions.page(ExecutionFilter(), 2, first.next))
+    await said(executions.page(ExecutionFilter(("failed",)), 1, "no cursor"))
 
 
 async def use_the_rest(operations: Operations, said: Transcript) -> None:

@@ -29,13 +29,13 @@ from noetl_stream.errors import (
     Unreachable,
     UsageError,
 )
-from noetl_stream.gateway.problems import problem_of
+from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.model.events import CancelRequested, SignalReceived
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.executions import Chosen, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 
 TOKEN = "noetl_0123456789abcdef_" + "0" * 64
 
@@ -53,7 +53,7 @@ async def test_what_was_asked_is_done_once_though_the_answer_was_lost(stage: Gat
         begun = await remote.executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), "")
         keys = {key for method, _, key, _ in line.seen if method == "POST"}
         assert (len(line.seen), len(keys)) == (3, 1)
-        page = await stage.operations.executions.page(Chosen(), 10, None)
+        page = await stage.operations.executions.page(ExecutionFilter(), 10, None)
         assert [one["execution_id"] for one in page.items] == [begun["execution_id"]]
         line.seen.clear()
         held = begun["execution_id"]
@@ -173,12 +173,12 @@ async def test_who_is_not_known_or_may_not_is_told_what_it_takes() -> None:
         operator = (await access.create_token(NewToken("ann", "operator"), "test"))["secret"]
         async with asking(stage.url) as nobody:
             with pytest.raises(Unauthenticated, match="needs a token"):
-                await nobody.executions.page(Chosen(), 1, None)
+                await nobody.executions.page(ExecutionFilter(), 1, None)
         async with asking(stage.url, viewer) as remote:
             with pytest.raises(Forbidden, match="needs the role operator, token:eve is viewer"):
                 await remote.executions.ask("x", CancelRequested("r1"))
         async with asking(stage.url, operator) as remote:
-            assert (await remote.executions.page(Chosen(), 1, None)).items == []
+            assert (await remote.executions.page(ExecutionFilter(), 1, None)).items == []
 
 
 ERRORS = [

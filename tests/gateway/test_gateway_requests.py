@@ -12,9 +12,9 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy, Unreachable
-from noetl_stream.gateway.problems import KINDS, problem_of
+from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 
 JSON = {"Content-Type": "application/json"}
 

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from noetl_stream.gateway.application import RESOURCES
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 
 CHECKS = [
     not_a_server_error,

@@ -11,7 +11,7 @@ from aiohttp import ClientResponse
 from gateway_stage import GatewayStage
 
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

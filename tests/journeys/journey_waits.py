@@ -15,7 +15,7 @@ from aiohttp import web
 from journey_stack import LiveStack
 
 import warm_program
-from noetl_stream.client.submit import Submission
+from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent

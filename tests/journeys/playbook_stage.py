@@ -17,9 +17,9 @@ from journey_stack import ROOT
 from playbook_team import Team
 
 import warm_program
-from noetl_stream.client.follow import Follower
-from noetl_stream.client.submit import Client, Submission
-from noetl_stream.client.summary import describe
+from noetl_stream.client.executions.follow import Follower
+from noetl_stream.client.executions.submit import Client, Submission
+from noetl_stream.client.executions.summary import describe
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
 from noetl_stream.wiring import Connected, Endpoint, connect, make_client
 

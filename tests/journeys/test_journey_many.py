@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from journey_stack import LiveStack
 
-from noetl_stream.client.submit import Submission
+from noetl_stream.client.executions.submit import Submission
 from noetl_stream.model import codec
 from noetl_stream.ports.store import Store, StoredEvent
 from noetl_stream.wiring import Connected, connect, make_client

@@ -188,7 +188,7 @@ async def _check_a_cancel(stack: LiveStack, admin: Person, alice: Person) -> Non
         (shown,) = (await alice.call("GET", busy, 200))[0]["items"]
         return {
             "shell": f"sleep {LONG_S}" in commands,
-            "python": any("noetl_stream.tools.python_child" in command for command in commands),
+            "python": any("noetl_stream.tools.python.child" in command for command in commands),
             "http": bool(server.open),
             "postgres": bool(await database.fetchval(QUERIES)),
             "slots": shown["busy"],

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import BlobMissing, Conflict, NotFound
-from noetl_stream.hosting import connected_to, open_place
+from noetl_stream.hosting import connected_to, open_stack
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import uuid7
-from noetl_stream.ports.operations.executions import Chosen, Rerun, Start
-from noetl_stream.settings import Settings
+from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
+from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import make_operations
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -44,7 +44,7 @@ workflow:
 
 
 async def test_an_execution_is_started_looked_at_run_again_and_deleted(shared_home: Path) -> None:
-    with open_place(Settings(home_folder=shared_home)) as place:
+    with open_stack(Settings(home_folder=shared_home)) as place:
         async with connected_to(place, "journey") as connected:
             executions, _, playbooks, *_ = make_operations(connected, place.endpoint)
             await playbooks.register(SOURCE.encode(), "operated.yaml", BY)
@@ -73,20 +73,20 @@ async def test_an_execution_is_started_looked_at_run_again_and_deleted(shared_ho
             second = await executions.iterations(execution_id, loop["step_run_id"], 20, first.next)
             assert [one["path"] for one in (*first.items, *second.items)] == [[n] for n in range(30)]
             for chosen in (
-                Chosen(error="zanzibar refused"),
-                Chosen(labels={"journey": "operated"}, status=["failed"]),
-                Chosen(path="journey/operated"),
+                ExecutionFilter(error="zanzibar refused"),
+                ExecutionFilter(labels={"journey": "operated"}, status=["failed"]),
+                ExecutionFilter(path="journey/operated"),
             ):
                 assert [one["execution_id"] for one in (await executions.page(chosen, 9, None)).items] == [execution_id]
 
-            again = await executions.rerun(execution_id, Rerun(ctx={"good": True}), BY)
+            again = await executions.rerun(execution_id, RerunOptions(ctx={"good": True}), BY)
             ended = await executions.wait(again["execution_id"], 60)
             assert (ended["status"], ended["rerun_of"]) == ("completed", execution_id)
             result = await executions.result(again["execution_id"])
             assert result["result"] == "x" * 100_000
             await _forget(executions, again["execution_id"], connected.blobs, ended["result"]["$reference"]["key"])
             await _forget(executions, execution_id)
-            assert (await executions.page(Chosen(labels={"journey": "operated"}), 9, None)).items == []
+            assert (await executions.page(ExecutionFilter(labels={"journey": "operated"}), 9, None)).items == []
             await playbooks.delete("journey/operated", None, BY)
             with pytest.raises(NotFound):
                 await playbooks.get("journey/operated", None)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.client.submit import Submission
-from noetl_stream.client.summary import describe
+from noetl_stream.client.executions.submit import Submission
+from noetl_stream.client.executions.summary import describe
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
 from noetl_stream.wiring import Endpoint, connect, make_client

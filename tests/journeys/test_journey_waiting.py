@@ -30,11 +30,11 @@ from journey_waits import (
     whole_journal,
 )
 
-from noetl_stream.client.asking import ask_of
+from noetl_stream.client.executions.requests import ask_of
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.ports.store import Store, Wanted
+from noetl_stream.ports.store import ListingFilter, Store
 from noetl_stream.wiring import Connected, make_client
 
 pytestmark = pytest.mark.xdist_group("journeys")
@@ -153,7 +153,7 @@ async def child_of(store: Store, execution_id: str) -> str:
     """Its one child, once that waits."""
 
     async def look() -> str:
-        rows = await store.list_executions(Wanted(["waiting"], "journey/child"), 10, None)
+        rows = await store.list_executions(ListingFilter(["waiting"], "journey/child"), 10, None)
         return rows[0].execution_id if rows else ""
 
     found: str = await until(look)
@@ -396,7 +396,7 @@ async def test_a_cancel_ends_children_and_everything_that_runs(start_stack: Star
             await noetl(stack.home, "execution", "cancel", execution_id, "--reason", "enough")
             row = await ended(connected.store, execution_id)
             assert row.status == "cancelled"
-            rows = await connected.store.list_executions(Wanted(path="journey/sleeper"), 10, None)
+            rows = await connected.store.list_executions(ListingFilter(path="journey/sleeper"), 10, None)
             below = await ended(connected.store, rows[0].execution_id)
             assert below.status == "cancelled"
 

@@ -8,11 +8,11 @@ import pytest
 
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.client.credentials import MAX_VALUE_BYTES, CredentialKeeper
+from noetl_stream.client.credentials.storage import MAX_VALUE_BYTES, CredentialStorage
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.model import codec
 from noetl_stream.ports.credentials import NewCredential
-from noetl_stream.sealing.envelope import Envelope, decrypt
+from noetl_stream.sealing.envelope import SealedEnvelope, decrypt
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 
 OLD = read_key(new_key(), "a test")
@@ -25,18 +25,18 @@ def store() -> MemoryCredentials:
 
 
 @pytest.fixture
-def keeper(store: MemoryCredentials) -> CredentialKeeper:
-    return CredentialKeeper(store, KeyRing(OLD))
+def keeper(store: MemoryCredentials) -> CredentialStorage:
+    return CredentialStorage(store, KeyRing(OLD))
 
 
 async def value_of(store: MemoryCredentials, name: str, keys: KeyRing) -> Any:
     stored = await store.get(name)
     assert stored is not None
-    envelope = Envelope(stored.info.key_id, stored.sealed)
+    envelope = SealedEnvelope(stored.info.key_id, stored.sealed)
     return codec.decode_json(decrypt(keys, name, stored.info.version, envelope))
 
 
-async def test_a_value_is_stored_encrypted(store: MemoryCredentials, keeper: CredentialKeeper) -> None:
+async def test_a_value_is_stored_encrypted(store: MemoryCredentials, keeper: CredentialStorage) -> None:
     info = await keeper.store("pg", {"password": "very secret"}, kind="postgres", tags=("a",), description="the shop")
     assert (info.name, info.kind, info.version, info.tags, info.description) == (
         "pg",
@@ -50,14 +50,14 @@ async def test_a_value_is_stored_encrypted(store: MemoryCredentials, keeper: Cre
     assert await value_of(store, "pg", KeyRing(OLD)) == {"password": "very secret"}
 
 
-async def test_a_new_value_keeps_what_is_not_said_anew(store: MemoryCredentials, keeper: CredentialKeeper) -> None:
+async def test_a_new_value_keeps_what_is_not_said_anew(store: MemoryCredentials, keeper: CredentialStorage) -> None:
     await keeper.store("pg", "first value", kind="postgres", tags=("a",), description="the shop")
     info = await keeper.store("pg", "second value", description="the other shop")
     assert (info.kind, info.version, info.tags, info.description) == ("postgres", 2, ("a",), "the other shop")
     assert await value_of(store, "pg", KeyRing(OLD)) == "second value"
 
 
-async def test_a_writer_that_comes_second_writes_the_version_after(keeper: CredentialKeeper) -> None:
+async def test_a_writer_that_comes_second_writes_the_version_after(keeper: CredentialStorage) -> None:
     class Raced(MemoryCredentials):
         """Somebody else writes just before each of the first two."""
 
@@ -70,35 +70,35 @@ async def test_a_writer_that_comes_second_writes_the_version_after(keeper: Crede
             return await super().put(new)
 
     store = Raced(ManualClock())
-    info = await CredentialKeeper(store, KeyRing(OLD)).store("pg", "ours at last")
+    info = await CredentialStorage(store, KeyRing(OLD)).store("pg", "ours at last")
     assert info.version == 3
     assert await value_of(store, "pg", KeyRing(OLD)) == "ours at last"
 
 
 @pytest.mark.parametrize("value", ["abc", {"password": "abc"}, {"list": ["fine!", "no"]}, {"pin": 123}])
-async def test_a_secret_too_short_to_be_hidden_is_not_stored(keeper: CredentialKeeper, value: Any) -> None:
+async def test_a_secret_too_short_to_be_hidden_is_not_stored(keeper: CredentialStorage, value: Any) -> None:
     with pytest.raises(UsageError, match="fewer than 4 characters"):
         await keeper.store("pg", value)
 
 
-async def test_short_names_and_addresses_are_no_secrets(keeper: CredentialKeeper) -> None:
+async def test_short_names_and_addresses_are_no_secrets(keeper: CredentialStorage) -> None:
     value = {"host": "db", "port": 1, "username": "me", "sslmode": "on", "password": "long enough", "tls": True}
     assert (await keeper.store("pg", value)).version == 1
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", ".a", "a/b", "a" * 129, "ä"])
-async def test_a_name_that_could_not_be_written_is_refused(keeper: CredentialKeeper, name: str) -> None:
+async def test_a_name_that_could_not_be_written_is_refused(keeper: CredentialStorage, name: str) -> None:
     with pytest.raises(UsageError, match="no name for a credential"):
         await keeper.store(name, "a value")
 
 
-async def test_a_value_that_is_data_is_refused(keeper: CredentialKeeper) -> None:
+async def test_a_value_that_is_data_is_refused(keeper: CredentialStorage) -> None:
     with pytest.raises(UsageError, match="larger than 65536 bytes"):
         await keeper.store("pg", "x" * MAX_VALUE_BYTES)
 
 
 async def test_nothing_is_stored_or_rotated_without_a_key(store: MemoryCredentials) -> None:
-    keeper = CredentialKeeper(store, None)
+    keeper = CredentialStorage(store, None)
     with pytest.raises(NotReady, match="no key is configured") as caught:
         await keeper.store("pg", "a value")
     assert "NOETL_CREDENTIAL_KEY" in str(caught.value)
@@ -107,7 +107,7 @@ async def test_nothing_is_stored_or_rotated_without_a_key(store: MemoryCredentia
     assert await keeper.list_all() == []
 
 
-async def test_an_unknown_name_is_answered_with_the_nearest(keeper: CredentialKeeper) -> None:
+async def test_an_unknown_name_is_answered_with_the_nearest(keeper: CredentialStorage) -> None:
     await keeper.store("sales_db", "a value")
     for asking in (keeper.show("sales-db"), keeper.delete("sales_bd")):
         with pytest.raises(UsageError, match="no credential is stored as") as caught:
@@ -118,11 +118,11 @@ async def test_an_unknown_name_is_answered_with_the_nearest(keeper: CredentialKe
 
 
 async def test_rotation_brings_everything_under_the_current_key(
-    store: MemoryCredentials, keeper: CredentialKeeper
+    store: MemoryCredentials, keeper: CredentialStorage
 ) -> None:
     await keeper.store("one", "value one")
     await keeper.store("two", "value two")
-    both = CredentialKeeper(store, KeyRing(NEW, (OLD,)))
+    both = CredentialStorage(store, KeyRing(NEW, (OLD,)))
     await both.store("three", "value three")
     assert await both.rotate() == (["one", "two"], [])
     assert await both.rotate() == ([], [])
@@ -132,12 +132,12 @@ async def test_rotation_brings_everything_under_the_current_key(
 
 
 async def test_what_no_key_opens_is_named_and_the_rest_is_rotated(
-    store: MemoryCredentials, keeper: CredentialKeeper
+    store: MemoryCredentials, keeper: CredentialStorage
 ) -> None:
     await keeper.store("lost", "value lost")
     third = read_key(new_key(), "a test")
-    await CredentialKeeper(store, KeyRing(third)).store("kept", "value kept")
-    rotated = await CredentialKeeper(store, KeyRing(NEW, (third,))).rotate()
+    await CredentialStorage(store, KeyRing(third)).store("kept", "value kept")
+    rotated = await CredentialStorage(store, KeyRing(NEW, (third,))).rotate()
     assert rotated.names == ["kept"]
     assert len(rotated.problems) == 1
     assert "'lost'" in rotated.problems[0] and OLD.id in rotated.problems[0]

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.sealing.envelope import CannotDecrypt, Envelope, decrypt, encrypt
+from noetl_stream.sealing.envelope import CannotDecrypt, SealedEnvelope, decrypt, encrypt
 from noetl_stream.sealing.handover import CannotOpen, Question, Sealed, seal
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key, read_key
 
@@ -37,12 +37,12 @@ def test_a_changed_envelope_does_not_open(place: int) -> None:
     sealed = bytearray(envelope.sealed)
     sealed[place] ^= 1
     with pytest.raises(CannotDecrypt, match=f"key {KEY.id} does not open it"):
-        decrypt(KEYS, "pg", 1, Envelope(KEY.id, bytes(sealed)))
+        decrypt(KEYS, "pg", 1, SealedEnvelope(KEY.id, bytes(sealed)))
 
 
 def test_an_empty_envelope_does_not_open() -> None:
     with pytest.raises(CannotDecrypt):
-        decrypt(KEYS, "pg", 1, Envelope(KEY.id, b""))
+        decrypt(KEYS, "pg", 1, SealedEnvelope(KEY.id, b""))
 
 
 def test_an_old_key_opens_and_does_not_encrypt() -> None:

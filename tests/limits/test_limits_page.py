@@ -12,7 +12,8 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, NAMES, Limits
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
 UNITS = {"bytes": "bytes of JSON", "s": "seconds", "chars": "characters", "bits": "bits", "items": "elements"}
 FIXED_MODULES = tuple(
-    f"noetl_stream.{name}" for name in ("playbook.source", "playbook.loop", "playbook.templates", "worker.limits")
+    f"noetl_stream.{name}"
+    for name in ("playbook.yaml.source", "playbook.model.loop", "playbook.check.templates", "worker.limits")
 )
 
 

@@ -13,20 +13,20 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.cli.playbook import playbook as commands
-from noetl_stream.engine.advance import Refusal
-from noetl_stream.hosting import open_place
+from noetl_stream.cli.playbook.group import playbook as commands
+from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.hosting import open_stack
 from noetl_stream.model import codec
 from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.compile import check, digest_of
+from noetl_stream.playbook.compile.compiler import check, digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
-from noetl_stream.server.plans import Plans
-from noetl_stream.settings import Settings
-from noetl_stream.testing.scenario import Scenario
+from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.settings.environment import Settings
+from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.wiring import Connected, Endpoint, make_server
-from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.plan_client import PlanClient
 
 KINDS = {"noop": NoopTool.spec}
 
@@ -87,11 +87,11 @@ def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, s
     assert said in found.message
 
 
-async def loaded(operator: Limits, source: str) -> Plan | Refusal:
+async def loaded(operator: Limits, source: str) -> Plan | InvalidPlan:
     """What a server with the operator's limits makes of a playbook."""
     broker = MemoryBroker()
     await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
-    return (await Plans(MemoryStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan
+    return (await PlanCache(MemoryStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan
 
 
 async def test_an_execution_has_the_operators_limits_unless_the_playbook_lowers_them() -> None:
@@ -103,7 +103,7 @@ async def test_an_execution_has_the_operators_limits_unless_the_playbook_lowers_
 
 async def test_a_server_refuses_a_playbook_that_wants_more_than_its_operator_allows() -> None:
     refusal = await loaded(Limits(max_step_runs=10), playbook("max_step_runs: 11", PLAIN))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, InvalidPlan)
     assert "`max_step_runs` is 10" in refusal.reason
 
 
@@ -116,7 +116,7 @@ async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
         broker.bus.send(reply, codec.encode({"source": source, "path": "tests/limited"}))
 
     await broker.bus.listen(subjects.ask_playbook(digest_of(source)), answer)
-    plans = AskedPlans(broker.bus, broker.clock, KINDS)
+    plans = PlanClient(broker.bus, broker.clock, KINDS)
     assert (await plans.load(digest_of(source))).digest == digest_of(source)
     await plans.close()
 
@@ -125,7 +125,7 @@ def test_an_operators_variables_reach_the_server_of_a_place() -> None:
     settings = Settings(
         nats_url="nats://localhost:1", postgres_dsn="postgresql://localhost:1/x", limits={"max_step_runs": "5"}
     )
-    with open_place(settings) as place:
+    with open_stack(settings) as place:
         assert place.endpoint.limits == Limits(max_step_runs=5)
 
 

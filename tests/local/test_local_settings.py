@@ -10,7 +10,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings import Settings, child_environment
+from noetl_stream.settings.environment import Settings, child_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}

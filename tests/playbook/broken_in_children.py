@@ -14,7 +14,7 @@ from pathlib import Path
 from broken_generated import GENERATED
 from playbook_kinds import KINDS
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 
 FOLDER = Path(__file__).with_name("broken")
 MOST_CPU_S = 20

@@ -6,7 +6,7 @@ from textwrap import dedent, indent
 
 from playbook_kinds import KINDS
 
-from noetl_stream.playbook.compile import Checked, check, compile_playbook
+from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan
 
@@ -28,7 +28,7 @@ def pipeline(tool: str, root: str = "") -> str:
     return workflow("- step: start\n  tool:\n" + indent(dedent(tool).strip("\n"), "    "), root)
 
 
-def checked(text: str) -> Checked:
+def checked(text: str) -> CheckResult:
     return check(text, KINDS)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
-from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.kinds.spec import KindSpec
 
 
 class Strict(BaseModel):

@@ -9,7 +9,7 @@ from playbook_building import checked, codes, found, pipeline, plan_of, playbook
 from playbook_kinds import KINDS
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.compile import Checked, check, compile_playbook, digest_of
+from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook, digest_of
 from noetl_stream.playbook.plan import Plan, Timeouts
 
 FOLDER = Path(__file__).with_name("accepted")
@@ -313,7 +313,7 @@ def test_a_workload_over_its_limit_is_refused_by_the_name_of_the_limit() -> None
 def test_a_playbook_lowers_the_limits_of_the_operator_and_raises_none() -> None:
     operator = Limits(max_step_runs=500, max_in_flight=5_000)
 
-    def checked_with(limits: str) -> Checked:
+    def checked_with(limits: str) -> CheckResult:
         policy = f"executor: {{ spec: {{ policy: {{ limits: {limits} }} }} }}\n"
         return check(workflow("- step: start\n  tool: { kind: noop }", policy), KINDS, limits=operator)
 

@@ -15,7 +15,7 @@ import pytest
 from broken_generated import GENERATED, Broken
 from playbook_kinds import KINDS
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 
 FOLDER = Path(__file__).with_name("broken")
 FILES = sorted(FOLDER.glob("*.yaml"))

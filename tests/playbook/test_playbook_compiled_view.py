@@ -9,10 +9,10 @@ import pytest
 from playbook_building import pipeline, plan_of
 from playbook_kinds import KINDS
 
-from noetl_stream.playbook.compile import compile_playbook
-from noetl_stream.playbook.compiled_view import compiled_text, compiled_view
-from noetl_stream.playbook.labels import is_generated
+from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.compile.view import compiled_text, compiled_view
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.vocabulary.labels import is_generated
 
 FOLDER = Path(__file__).with_name("compiled")
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -7,15 +7,15 @@ from playbook_building import checked, pipeline, workflow
 from playbook_kinds import KINDS
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.playbook.compile import check, compile_playbook
+from noetl_stream.playbook.compile.compiler import check, compile_playbook
 from noetl_stream.playbook.diagnostics import (
     MAX_DIAGNOSTICS,
+    BareLocation,
     Diagnostic,
     InvalidPlaybook,
     ListIsFull,
-    Mark,
+    Position,
     Problems,
-    Spot,
     did_you_mean,
     nearest,
 )
@@ -60,16 +60,16 @@ def test_an_invalid_playbook_is_raised_with_all_its_diagnostics() -> None:
 def test_the_same_problem_at_the_same_place_is_kept_once() -> None:
     problems = Problems("flow.yaml")
     for pointer in ("/a", "/b"):
-        problems.error("wrong_type", "no", Spot(Mark(1, 1), pointer))
+        problems.error("wrong_type", "no", BareLocation(Position(1, 1), pointer))
     assert len(problems.sorted()) == 1
 
 
 def test_nobody_looks_for_more_errors_than_are_listed() -> None:
     problems = Problems("a.yaml")
     for line in range(1, MAX_DIAGNOSTICS + 5):
-        problems.warn("no_effect", "m", Spot(Mark(line, 1)))
+        problems.warn("no_effect", "m", BareLocation(Position(line, 1)))
     with pytest.raises(ListIsFull):
-        problems.error("wrong_type", "m", Spot(Mark(1, 1)))
+        problems.error("wrong_type", "m", BareLocation(Position(1, 1)))
     assert problems.sorted()[-1].severity == "error"
 
 

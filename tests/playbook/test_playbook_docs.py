@@ -11,8 +11,11 @@ from playbook_building import workflow
 from playbook_kinds import KINDS
 
 from noetl_stream.model.limits import NAMES
-from noetl_stream.playbook import diagnostics, graph, loop, source, templates
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook import diagnostics
+from noetl_stream.playbook.check import graph, templates
+from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.model import loop
+from noetl_stream.playbook.yaml import source
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 PAGE = Path(__file__).parents[2] / "docs" / "playbook.md"

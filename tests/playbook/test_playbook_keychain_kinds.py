@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from noetl_stream.playbook.keychain_kinds import (
+from noetl_stream.playbook.kinds.keychain import (
     CREDENTIAL_KINDS,
     GROUP,
     keychain_kinds,

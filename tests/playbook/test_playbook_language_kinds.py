@@ -8,8 +8,8 @@ import pytest
 from playbook_building import HEAD, codes, found, pipeline, task_of
 from pydantic import ValidationError
 
-from noetl_stream.playbook.compile import check
-from noetl_stream.playbook.language_kinds import LANGUAGE_KINDS, PlaybookInputs, WaitInputs
+from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS, PlaybookInputs, WaitInputs
 
 
 def wait(written: str) -> list[str]:

@@ -9,9 +9,9 @@ from playbook_building import workflow
 from playbook_kinds import KINDS, NoInputs, Strict
 from pydantic import AliasChoices, Field
 
-from noetl_stream.playbook.compile import Checked, check
-from noetl_stream.playbook.kinds import KindSpec, foreign_kind
-from noetl_stream.playbook.layering import MAX_LAYERED_VALUES
+from noetl_stream.playbook.compile.compiler import CheckResult, check
+from noetl_stream.playbook.compile.layering import MAX_LAYERED_VALUES
+from noetl_stream.playbook.kinds.spec import KindSpec, foreign_kind
 from noetl_stream.playbook.plan import TaskPlan, Timeouts
 
 
@@ -27,7 +27,7 @@ WITH_SESSIONS = {**KINDS, "session": KindSpec("session", NoInputs, SessionKnobs)
 
 def checked(
     executor: str = "{}", step: str = "{}", loop: str = "{}", task: str = "{}", kind: str = "session"
-) -> Checked:
+) -> CheckResult:
     """A playbook with these ``spec`` blocks around a task of this kind, and its own."""
     steps = (
         f"- step: start\n  spec: {step}\n  loop: {{ in: [1], iterator: item, spec: {loop} }}\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from playbook_building import found, pipeline
 
-from noetl_stream.playbook.diagnostics import Mark, Problems
-from noetl_stream.playbook.nodes import Mapping, Scalar
-from noetl_stream.playbook.positions import locate
-from noetl_stream.playbook.source import read_source
+from noetl_stream.playbook.diagnostics import Position, Problems
+from noetl_stream.playbook.yaml.nodes import Mapping, Scalar
+from noetl_stream.playbook.yaml.positions import locate
+from noetl_stream.playbook.yaml.source import read_source
 
 SPELLINGS = [
     "plain text X here",
@@ -40,7 +40,7 @@ def test_a_character_of_the_text_is_found_where_it_is_written(spelling: str) -> 
     before = scalar.value[: scalar.value.index("X")]
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     offset = text.index("X")
-    expected = Mark(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+    expected = Position(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
     assert locate(source.text, scalar, line, column) == expected
 
 

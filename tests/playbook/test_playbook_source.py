@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from playbook_building import HEAD, codes, workflow
 from playbook_kinds import KINDS
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.source import MAX_PLAYBOOK_BYTES, MAX_YAML_ALIASES, read_source
+from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES, MAX_YAML_ALIASES, read_source
 
 
 def value_of(yaml: str) -> Any:

@@ -8,8 +8,8 @@ from textwrap import indent
 import pytest
 from playbook_building import codes, found, pipeline, plan_of, start_of, task_of, workflow
 
-from noetl_stream.playbook.labels import is_generated, label_of, name_in_file, result_name
 from noetl_stream.playbook.plan import RulePlan, StepPlan
+from noetl_stream.playbook.vocabulary.labels import is_generated, label_of, name_in_file, result_name
 
 NOOP = "{ kind: noop }"
 PICK = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from server_stage import Stage
 
-from noetl_stream.server import plans
-from noetl_stream.testing.simulated_time import SimulatedLoop
-from noetl_stream.worker import asked_plans
+from noetl_stream.server import plan_cache as plans
+from noetl_stream.testing.simulation.time import SimulatedLoop
+from noetl_stream.worker import plan_client as asked_plans
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:

@@ -12,16 +12,16 @@ import msgspec
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.asking import RequestRefused, ask_of
-from noetl_stream.client.submit import Client, Submission
+from noetl_stream.client.executions.requests import RequestRefused, ask_of
+from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
-    AskedFact,
     ExecutionRequested,
     Fact,
+    InterventionFact,
     StepDone,
     StepScheduled,
     StepStarted,
@@ -30,19 +30,19 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.compile import compile_playbook, digest_of
-from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
-from noetl_stream.testing.simulated_host import Fate, GoodFate, Host
-from noetl_stream.testing.simulated_time import simulated_clock
-from noetl_stream.testing.simulated_work import CALLED, Effect, Job, WorkTool, playbook, work
-from noetl_stream.testing.simulated_world import asked_of
+from noetl_stream.testing.simulation.host import Fate, GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.time import simulated_clock
+from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
+from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.plan_client import PlanClient
 from noetl_stream.worker.worker import Worker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
@@ -65,11 +65,13 @@ class Stage:
         self._names = 0
         self.kinds: Kinds = KINDS
 
-    def host(self, role: str, fate: Fate | None = None) -> Host:
+    def host(self, role: str, fate: Fate | None = None) -> SimulatedHost:
         self._names += 1
-        return Host(f"{role}-{self._names}", self.broker, self.store, fate or GoodFate())
+        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, fate or GoodFate())
 
-    def start_server(self, host: Host | None = None, **times: float) -> tuple[Server, Host, asyncio.Task[None]]:
+    def start_server(
+        self, host: SimulatedHost | None = None, **times: float
+    ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """A server at work; its task ends when it does."""
         host = host or self.host("server")
         ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
@@ -103,7 +105,7 @@ class Stage:
             ]
             await self.store.real.commit(Tick("thief", advances, (), (), (), ()))
 
-    def start_worker(self, slots: int = 8, fate: Fate | None = None) -> Host:
+    def start_worker(self, slots: int = 8, fate: Fate | None = None) -> SimulatedHost:
         host = self.host("worker", fate)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
         worker = Worker(
@@ -116,7 +118,7 @@ class Stage:
             blobs=host.blobs,
             clock=self.clock,
             tools=tools,
-            plans=AskedPlans(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS),
             credential=_no_credential,
         )
         self.running.append(asyncio.create_task(worker.run()))
@@ -149,7 +151,7 @@ class Stage:
         await self.catalog.register(entry, source)
         return plan.path
 
-    async def ask(self, execution_id: str, fact: AskedFact) -> dict[str, Any] | str:
+    async def ask(self, execution_id: str, fact: InterventionFact) -> dict[str, Any] | str:
         """Asks something of an execution as a client does, as long as it takes: the answer, or why it is refused."""
         broker = self.broker
         while True:

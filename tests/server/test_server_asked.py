@@ -21,20 +21,20 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.client.asking import RequestRefused, ask_of
+from noetl_stream.client.executions.requests import RequestRefused, ask_of
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
-    AskedFact,
     CancelRequested,
     CtxPatched,
+    InterventionFact,
     PauseRequested,
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.testing.simulated_work import JOBS, playbook
+from noetl_stream.testing.simulation.work import JOBS, playbook
 
-ASKED: dict[str, AskedFact] = {
+ASKED: dict[str, InterventionFact] = {
     "patch": CtxPatched("ask", patch={"a": 1}),
     "signal": SignalReceived("ask", signal="go", payload=[1]),
     "token": TokenInjected("ask", step="aside", args={"n": 1}),
@@ -44,7 +44,7 @@ ASKED: dict[str, AskedFact] = {
 
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
-async def test_what_is_asked_is_done_and_answered_with_its_position(stage: Stage, fact: AskedFact) -> None:
+async def test_what_is_asked_is_done_and_answered_with_its_position(stage: Stage, fact: InterventionFact) -> None:
     await begin_gate(stage)
     answer = await stage.ask(EXECUTION, fact)
     assert isinstance(answer, dict)
@@ -58,7 +58,7 @@ async def test_what_is_asked_is_done_and_answered_with_its_position(stage: Stage
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
 async def test_what_is_told_twice_is_done_once_and_keeps_its_answer(
-    stage: Stage, fact: AskedFact, restarted: bool
+    stage: Stage, fact: InterventionFact, restarted: bool
 ) -> None:
     server = await stage.server()
     stage.start_worker()
@@ -88,7 +88,7 @@ async def test_what_is_told_twice_in_one_breath_is_done_once(stage: Stage) -> No
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
-async def test_an_execution_that_has_ended_takes_nothing(stage: Stage, fact: AskedFact, restarted: bool) -> None:
+async def test_an_execution_that_has_ended_takes_nothing(stage: Stage, fact: InterventionFact, restarted: bool) -> None:
     server = await stage.server()
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", before_and_after(rest(1)))
@@ -102,7 +102,7 @@ async def test_an_execution_that_has_ended_takes_nothing(stage: Stage, fact: Ask
 
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
-async def test_an_execution_nobody_knows_is_named(stage: Stage, fact: AskedFact) -> None:
+async def test_an_execution_nobody_knows_is_named(stage: Stage, fact: InterventionFact) -> None:
     await stage.server()
     assert await stage.ask("nobody", fact) == "there is no execution nobody"
     assert await stage.ask("nobody", fact) == "there is no execution nobody"
@@ -125,7 +125,7 @@ async def test_one_request_id_may_be_used_for_two_executions(stage: Stage) -> No
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
 async def test_a_request_whose_tick_went_wrong_is_done_once(
-    stage: Stage, fact: AskedFact, error: NoetlError, committed: bool
+    stage: Stage, fact: InterventionFact, error: NoetlError, committed: bool
 ) -> None:
     await begin_gate(stage)
     wrong = once(error, lambda tick: bool(tick.requests))
@@ -142,7 +142,7 @@ async def test_a_request_whose_tick_went_wrong_is_done_once(
     "fact", [*ASKED.values(), CtxPatched("ask", patch={}, expected_version=99)], ids=[*ASKED, "no"]
 )
 async def test_a_server_that_dies_over_a_request_leaves_it_to_the_next(
-    stage: Stage, point: str, fact: AskedFact
+    stage: Stage, point: str, fact: InterventionFact
 ) -> None:
     fate = Dies(point, 10**9)
     stage.start_server(stage.host("server", fate))

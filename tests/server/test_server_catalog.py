@@ -12,8 +12,8 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG
-from noetl_stream.testing.conformance_catalog import registered
-from noetl_stream.worker.asked_catalog import AskedCatalog, PinnedPlaybook, PlaybookUnknown
+from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.worker.catalog_client import CatalogClient, PinnedPlaybook, PlaybookUnknown
 
 NESTED = "etl/airports.daily"
 
@@ -25,7 +25,7 @@ async def asked(stage: Stage, question: Any) -> Any:
 
 async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) -> None:
     await stage.server()
-    catalog = AskedCatalog(stage.broker.bus, stage.clock)
+    catalog = CatalogClient(stage.broker.bus, stage.clock)
     first = await registered(stage.catalog, "a", NESTED, "1.0")
     second = await registered(stage.catalog, "b", NESTED)
     assert await catalog.resolve(NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2")
@@ -50,7 +50,7 @@ async def test_what_is_not_there_is_said_with_what_is(
     for text, given in (("a", "1.0"), ("b", None), ("c", None)):
         await registered(stage.catalog, text, NESTED, given)
     with pytest.raises(PlaybookUnknown) as caught:
-        await AskedCatalog(stage.broker.bus, stage.clock).resolve(path, version)
+        await CatalogClient(stage.broker.bus, stage.clock).resolve(path, version)
     assert reason in caught.value.message
 
 
@@ -84,7 +84,7 @@ async def test_a_worker_asks_until_some_server_reaches_its_database(stage: Stage
     stage.catalog = Away(stage.store.real)
     entry = await registered(stage.catalog, "a", NESTED)
     await stage.server()
-    pinned = await AskedCatalog(stage.broker.bus, stage.clock).resolve(NESTED, None)
+    pinned = await CatalogClient(stage.broker.bus, stage.clock).resolve(NESTED, None)
     assert pinned.digest == entry.digest
     assert stage.catalog.failures == 0
 

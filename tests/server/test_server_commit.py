@@ -8,7 +8,7 @@ import pytest
 from server_stage import ONE_STEP, Stage, once
 
 from noetl_stream.errors import Fenced, JournalConflict, NoetlError, OutcomeUnknown, PayloadRefused
-from noetl_stream.testing.simulated_work import JOBS, Job
+from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
 UNKNOWN = OutcomeUnknown("no answer to the commit")

@@ -32,14 +32,14 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import partition_of, report_id
+from noetl_stream.model.item_pages import Page
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Report, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.pages import Page
 from noetl_stream.model.reference import Reference
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import InboxRow
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 SEEDS = 60

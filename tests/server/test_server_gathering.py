@@ -13,7 +13,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.ports import subjects
 from noetl_stream.ports.gathering import gather_iterations
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"policy": {"limits": {"max_inline_bytes": 300}}}
 TEXT = "x" * 40

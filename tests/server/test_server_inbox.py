@@ -27,8 +27,8 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.store import InboxRow, Tick
 from noetl_stream.server.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulated_host import GoodFate, Host
-from noetl_stream.testing.simulated_work import CALLED, CALLED_PATH, playbook, work
+from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 
 def calls(path: str = CALLED_PATH, **more: Any) -> str:
@@ -133,7 +133,7 @@ async def test_a_nudge_that_comes_while_the_inbox_is_read_is_not_forgotten(stage
 
         reads = 0
 
-        async def befall(self, host: Host, point: str) -> None:
+        async def befall(self, host: SimulatedHost, point: str) -> None:
             if point == "store.inbox.done":
                 self.reads += 1
                 if self.reads == 1:

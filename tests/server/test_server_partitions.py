@@ -7,7 +7,7 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import StreamLost
 from noetl_stream.model.ids import partition_of
-from noetl_stream.testing.simulated_host import Host
+from noetl_stream.testing.simulation.host import SimulatedHost
 
 EXECUTION = "execution-1"
 
@@ -20,12 +20,12 @@ class Freezing:
         self.armed = False
         self.struck = False
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed, self.struck = False, True
             host.freeze()
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 
@@ -37,12 +37,12 @@ class SlowOnce:
         self.point = point
         self.armed = False
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed = False
             await self.stage.clock.sleep(2)
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.testing.simulated_host import GoodFate, Host
-from noetl_stream.testing.simulated_work import JOBS, Job
+from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
 
@@ -18,12 +18,12 @@ class Breaking:
         self.stage = stage
         self.left = at
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         self.left -= 1
         if self.left == 0:
             self.stage.broker.event_log.break_readers()
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 
@@ -79,7 +79,7 @@ async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_r
 
 async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stage) -> None:
     class Defect(GoodFate):
-        async def befall(self, host: Host, point: str) -> None:
+        async def befall(self, host: SimulatedHost, point: str) -> None:
             if point == "log.next_batch.done":
                 raise ZeroDivisionError("a defect")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.testing.simulated_host import Host
-from noetl_stream.testing.simulated_work import JOBS, Job, playbook, work
+from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
 
 EXECUTION = "execution-1"
 
@@ -17,11 +17,11 @@ class Slow:
         self.point = point
         self.takes_s = takes_s
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if point == self.point:
             await self.stage.clock.sleep(self.takes_s)
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 
@@ -96,11 +96,11 @@ async def test_after_a_takeover_what_is_owed_is_issued_at_once(stage: Stage) -> 
 
 async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: Stage) -> None:
     class DiesAfterCommit:
-        async def befall(self, host: Host, point: str) -> None:
+        async def befall(self, host: SimulatedHost, point: str) -> None:
             if point == "store.commit.done":
                 host.kill()
 
-        def loses(self, host: Host, what: str) -> bool:
+        def loses(self, host: SimulatedHost, what: str) -> bool:
             return False
 
     stage.start_server(stage.host("server", DiesAfterCommit()))
@@ -120,10 +120,10 @@ async def test_reconcile_asks_the_queue_nothing_while_nothing_is_owed(stage: Sta
     asked: list[str] = []
 
     class Listening:
-        async def befall(self, host: Host, point: str) -> None:
+        async def befall(self, host: SimulatedHost, point: str) -> None:
             asked.append(point)
 
-        def loses(self, host: Host, what: str) -> bool:
+        def loses(self, host: SimulatedHost, what: str) -> bool:
             return False
 
     stage.start_server(stage.host("server", Listening()), reconcile_s=0.5)

@@ -8,8 +8,8 @@ from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, wh
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
-from noetl_stream.testing.simulated_host import GoodFate, Host
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"spec": {"policy": {"limits": {"max_inline_bytes": 300}}}}
 LARGE = [{"n": n, "text": "x" * 20} for n in range(40)]
@@ -48,7 +48,7 @@ class Slow(GoodFate):
         self.takes_s = takes_s
         self._stage = stage
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if point == self.point and self._stage.tables.executions:
             await self._stage.clock.sleep(self.takes_s)
 
@@ -129,7 +129,7 @@ async def test_a_server_that_dies_with_the_value_in_its_hand_is_replaced(stage: 
     slow = Slow(stage, "blobs.get", 3.0)
 
     class Both(GoodFate):
-        async def befall(self, host: Host, at: str) -> None:
+        async def befall(self, host: SimulatedHost, at: str) -> None:
             await slow.befall(host, at)
             await fate.befall(host, at)
 
@@ -186,7 +186,7 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
 
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
     class Gone(GoodFate):
-        async def befall(self, host: Host, point: str) -> None:
+        async def befall(self, host: SimulatedHost, point: str) -> None:
             if point == "blobs.get" and stage.tables.executions:
                 raise NotReady("there is no stream OBJ_noetl-results")
 

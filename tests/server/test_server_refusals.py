@@ -9,12 +9,12 @@ from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION, answer_row, begin_gate, publish
 
 from noetl_stream.model import codec
-from noetl_stream.model.events import AskedFact, CancelRequested, CtxPatched, SignalReceived, TokenInjected
-from noetl_stream.model.refusal import REFUSALS, RefusalCode
-from noetl_stream.testing.simulated_work import JOBS
+from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionFact, SignalReceived, TokenInjected
+from noetl_stream.model.rejection import REFUSALS, RejectionCode
+from noetl_stream.testing.simulation.work import JOBS
 
 LARGE = "x" * 70_000
-ASKED: dict[str, tuple[AskedFact, str]] = {
+ASKED: dict[str, tuple[InterventionFact, str]] = {
     "another version": (CtxPatched("ask", patch={"k": 1}, expected_version=99), "version_mismatch"),
     "a large patch": (CtxPatched("ask", patch={"k": LARGE}), "too_large"),
     "large args": (TokenInjected("ask", step="aside", args={"k": LARGE}), "too_large"),
@@ -24,7 +24,7 @@ ASKED: dict[str, tuple[AskedFact, str]] = {
 
 
 def test_every_code_says_something() -> None:
-    assert set(REFUSALS) == set(get_args(RefusalCode)) and all(REFUSALS.values())
+    assert set(REFUSALS) == set(get_args(RejectionCode)) and all(REFUSALS.values())
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -10,8 +10,8 @@ from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskPr
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
-from noetl_stream.testing.simulated_host import Host
-from noetl_stream.testing.simulated_work import JOBS, playbook, work
+from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.work import JOBS, playbook, work
 
 EXECUTION = "execution-1"
 DONE = TaskProcessed("only", 1, Outcome("ok"), "continue")
@@ -207,11 +207,11 @@ async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stag
 
 async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
     class SlowReports:
-        async def befall(self, host: Host, point: str) -> None:
+        async def befall(self, host: SimulatedHost, point: str) -> None:
             if point == "log.publish_reported.done":
                 await stage.clock.sleep(3)
 
-        def loses(self, host: Host, what: str) -> bool:
+        def loses(self, host: SimulatedHost, what: str) -> bool:
             return False
 
     await stage.server()

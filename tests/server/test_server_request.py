@@ -5,11 +5,11 @@ import logging
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.client.submit import Refused
+from noetl_stream.client.executions.submit import Refused
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
-from noetl_stream.testing.simulated_work import JOBS, Job, playbook
+from noetl_stream.testing.simulation.work import JOBS, Job, playbook
 
 EXECUTION = "execution-1"
 
@@ -187,7 +187,7 @@ async def test_a_server_without_a_running_playbooks_kinds_refuses_to_judge_it(st
     second, _, working = stage.start_server()
     with pytest.raises(NotReady, match="cannot compile"):
         await working
-    assert second.living.get(EXECUTION) is None
+    assert second.executions.get(EXECUTION) is None
     row = await stage.store.real.execution(EXECUTION)
     assert row is not None
     assert row.status == "running"

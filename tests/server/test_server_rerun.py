@@ -19,11 +19,11 @@ from noetl_stream.model.events import (
     Rerun,
 )
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile import digest_of
+from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.server.reusing import ORIGINALS_AT_ONCE
-from noetl_stream.testing.simulated_host import GoodFate, Host
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.server.reruns import ORIGINALS_AT_ONCE
+from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.work import playbook, work
 
 AGAIN = "execution-again"
 LARGE = [{"n": n, "text": "x" * 20} for n in range(40)]
@@ -83,7 +83,7 @@ class Slow(GoodFate):
         self.takes_s = 0.0
         self._stage = stage
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if point == "store.journal":
             await self._stage.clock.sleep(self.takes_s)
 
@@ -95,7 +95,7 @@ class Counting(GoodFate):
         self._stage = stage
         self._now = self.most = 0
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if point == "store.journal":
             self._now += 1
             self.most = max(self.most, self._now)
@@ -238,7 +238,7 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
 
 
 @pytest.fixture
-async def slow(stage: Stage) -> tuple[Stage, Slow, Host]:
+async def slow(stage: Stage) -> tuple[Stage, Slow, SimulatedHost]:
     """The same, with a server that takes its time to read journals from then on."""
     fate = Slow(stage)
     _, host, _ = stage.start_server(stage.host("server", fate))
@@ -248,7 +248,7 @@ async def slow(stage: Stage) -> tuple[Stage, Slow, Host]:
     return stage, fate, host
 
 
-async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tuple[Stage, Slow, Host]) -> None:
+async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
     stage, _, _ = slow
     for _ in range(2):
         await ask(stage, Rerun(EXECUTION), {"fails": 0})
@@ -259,7 +259,7 @@ async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tupl
     assert (await whole(stage, AGAIN)).count("execution.requested") == 1
 
 
-async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, Host]) -> None:
+async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
     stage, fate, _ = slow
     fate.takes_s = 1e6
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
@@ -274,7 +274,7 @@ async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[S
     assert await answer(stage) == {"ok": True, "execution_id": AGAIN}
 
 
-async def test_what_a_dead_server_was_looking_at_its_successor_reads(slow: tuple[Stage, Slow, Host]) -> None:
+async def test_what_a_dead_server_was_looking_at_its_successor_reads(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
     stage, fate, host = slow
     fate.takes_s = 1e9
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
@@ -286,7 +286,7 @@ async def test_what_a_dead_server_was_looking_at_its_successor_reads(slow: tuple
     assert (times_run(stage, "first"), times_run(stage, "second")) == (1, 1)
 
 
-async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, Host]) -> None:
+async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
     stage, _, _ = slow
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
     await looks(stage)

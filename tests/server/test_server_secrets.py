@@ -11,19 +11,19 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.credentials import CredentialKeeper
-from noetl_stream.engine.advance import Refusal
+from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion, subject_of
-from noetl_stream.playbook.compile import compile_playbook
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.sealing.handover import Question, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.keychain_check import missing_credentials, with_credentials
-from noetl_stream.server.secrets_answers import SecretsAnswers
-from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.noop import NoopTool
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
@@ -41,10 +41,10 @@ class Desk:
     async def open(self) -> None:
         rows = [execution_row("living"), execution_row("ended", status="completed", finished_ms=5)]
         await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
-        await CredentialKeeper(self.credentials, KEYS).store("pg", VALUE)
+        await CredentialStorage(self.credentials, KEYS).store("pg", VALUE)
 
-    def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsAnswers:
-        return SecretsAnswers(self.credentials, self.store, keys, offered)
+    def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsResponder:
+        return SecretsResponder(self.credentials, self.store, keys, offered)
 
     async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, Question, SecretAnswer]:
         question = Question()
@@ -116,7 +116,7 @@ async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_othe
             raise Unreachable("the store is away")
 
     bus = MemoryBroker(desk.clock).bus
-    away = SecretsAnswers(Away(desk.clock), desk.store, KEYS)
+    away = SecretsResponder(Away(desk.clock), desk.store, KEYS)
     subscriptions = [await away.listen(bus, "servers"), await desk.answers().listen(bus, "others")]
     asked = codec.encode(SecretQuestion("living", "pg", Question().public_key))
     body = await bus.ask(subjects.ASK_SECRET, asked, 1)
@@ -154,17 +154,17 @@ def test_what_is_missing_is_named_with_its_line_and_the_nearest_name() -> None:
 
 async def test_a_playbook_whose_credentials_are_missing_does_not_begin(desk: Desk) -> None:
     refusal = await with_credentials(plan(), desk.answers())
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, InvalidPlan)
     assert refusal.reason.startswith("line 6: the keychain's `api` needs the credential `local_postgres`")
     assert [diagnostic["line"] for diagnostic in refusal.diagnostics] == [6, 7]
 
 
 async def test_a_playbook_whose_credentials_are_there_begins(desk: Desk) -> None:
-    await CredentialKeeper(desk.credentials, KEYS).store("crm_clientt", "a secret")
+    await CredentialStorage(desk.credentials, KEYS).store("crm_clientt", "a secret")
     whole = plan()
     assert await with_credentials(whole, desk.answers(offered=["local_postgres"])) is whole
     assert await with_credentials(whole, None) is whole
-    refusal = Refusal("broken", [])
+    refusal = InvalidPlan("broken", [])
     assert await with_credentials(refusal, desk.answers()) is refusal
 
 
@@ -174,7 +174,7 @@ async def test_a_playbook_that_needs_no_stored_credential_asks_no_database() -> 
             raise AssertionError("nobody needs to know")
 
     clock = ManualClock()
-    answers = SecretsAnswers(Untouched(clock), MemoryStore(clock), None)
+    answers = SecretsResponder(Untouched(clock), MemoryStore(clock), None)
     whole = compile_playbook(
         PLAYBOOK.replace("\n- {name: pg", "\n# {name: pg")
         .replace("\n- {name: api", "\n# {")

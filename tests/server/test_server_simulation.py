@@ -1,6 +1,6 @@
 """Seeded stories of servers and workers that go wrong in every way they know (PROTOCOL §6).
 
-More of them: ``python -m noetl_stream.testing.simulation --seeds 5000``.
+More of them: ``python -m noetl_stream.testing.simulation.simulation --seeds 5000``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from noetl_stream.testing.simulated_faults import HARMLESS, TOUCHING, Misfortune
-from noetl_stream.testing.simulation import tell
+from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, FaultPlan
+from noetl_stream.testing.simulation.simulation import tell
 
 SEEDS = 240
 SEEDS_A_TEST = 20
@@ -40,5 +40,5 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 
 def test_the_seeds_meet_every_kind_of_trouble() -> None:
-    met = Counter(kind for seed in range(SEEDS) for kind in Misfortune(seed).kinds)
+    met = Counter(kind for seed in range(SEEDS) for kind in FaultPlan(seed).kinds)
     assert met.keys() == {*HARMLESS, *TOUCHING}

@@ -19,12 +19,12 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.engine.due import LATEST_MS
+from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
+from noetl_stream.server.inputs import FEW
 from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.server.waits import FEW
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.work import playbook, work
 
 UNKNOWN = OutcomeUnknown("no answer")
 

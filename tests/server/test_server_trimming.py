@@ -10,7 +10,7 @@ from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.server.server import Server, ServerPorts, ServerTimes
 from noetl_stream.server.trimming import TICKS_AT_ONCE, TRIM_S, trim_feed
-from noetl_stream.testing.simulated_time import simulated_clock
+from noetl_stream.testing.simulation.time import simulated_clock
 
 
 class Trimmed(MemoryFeed):

@@ -7,12 +7,12 @@ from typing import Any
 from server_stage import Stage
 
 from noetl_stream.model import codec
-from noetl_stream.model.events import AskedFact, SignalReceived
+from noetl_stream.model.events import InterventionFact, SignalReceived
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ExecutionRow
-from noetl_stream.testing.simulated_host import GoodFate, Host
-from noetl_stream.testing.simulated_work import playbook, work
+from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 SIGNAL = "go"
@@ -95,7 +95,7 @@ class Dies(GoodFate):
         self.point = point
         self.left = left
 
-    async def befall(self, host: Host, point: str) -> None:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
         if point == self.point:
             self.left -= 1
             if self.left == 0:
@@ -109,7 +109,7 @@ class Mute(GoodFate):
         self.subject = subject
         self.left = left
 
-    def loses(self, host: Host, what: str) -> bool:
+    def loses(self, host: SimulatedHost, what: str) -> bool:
         if what != self.subject or not self.left:
             return False
         self.left -= 1
@@ -124,7 +124,7 @@ async def begin_gate(stage: Stage) -> None:
     await is_waiting(stage, EXECUTION)
 
 
-async def publish(stage: Stage, fact: AskedFact, execution_id: str = EXECUTION) -> None:
+async def publish(stage: Stage, fact: InterventionFact, execution_id: str = EXECUTION) -> None:
     """Publishes by hand, without waiting for an answer, whether the same was published before or not."""
     body = codec.encode(Request(execution_id, fact.request_id, fact))
     stage.broker.event_log.forget_message_ids()

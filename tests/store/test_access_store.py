@@ -10,8 +10,8 @@ import pytest
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
 from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.access import Answer
-from noetl_stream.testing.conformance_access import AuditConformance, TokensConformance, attempted, stored_token
+from noetl_stream.ports.access import AuditedAnswer
+from noetl_stream.testing.conformance.access import AuditConformance, TokensConformance, attempted, stored_token
 
 
 class TestMemoryTokens(TokensConformance):
@@ -48,7 +48,7 @@ class TestPostgresAudit(AuditConformance):
     async def test_not_even_the_owner_of_the_table_changes_an_entry(
         self, audit: PostgresAudit, watcher: Any, table: str, change: str
     ) -> None:
-        await audit.add(attempted(), Answer(200))
+        await audit.add(attempted(), AuditedAnswer(200))
         with pytest.raises(asyncpg.PostgresError, match="is only ever added to"):
             await watcher.execute(change.format(table))
         assert len(await audit.page(10, None, None)) == 1

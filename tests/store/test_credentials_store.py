@@ -8,7 +8,7 @@ from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.postgres.credentials import PostgresCredentials
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.testing.conformance_credentials import CredentialsConformance
+from noetl_stream.testing.conformance.credentials import CredentialsConformance
 
 
 class TestMemoryCredentials(CredentialsConformance):

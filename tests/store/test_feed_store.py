@@ -9,7 +9,7 @@ from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.postgres.feed import PostgresFeed
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.testing.conformance_feed import FeedConformance
+from noetl_stream.testing.conformance.feed import FeedConformance
 
 
 class TestMemoryFeed(FeedConformance):

@@ -8,7 +8,7 @@ from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
 from noetl_stream.adapters.postgres.idempotency import PostgresIdempotency
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.testing.conformance_idempotency import IdempotencyConformance
+from noetl_stream.testing.conformance.idempotency import IdempotencyConformance
 
 
 class TestMemoryIdempotency(IdempotencyConformance):

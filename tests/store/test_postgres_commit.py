@@ -14,7 +14,7 @@ import pytest
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.testing.store_rows import event_row, execution_row, refusal_of, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import event_row, execution_row, refusal_of, taken, tick_of
 
 DEADLINE_S = 10.0
 SMALL = [event_row("a", 1)]

@@ -6,9 +6,9 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
 from noetl_stream.ports.listing import MAX_WORD_CHARS, error_terms, label_terms
-from noetl_stream.ports.store import Wanted
-from noetl_stream.testing.conformance_catalog import entry_of
-from noetl_stream.testing.store_rows import execution_row, taken, tick_of
+from noetl_stream.ports.store import ListingFilter
+from noetl_stream.testing.conformance.catalog import entry_of
+from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 
 BEFORE = """
 drop table noetl.execution_term, noetl.catalog_deleted;
@@ -36,7 +36,7 @@ async def test_what_ended_before_is_found_by_its_labels_and_words(
     assert await migrate(dsn) == ["0008_listing"]
     found = {row["term"] for row in await watcher.fetch("select term from noetl.execution_term")}
     assert found == label_terms(LABELS) | error_terms(ERROR)
-    (listed,) = await postgres_store.list_executions(Wanted(terms=["label:tier=1", "label:team=data"]), 9, None)
+    (listed,) = await postgres_store.list_executions(ListingFilter(terms=["label:tier=1", "label:team=data"]), 9, None)
     assert (listed.execution_id, codec.decode_json(listed.labels)) == ("a", LABELS)
 
 

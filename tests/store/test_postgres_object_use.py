@@ -9,7 +9,7 @@ from noetl_stream.model.events import ChildFinished
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.model.reference import Payload, Reference
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.testing.store_rows import event_row, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import event_row, taken, tick_of
 
 
 def finished(child: str, payload: Payload) -> bytes:

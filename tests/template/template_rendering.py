@@ -18,8 +18,8 @@ from noetl_stream.template import (
     holds,
     render,
 )
-from noetl_stream.template.failures import Problem
-from noetl_stream.template.scope import event_view, outcome_view
+from noetl_stream.template.failures import TemplateFinding
+from noetl_stream.template.runtime.scope import event_view, outcome_view
 
 NAMESPACES = frozenset(
     {
@@ -90,7 +90,7 @@ def decided(condition: str | bool, in_scope: Scope | None = None, **namespaces: 
     return holds(guard, in_scope or scope(**namespaces))
 
 
-def problems(source: Any, **options: Any) -> tuple[Problem, ...]:
+def problems(source: Any, **options: Any) -> tuple[TemplateFinding, ...]:
     """What is wrong with ``source``."""
     given = {"namespaces": NAMESPACES, "bindings": BINDINGS} | options
     try:

@@ -8,7 +8,7 @@ import pytest
 from template_rendering import FAILED, LOADED, decided, failure, rendered
 
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.template.scope import event_view, outcome_view
+from noetl_stream.template.runtime.scope import event_view, outcome_view
 
 ABSENT_PARTS = [
     "outcome.error",

@@ -11,15 +11,15 @@ from template_rendering import BINDINGS, NAMESPACES, scope
 
 from noetl_stream.model.codec import encode
 from noetl_stream.template import ExpressionError, TemplateProblem, compile_template, render
-from noetl_stream.template.binding import ExpressionBinder
-from noetl_stream.template.direct import direct_expression, direct_text
-from noetl_stream.template.evaluation import Expression
-from noetl_stream.template.findings import Findings, Names
-from noetl_stream.template.meter import Meter
-from noetl_stream.template.parsing import parse, single_expression
-from noetl_stream.template.sandboxed import ENVIRONMENT, sandboxed_expression, sandboxed_text
-from noetl_stream.template.scope import Scope
-from noetl_stream.template.statements import StatementBinder
+from noetl_stream.template.compile.direct import direct_expression, direct_text
+from noetl_stream.template.compile.expressions import ExpressionBinder
+from noetl_stream.template.compile.findings import Findings, Names
+from noetl_stream.template.compile.parsing import parse, single_expression
+from noetl_stream.template.compile.sandboxed import ENVIRONMENT, sandboxed_expression, sandboxed_text
+from noetl_stream.template.compile.statements import StatementBinder
+from noetl_stream.template.runtime.evaluation import Expression
+from noetl_stream.template.runtime.meter import Meter
+from noetl_stream.template.runtime.scope import Scope
 
 SCOPE = scope()
 

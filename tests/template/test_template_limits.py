@@ -8,7 +8,7 @@ from template_rendering import codes, failure, problems, rendered
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template import Scope
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.meter import Meter
+from noetl_stream.template.runtime.meter import Meter
 
 BIG = {"text": "x" * 1_000_000, "list": [0] * 100_000}
 

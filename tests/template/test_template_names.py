@@ -6,8 +6,8 @@ import pytest
 from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.template import BareName, TemplateProblem, compile_template
-from noetl_stream.template.findings import MOST_PROBLEMS
-from noetl_stream.template.scope import NAMESPACES
+from noetl_stream.template.compile.findings import MOST_PROBLEMS
+from noetl_stream.template.runtime.scope import NAMESPACES
 
 
 def test_a_bare_name_means_the_path_it_is_bound_to() -> None:

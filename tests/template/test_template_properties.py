@@ -21,9 +21,9 @@ from noetl_stream.template import (
     holds,
     render,
 )
-from noetl_stream.template.filters import FILTERS
-from noetl_stream.template.methods import METHODS
-from noetl_stream.template.value_tests import TESTS
+from noetl_stream.template.filters.methods import METHODS
+from noetl_stream.template.filters.tests import TESTS
+from noetl_stream.template.filters.values import FILTERS
 
 VALUES: dict[str, Any] = {
     "n": 7,

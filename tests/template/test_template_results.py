@@ -11,7 +11,7 @@ from noetl_stream.model.codec import payload_of
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.model.reference import Payload
 from noetl_stream.template import ABSENT, ReferenceNeeded, ResultView, Scope, compile_template, render
-from noetl_stream.template.scope import LazyResult, event_view, outcome_view
+from noetl_stream.template.runtime.scope import LazyResult, event_view, outcome_view
 
 OWN = Outcome("ok", payload_of({"outcome": "mine", "results": "mine too", "data": 1}))
 LARGE = Outcome("ok", referenced())

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb import DuckdbTool
+from noetl_stream.tools.duckdb.tool import DuckdbTool
 
 
 class Runner:

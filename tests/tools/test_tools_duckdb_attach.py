@@ -13,7 +13,7 @@ import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb import DuckdbTool
+from noetl_stream.tools.duckdb.tool import DuckdbTool
 
 SCHEMA = """
 drop schema if exists sales cascade;

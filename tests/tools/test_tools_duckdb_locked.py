@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.tool_settings import ToolSettings
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb import DuckdbTool
+from noetl_stream.tools.duckdb.tool import DuckdbTool
 
 Run = Callable[..., Awaitable[dict[str, Any]]]
 

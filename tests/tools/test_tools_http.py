@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.tool_settings import read_http_allow
+from noetl_stream.settings.tools import read_http_allow
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.http import MAX_REDIRECTS, HttpTool
+from noetl_stream.tools.http.tool import MAX_REDIRECTS, HttpTool
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

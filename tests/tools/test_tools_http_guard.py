@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from noetl_stream.tool_settings import HttpAllow, read_http_allow
+from noetl_stream.settings.tools import HttpAllow, read_http_allow
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.http import HttpTool
-from noetl_stream.tools.http_guard import AddressGuard
+from noetl_stream.tools.http.address_guard import AddressGuard
+from noetl_stream.tools.http.tool import HttpTool
 
 Start = Callable[..., Any]
 

@@ -22,7 +22,7 @@ from nats.js.api import StreamConfig
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.tools.nats import NatsTool
+from noetl_stream.tools.nats.tool import NatsTool
 
 CONFIG = """
 listen: "127.0.0.1:{port}"

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.hosting import open_place
-from noetl_stream.settings import Settings
-from noetl_stream.tool_settings import HttpAllow, ToolSettings, read_http_allow
+from noetl_stream.hosting import open_stack
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.tools import HttpAllow, ToolSettings, read_http_allow
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb import DuckdbTool
-from noetl_stream.tools.http import HttpTool
+from noetl_stream.tools.duckdb.tool import DuckdbTool
+from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.tools.registry import made_tools
-from noetl_stream.tools.shell import ShellTool
+from noetl_stream.tools.shell.tool import ShellTool
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}
@@ -80,9 +80,9 @@ def test_a_value_that_cannot_be_is_refused_by_its_variable(variable: str, value:
 
 
 def test_a_worker_with_servers_of_its_own_is_guarded() -> None:
-    with open_place(Settings.from_environment(HOME | OWN_SERVERS)) as place:
+    with open_stack(Settings.from_environment(HOME | OWN_SERVERS)) as place:
         assert place.endpoint.tools == ToolSettings()
-    with open_place(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_SHELL": "off"})) as place:
+    with open_stack(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_SHELL": "off"})) as place:
         assert place.endpoint.tools == ToolSettings(shell=False)
 
 

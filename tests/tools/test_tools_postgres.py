@@ -10,8 +10,8 @@ import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.postgres import PostgresTool
-from noetl_stream.tools.postgres_pool import Pools, options_of
+from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
+from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
 
@@ -22,7 +22,7 @@ TLS_REQUEST = (80877103).to_bytes(4, "big")
 class Runner:
     """Runs SQL on the test's database."""
 
-    def __init__(self, tool: PostgresTool, pools: Pools, make_call: Any, dsn: str) -> None:
+    def __init__(self, tool: PostgresTool, pools: ConnectionPools, make_call: Any, dsn: str) -> None:
         self.tool = tool
         self.pools = pools
         self._make_call = make_call
@@ -49,7 +49,7 @@ class Runner:
 
 @pytest.fixture
 async def run(make_call: Any, postgres_dsn: str) -> AsyncIterator[Runner]:
-    pools = Pools()
+    pools = ConnectionPools()
     tool = PostgresTool(pools)
     yield Runner(tool, pools, make_call, postgres_dsn)
     await tool.close()

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.python import PythonTool
+from noetl_stream.tools.python.tool import PythonTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -18,8 +18,8 @@ import pytest
 import uvloop
 
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.python import PythonTool
-from noetl_stream.tools.python_child import MAX_OUTPUT_BYTES
+from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
+from noetl_stream.tools.python.tool import PythonTool
 
 CALL_HOME = """
 import json, os, socket
@@ -256,7 +256,7 @@ async def test_children_die_with_the_worker(home: Home) -> None:
 import asyncio
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolCall
-from noetl_stream.tools.python import PythonTool
+from noetl_stream.tools.python.tool import PythonTool
 code = {CALL_HOME!r} + "import subprocess\\nsubprocess.run(['sleep', '600'], pass_fds=[home.fileno()])"
 call = ToolCall(
     inputs={{"code": code, "args": {{"path": {home.path!r}}}}}, knobs={{}}, timeouts=Timeouts(), idempotency_key="k",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools import registry
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.noop import NoopInputs, NoopKnobs, NoopTool

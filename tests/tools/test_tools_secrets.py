@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.secrets import SecretsTool
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from noetl_stream.tool_settings import ToolSettings
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.shell import ShellTool
+from noetl_stream.tools.shell.tool import ShellTool
 
 Run = Callable[..., Awaitable[ToolResult]]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from noetl_stream.playbook.compile import check
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "p", "path": "p"}, "workload": {"n": 1}}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.sql_inputs import check_params
-from noetl_stream.tools.sql_text import split_statements
+from noetl_stream.tools.sql.inputs import check_params
+from noetl_stream.tools.sql.text import split_statements
 
 
 def texts(sql: str) -> list[str]:

@@ -8,9 +8,9 @@ from worker_stage import Endless, Refusing, Stage
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.worker.contact import Contact
+from noetl_stream.worker.broker_liveness import BrokerLiveness
+from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.pull import Puller
-from noetl_stream.worker.report import Channel, Flusher
 
 TWO_TASKS = """
 - step: start
@@ -78,9 +78,13 @@ async def test_a_draining_worker_asks_for_nothing_when_its_slots_become_free(sta
 
 async def test_a_stopped_puller_gives_back_what_comes_all_the_same(stage: Stage) -> None:
     started: list[Any] = []
-    log, contact, flusher = stage.broker.event_log, Contact(stage.broker.event_log, stage.clock), Flusher(stage.clock)
+    log, liveness, flusher = (
+        stage.broker.event_log,
+        BrokerLiveness(stage.broker.event_log, stage.clock),
+        Flusher(stage.clock),
+    )
     source = await stage.broker.command_queue.open_source("default")
-    channel = Channel(log, stage.clock, contact, flusher)
+    channel = Channel(log, stage.clock, liveness, flusher)
     puller = Puller(source, 2, channel, lambda *given: not started.append(given))
     pulling = asyncio.create_task(puller.run())
     await stage.settle()

@@ -13,22 +13,22 @@ from worker_stage import EXECUTION, Stage, inputs_of
 
 from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.credentials import CredentialKeeper
+from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.keychain_kinds import installed_kinds, keychain_kinds
+from noetl_stream.playbook.kinds.keychain import installed_kinds, keychain_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.secrets_answers import SecretsAnswers
-from noetl_stream.testing.store_rows import execution_row, taken, tick_of
-from noetl_stream.tool_settings import read_http_allow
+from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.settings.tools import read_http_allow
+from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.tools.http import HttpTool
+from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.secrets import SecretsTool
 from noetl_stream.wiring import credential_lookup
-from noetl_stream.worker.asked_secrets import AskedSecrets
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
+from noetl_stream.worker.secrets.client import SecretsClient
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
@@ -61,14 +61,14 @@ class Vault:
         self.stage = stage
         self.store = MemoryStore(stage.clock)
         self.credentials = MemoryCredentials(stage.clock)
-        self.keeper = CredentialKeeper(self.credentials, KEYS)
+        self.keeper = CredentialStorage(self.credentials, KEYS)
         self.asked: list[str] = []
 
     async def open(self) -> None:
         """Begins to answer; the executions of these tests live."""
         rows = [execution_row(EXECUTION), execution_row("execution-2")]
         await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
-        answers = SecretsAnswers(self.credentials, self.store, KEYS)
+        answers = SecretsResponder(self.credentials, self.store, KEYS)
         await answers.listen(self.stage.broker.bus, "servers")
 
         async def count(_subject: str, body: bytes, _reply: str) -> None:
@@ -81,7 +81,7 @@ class Vault:
     async def start(self) -> None:
         """A worker that asks it."""
         stage = self.stage
-        secrets = AskedSecrets(stage.broker.bus, stage.clock)
+        secrets = SecretsClient(stage.broker.bus, stage.clock)
         await stage.start(credential=own_credential, secrets=secrets)
 
     async def run(self, steps: str, **changes: Any) -> list[TaskProcessed]:
@@ -148,7 +148,7 @@ async def test_what_is_missing_is_said_with_the_nearest_name(vault: Vault) -> No
 
 async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> None:
     other = KeyRing(read_key(new_key(), "a test"))
-    await CredentialKeeper(vault.credentials, other).store("entry", "s3cret-value")
+    await CredentialStorage(vault.credentials, other).store("entry", "s3cret-value")
     [processed] = await vault.run(READS % "credential")
     message = failure_of(processed).message
     assert f"is encrypted with key {other.current.id}, which is not here" in message
@@ -546,7 +546,7 @@ async def test_a_client_set_anew_is_used_after_its_older_secret_was_refused(vaul
 
 
 async def test_closing_a_worker_ends_its_questions(stage: Stage) -> None:
-    worker = await stage.start(credential=own_credential, secrets=AskedSecrets(stage.broker.bus, stage.clock))
+    worker = await stage.start(credential=own_credential, secrets=SecretsClient(stage.broker.bus, stage.clock))
     await stage.issue(stage.command(stage.plan(READS % "credential")))
     await worker.close()
     assert not [task for task in asyncio.all_tasks() if "SecretCache" in repr(task.get_coro())]

@@ -7,7 +7,7 @@ from worker_stage import Endless, Refusing, Stage, facts_of, name_of
 
 from noetl_stream.errors import Unreachable
 from noetl_stream.tools.contract import ToolCall
-from noetl_stream.worker.contact import Contact
+from noetl_stream.worker.broker_liveness import BrokerLiveness
 from noetl_stream.worker.lease import LeaseKeeper
 from noetl_stream.worker.limits import CONTACT_LOST_AFTER_S
 
@@ -107,11 +107,11 @@ async def test_the_lease_of_what_was_given_back_is_not_renewed(stage: Stage) -> 
 
 async def test_the_log_is_asked_for_contact_only_when_nothing_else_proves_it(stage: Stage) -> None:
     log = Refusing(stage.broker.event_log, "last_sequence")
-    contact = Contact(log, stage.clock)
-    watching = asyncio.create_task(contact.watch(lambda: None))
+    liveness = BrokerLiveness(log, stage.clock)
+    watching = asyncio.create_task(liveness.watch(lambda: None))
     for _ in range(10):
         await stage.advance(4.0)
-        contact.touch()
+        liveness.touch()
     assert log.tried == []
     await stage.advance(20.0, step_s=1.0)
     assert 3 <= len(log.tried) <= 4

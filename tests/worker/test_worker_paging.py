@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from worker_stage import Endless, Refusing, Stage, inputs_of
 
-from noetl_stream.engine.paging import PAGE_BYTES
+from noetl_stream.engine.pipeline.paging import PAGE_BYTES
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     LoopDone,
@@ -20,13 +20,13 @@ from noetl_stream.model.events import (
     StepFailed,
     StepStarted,
 )
+from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, StepCommand
 from noetl_stream.model.outcome import Outcome, StepValue
-from noetl_stream.model.pages import Page, Place
 from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.worker.command.item_pages import Pages
 from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
-from noetl_stream.worker.pages import Pages
 
 EACH = """
 - step: start
@@ -143,7 +143,7 @@ async def test_an_inner_level_is_paged_by_what_it_sees_of_the_iteration_around_i
 """
     await stage.start()
     (page,) = await pages_of(stage, [{"cells": [1]}, {"cells": [7, 8]}])
-    place = {0: Place(page.reference, 1)}
+    place = {0: ItemPosition(page.reference, 1)}
     around: dict[str, Any] = {"path": (1,), "chain": [None], "counts": [2], "places": place}
     await stage.issue(stage.command(stage.plan(text), paging=True, **around))
     started, paged = stage.facts
@@ -159,7 +159,7 @@ async def test_an_iteration_takes_its_item_from_the_page_it_is_told(stage: Stage
     await stage.start()
     (page,) = await pages_of(stage, ["a", "b"])
     around: dict[str, Any] = {"path": (7,), "chain": [None], "counts": [9]}
-    await stage.issue(stage.command(stage.plan(PARALLEL), places={0: Place(page.reference, 1)}, **around))
+    await stage.issue(stage.command(stage.plan(PARALLEL), places={0: ItemPosition(page.reference, 1)}, **around))
     (call,) = stage.puppet.calls
     assert call.inputs == {"item": "b", "index": 7, "count": 9}
     assert call.scope["iter"]["item"] == "b"
@@ -168,7 +168,7 @@ async def test_an_iteration_takes_its_item_from_the_page_it_is_told(stage: Stage
 async def test_an_iteration_whose_page_is_lost_fails_and_names_it(stage: Stage) -> None:
     await stage.start()
     around: dict[str, Any] = {"path": (0,), "chain": [None], "counts": [1]}
-    gone = Place(Reference("nats", "gone/page", 10), 0)
+    gone = ItemPosition(Reference("nats", "gone/page", 10), 0)
     await stage.issue(stage.command(stage.plan(PARALLEL), places={0: gone}, **around))
     failed = stage.facts[-1]
     assert isinstance(failed, LoopIterationFailed) and failed.error.kind == "result_lost"

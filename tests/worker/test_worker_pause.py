@@ -10,7 +10,7 @@ from noetl_stream.model.events import LoopDone, LoopIterationDone, StepFailed, S
 from noetl_stream.model.messages import Go, LoopProgress, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.tools.contract import ToolCall
-from noetl_stream.worker.stops import Stops
+from noetl_stream.worker.cancellation import Cancellations
 
 LOOP = """
 - step: start
@@ -162,7 +162,7 @@ async def test_a_paused_loop_can_still_be_stopped(stage: Stage) -> None:
 
 
 async def test_a_command_that_was_stopped_is_not_merely_paused_by_a_later_word() -> None:
-    stops = Stops()
+    cancellations = Cancellations()
     for pausing in (False, True):
-        await stops.hear("noetl.stop", codec.encode(Stop("execution", ["a"], "enough", pausing=pausing)), "")
-    assert (stops.reason_of("a"), stops.is_pausing("a")) == ("enough", False)
+        await cancellations.hear("noetl.stop", codec.encode(Stop("execution", ["a"], "enough", pausing=pausing)), "")
+    assert (cancellations.reason_of("a"), cancellations.is_pausing("a")) == ("enough", False)

@@ -7,9 +7,9 @@ import pytest
 from worker_stage import Stage, playbook
 
 from noetl_stream.model import codec
-from noetl_stream.playbook.compile import digest_of
+from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.asked_plans import AskedPlans
+from noetl_stream.worker.plan_client import PlanClient
 from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
 
 NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
@@ -37,20 +37,20 @@ class Server:
 
 
 @pytest.fixture
-async def plans(stage: Stage) -> AsyncIterator[AskedPlans]:
-    asking = AskedPlans(stage.broker.bus, stage.clock, KINDS, kept=1)
+async def plans(stage: Stage) -> AsyncIterator[PlanClient]:
+    asking = PlanClient(stage.broker.bus, stage.clock, KINDS, kept=1)
     yield asking
     await asking.close()
 
 
-async def test_a_plan_is_compiled_from_the_source_any_server_hands_out(stage: Stage, plans: AskedPlans) -> None:
+async def test_a_plan_is_compiled_from_the_source_any_server_hands_out(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP).start()
     plan = await plans.load(digest_of(NOOP))
     assert (plan.digest, list(plan.steps)) == (digest_of(NOOP), ["start"])
     assert plans.cached(digest_of(NOOP)) is plan
 
 
-async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans: AskedPlans) -> None:
+async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans: PlanClient) -> None:
     server = Server(stage, NOOP)
     await server.start()
     loaded = await asyncio.gather(*(plans.load(digest_of(NOOP)) for _ in range(5)))
@@ -60,7 +60,7 @@ async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans
 
 
 async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_others(
-    stage: Stage, plans: AskedPlans
+    stage: Stage, plans: PlanClient
 ) -> None:
     first = asyncio.create_task(plans.load(digest_of(NOOP)))
     second = asyncio.create_task(plans.load(digest_of(NOOP)))
@@ -71,7 +71,7 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_othe
     assert (await second).digest == digest_of(NOOP)
 
 
-async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: AskedPlans) -> None:
+async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP, OTHER).start()
     await plans.load(digest_of(NOOP))
     await plans.load(digest_of(OTHER))
@@ -79,7 +79,7 @@ async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: AskedPlans
     assert plans.cached(digest_of(OTHER)) is not None
 
 
-async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: AskedPlans) -> None:
+async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: PlanClient) -> None:
     waiting = asyncio.create_task(plans.load(digest_of(NOOP)))
     await stage.settle()
     await stage.advance(10.0, step_s=1.0)
@@ -89,13 +89,13 @@ async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: A
     assert waiting.done()
 
 
-async def test_a_digest_no_server_knows_is_said(stage: Stage, plans: AskedPlans) -> None:
+async def test_a_digest_no_server_knows_is_said(stage: Stage, plans: PlanClient) -> None:
     await Server(stage).start()
     with pytest.raises(PlanUnknown, match="no server knows"):
         await plans.load("0" * 64)
 
 
-async def test_after_a_refusal_the_server_is_asked_anew(stage: Stage, plans: AskedPlans) -> None:
+async def test_after_a_refusal_the_server_is_asked_anew(stage: Stage, plans: PlanClient) -> None:
     server = Server(stage)
     await server.start()
     for _ in range(2):
@@ -104,7 +104,7 @@ async def test_after_a_refusal_the_server_is_asked_anew(stage: Stage, plans: Ask
     assert len(server.asked) == 2
 
 
-async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans: AskedPlans) -> None:
+async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans: PlanClient) -> None:
     async def liar(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode({"source": NOOP, "path": "p"}))
 
@@ -116,6 +116,6 @@ async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans
 async def test_a_playbook_that_does_not_compile_here_says_why(stage: Stage) -> None:
     source = playbook("- step: start\n  tool: {kind: elsewhere}\n")
     await Server(stage, source).start()
-    asking = AskedPlans(stage.broker.bus, stage.clock, KINDS)
+    asking = PlanClient(stage.broker.bus, stage.clock, KINDS)
     with pytest.raises(PlanUnusable, match="elsewhere"):
         await asking.load(digest_of(source))

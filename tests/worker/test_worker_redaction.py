@@ -20,7 +20,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.telemetry.logs import configure
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.worker.limits import MAX_SECRETS_HIDDEN
-from noetl_stream.worker.redaction import HIDDEN, LONGEST_PATTERN, Redactor, hide_in_logs
+from noetl_stream.worker.secrets.redaction import HIDDEN, LONGEST_PATTERN, Redactor, hide_in_logs
 
 SECRET = "Pa55/wörd+\"'\\x &=<%€\U0001f511"
 

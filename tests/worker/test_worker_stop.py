@@ -9,7 +9,7 @@ from worker_stage import Endless, Refusing, Stage
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopIterationFailed, StepFailed
 from noetl_stream.model.messages import Drop, Go, Stop
-from noetl_stream.worker.stops import Stops
+from noetl_stream.worker.cancellation import Cancellations
 
 ONE_ACT = """
 - step: start
@@ -203,9 +203,9 @@ async def test_a_tool_that_swallows_its_cancellation_still_ends_cancelled(stage:
 
 
 async def test_only_so_many_stopped_commands_are_remembered() -> None:
-    stops = Stops(remembered=2)
-    await stops.hear("noetl.stop", codec.encode(Stop("execution", ["a", "b", "c"], "enough")), "")
-    assert [stops.reason_of(command_id) for command_id in "abc"] == [None, "enough", "enough"]
+    cancellations = Cancellations(remembered=2)
+    await cancellations.hear("noetl.stop", codec.encode(Stop("execution", ["a", "b", "c"], "enough")), "")
+    assert [cancellations.reason_of(command_id) for command_id in "abc"] == [None, "enough", "enough"]
 
 
 async def test_an_order_that_cannot_be_read_is_ignored(stage: Stage) -> None:

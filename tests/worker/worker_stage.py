@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.engine.progress import advance_progress
+from noetl_stream.engine.evolve.progress import advance_progress
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -25,14 +25,14 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.messages import ClaimAnswer, Go, Progress, Report, StepCommand, Stop, path_key
-from noetl_stream.playbook.compile import compile_playbook
-from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.asked_catalog import PinnedPlaybook
+from noetl_stream.worker.catalog_client import PinnedPlaybook
 from noetl_stream.worker.plans import PlanUnknown
 from noetl_stream.worker.worker import Worker
 

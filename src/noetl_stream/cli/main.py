@@ -6,37 +6,46 @@ import importlib
 import os
 import signal
 import sys
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
-from noetl_stream.cli.exit_codes import ExitCode, code_for
+from noetl_stream.cli.base.exit_codes import ExitCode, code_for
 from noetl_stream.errors import NoetlError
 
-COMMANDS: Final = {
-    "run": "Run a playbook, a file or a registered one, to its end.",
-    "execution": "Start executions, watch them, ask why, intervene, run again.",
-    "playbook": "Check, register, find and compare playbooks.",
-    "credential": "Keep credentials for playbooks; no value ever comes out.",
-    "dev": "Keep a whole stack up until Ctrl-C.",
-    "server": "Run a server: what follows from what happened.",
-    "worker": "Run a worker: the steps themselves; or list those that run.",
-    "gateway": "Run a gateway: everything over HTTP.",
-    "pool": "List worker pools, with what waits and runs in each.",
-    "partition": "List partitions: who folds each, and how far behind.",
-    "dead-letter": "Look at what could not be delivered: requeue or discard it.",
-    "token": "Make, list and revoke API tokens of the gateway.",
-    "audit": "Look at who did what through a gateway.",
-    "context": "Give gateways names, and say which one commands ask.",
-    "database": "Prepare the Postgres.",
-    "stream": "Prepare the JetStream streams.",
-    "bench": "Measure the real stack on this machine.",
-    "completion": "Make a shell complete commands: bash, zsh, fish.",
-    "version": "Print the version, and those of the parts.",
-}
-"""Each is the module and the command in it of that name; its line is here so that the list needs no import."""
 
-HIDDEN_COMMANDS: Final = ("background",)
+class Listed(NamedTuple):
+    """A command as the list of all shows it: its module below ``noetl_stream.cli``, and its line.
+
+    The line stands here so that the list imports no command.
+    """
+
+    module: str
+    line: str
+
+
+COMMANDS: Final = {
+    "run": Listed("run", "Run a playbook, a file or a registered one, to its end."),
+    "execution": Listed("execution.group", "Start executions, watch them, ask why, intervene, run again."),
+    "playbook": Listed("playbook.group", "Check, register, find and compare playbooks."),
+    "credential": Listed("access.credential", "Keep credentials for playbooks; no value ever comes out."),
+    "dev": Listed("processes.dev", "Keep a whole stack up until Ctrl-C."),
+    "server": Listed("processes.server", "Run a server: what follows from what happened."),
+    "worker": Listed("processes.worker", "Run a worker: the steps themselves; or list those that run."),
+    "gateway": Listed("processes.gateway", "Run a gateway: everything over HTTP."),
+    "pool": Listed("cluster.pool", "List worker pools, with what waits and runs in each."),
+    "partition": Listed("cluster.partition", "List partitions: who folds each, and how far behind."),
+    "dead-letter": Listed("cluster.dead_letter", "Look at what could not be delivered: requeue or discard it."),
+    "token": Listed("access.token", "Make, list and revoke API tokens of the gateway."),
+    "audit": Listed("access.audit", "Look at who did what through a gateway."),
+    "context": Listed("access.context", "Give gateways names, and say which one commands ask."),
+    "database": Listed("cluster.database", "Prepare the Postgres."),
+    "stream": Listed("cluster.stream", "Prepare the JetStream streams."),
+    "bench": Listed("processes.bench", "Measure the real stack on this machine."),
+    "completion": Listed("completion", "Make a shell complete commands: bash, zsh, fish."),
+    "version": Listed("version", "Print the version, and those of the parts."),
+}
+HIDDEN_COMMANDS: Final = {"background": Listed("processes.background", "")}
 
 
 class LazyGroup(click.Group):
@@ -46,15 +55,16 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS and cmd_name not in HIDDEN_COMMANDS:
+        listed = COMMANDS.get(cmd_name) or HIDDEN_COMMANDS.get(cmd_name)
+        if listed is None:
             return None
-        module = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"noetl_stream.cli.{module}"), module)
+        module = importlib.import_module(f"noetl_stream.cli.{listed.module}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, listed.line) for name, listed in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

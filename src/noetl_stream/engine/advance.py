@@ -10,58 +10,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from noetl_stream.engine.decide import decide, refuse
-from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.owed import owed
-from noetl_stream.engine.rest import move_on, retry_held
-from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.engine.decide.dispatch import decide
+from noetl_stream.engine.decide.pending import pending_decisions
+from noetl_stream.engine.decide.quiescence import move_on, retry_held
+from noetl_stream.engine.decide.start import refuse
+from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
-    ChildOrdered,
-    ChildRequested,
     ExecutionFailing,
-    ExecutionResumed,
-    ExecutionReused,
     Fact,
-    LoopDone,
-    LoopIterationFailed,
-    LoopPaged,
-    LoopStarted,
     ReferenceAwaited,
-    ReferenceLost,
-    ReferenceResolved,
-    StepCancelled,
-    StepResumed,
-    StepScheduled,
     TaskProcessed,
     TaskStarted,
-    TimerSet,
-    TokenDiscarded,
 )
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
-_BOUNDED: Final = frozenset(
-    {
-        StepScheduled,
-        StepResumed,
-        StepCancelled,
-        TokenDiscarded,
-        LoopStarted,
-        LoopPaged,
-        LoopDone,
-        LoopIterationFailed,
-        TimerSet,
-        ChildRequested,
-        ChildOrdered,
-    }
-)
-"""Bounded by what there is: a loop's items and window, commands in flight, tokens. They do not count as decisions."""
-
 _Seen: TypeAlias = tuple[object, object]
-_AFTER_A_HALT: Final = frozenset({ExecutionResumed, ReferenceResolved, ReferenceLost, ExecutionReused})
 
 
 class Advanced(NamedTuple):
@@ -72,30 +40,30 @@ class Advanced(NamedTuple):
     journal: Sequence[Fact]
 
 
-class Refusal(NamedTuple):
+class InvalidPlan(NamedTuple):
     """In place of a plan: why the playbook of a request cannot run."""
 
     reason: str
     diagnostics: list[dict[str, Any]]
 
 
-def advance(plan: Plan | Refusal, state: Execution | None, occurrence: Occurrence, execution_id: str) -> Advanced:
+def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: RecordedFact, execution_id: str) -> Advanced:
     """The state after an input, and the decisions that followed from it.
 
     Args:
         plan: The compiled playbook the state is pinned to, or why the requested one cannot run.
         state: ``None`` before ``execution.requested``.
-        occurrence: A reported fact, or one the shell hands in (``step.scheduled`` with a higher issue).
+        recorded: A reported fact, or one the shell hands in (``step.scheduled`` with a higher issue).
     """
-    after = evolve(state, occurrence, execution_id)
+    after = evolve(state, recorded, execution_id)
     if after is state or after is None:
         return Advanced(state, False, ())
-    if _is_quiet(occurrence.fact):
+    if _is_quiet(recorded.fact):
         return Advanced(after, True, ())
-    if isinstance(plan, Refusal):
+    if isinstance(plan, InvalidPlan):
         return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
-    follows = _asked(decide, plan, after, occurrence.fact)
-    catching_up = type(occurrence.fact) in _AFTER_A_HALT
+    follows = _asked(decide, plan, after, recorded.fact)
+    catching_up = recorded.fact.kind.ends_halt
     return _settle(plan, after, deque(follows), None if state is None or catching_up else _seen(state), catching_up)
 
 
@@ -117,7 +85,7 @@ def _settle(
             pending.extendleft(reversed(again))
             tried = tried if again else _seen(state)
         if not pending and plan is not None:
-            if catching_up and (left_out := _asked(owed, plan, state)):
+            if catching_up and (left_out := _asked(pending_decisions, plan, state)):
                 steps = 0
                 pending.extend(left_out)
             else:
@@ -125,14 +93,14 @@ def _settle(
         if not pending:
             return Advanced(state, True, journal)
         fact = pending.popleft()
-        after = evolve(state, Occurrence(fact), state.execution_id)
+        after = evolve(state, RecordedFact(fact), state.execution_id)
         if after is state or after is None:
             continue
         state = after
         journal.append(fact)
-        if type(fact) in _AFTER_A_HALT:
+        if fact.kind.ends_halt:
             catching_up, tried = True, None
-        if type(fact) not in _BOUNDED:
+        if not fact.kind.bounded:
             steps += 1
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
                 pending.appendleft(_endless(state))

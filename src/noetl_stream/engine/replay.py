@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from noetl_stream.engine.evolve import evolve
-from noetl_stream.engine.state import Execution, Occurrence
+from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted
@@ -36,12 +36,12 @@ def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | 
     Raises:
         NotReady: if the journal was written by a newer format.
     """
-    for occurrence in occurrences(execution_id, journal):
-        state = evolve(state, occurrence, execution_id)
+    for recorded in recorded_facts(execution_id, journal):
+        state = evolve(state, recorded, execution_id)
     return state
 
 
-def occurrences(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[Occurrence]:
+def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[RecordedFact]:
     """What these rows say, in order.
 
     Raises:
@@ -52,6 +52,6 @@ def occurrences(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[Oc
         if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
             raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this one")
         if row.report_id is not None and row.number is not None:
-            yield Occurrence(fact, run_of_report(row.report_id), row.number, row.at_ms)
+            yield RecordedFact(fact, run_of_report(row.report_id), row.number, row.at_ms)
         else:
-            yield Occurrence(fact, at_ms=row.at_ms)
+            yield RecordedFact(fact, at_ms=row.at_ms)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noetl_stream.engine.state import Execution, Loop, StepRun
+from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
+from noetl_stream.model.item_pages import ItemPosition, place_of
 from noetl_stream.model.outcome import StepValue
-from noetl_stream.model.pages import Place, place_of
 from noetl_stream.model.reference import Payload
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ABSENT, ResultView, Scope
-from noetl_stream.template.scope import LazyResult, References, event_view
+from noetl_stream.template.runtime.scope import LazyResult, References, event_view
 
 
 class PagedItem(LazyResult):
@@ -20,7 +20,7 @@ class PagedItem(LazyResult):
 
     __slots__ = ("_index",)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ItemPosition) -> None:
         super().__init__(Payload(reference=place.page))
         self._index = place.index
 
@@ -51,15 +51,15 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
     outermost = plan.steps[run.step].loop
     if path and outermost is not None:
         chain, counts = around(run.loop, path)
-        seen = [PagedItem(item) if isinstance(item, Place) else item for item in chain]
+        seen = [PagedItem(item) if isinstance(item, ItemPosition) else item for item in chain]
         namespaces["iter"] = iteration_names(outermost, path, seen, counts)
     return Scope(namespaces, state.resolved, state.limits)
 
 
-def around(loop: Loop | None, path: Path) -> tuple[list[Any], list[int]]:
+def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
     """The element at each level of the iteration ``path``, and how many elements the level has.
 
-    Of a level whose items were paged out it is the :class:`~noetl_stream.model.pages.Place` of the element.
+    Of a level whose items were paged out it is the :class:`~noetl_stream.model.item_pages.ItemPosition` of the element.
     """
     chain, counts = [], []
     for index in path:

@@ -19,10 +19,10 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.item_pages import Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.pages import Page
 from noetl_stream.model.reference import Payload, Reference
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -32,7 +32,7 @@ ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 NOT_AT_HAND: Final = object()
 
 
-class Occurrence(NamedTuple):
+class RecordedFact(NamedTuple):
     """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``.
 
     ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in. A replay does
@@ -44,6 +44,15 @@ class Occurrence(NamedTuple):
     number: int = 0
     at_ms: int = 0
     value: Any = NOT_AT_HAND
+
+
+LATEST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999, the last that has a written form (ISO 8601): whatever would be later is due then."""
+
+
+def due_ms(from_ms: int, seconds: float) -> int:
+    """So many seconds after ``from_ms``, in milliseconds since the epoch."""
+    return min(from_ms + round(min(seconds, LATEST_MS) * 1000), LATEST_MS)
 
 
 class WaitingToken(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +78,7 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
     path: Path = ()
 
 
-class Loop(msgspec.Struct, frozen=True, gc=False):
+class LoopState(msgspec.Struct, frozen=True, gc=False):
     """A loop in counts and a window (DESIGN §3): never an entry per iteration, but for results while they are small.
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
@@ -93,7 +102,7 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
     results: tuple[Any, ...] | None = None
     results_bytes: int = 2
     spilled: bool = False
-    inner: dict[int, Loop] = {}
+    inner: dict[int, LoopState] = {}
     pages: tuple[Page, ...] = ()
     begun: bool = True
 
@@ -145,7 +154,7 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     token: Token
     ctx: dict[str, Any]
     steps: dict[str, StepValue]
-    loop: Loop | None = None
+    loop: LoopState | None = None
     vars: dict[str, Any] = {}
     patches: dict[str, Any] = {}
     shared: tuple[Path, int, str, SharedValue, Any] | None = None

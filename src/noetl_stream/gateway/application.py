@@ -7,21 +7,21 @@ from typing import Any, Final
 from aiohttp import web
 
 from noetl_stream import __version__
-from noetl_stream.gateway.cluster import CLUSTER_ROUTES
-from noetl_stream.gateway.credentials import CREDENTIAL_ROUTES
-from noetl_stream.gateway.ctx import CTX_ROUTES
-from noetl_stream.gateway.executions import EXECUTION_ROUTES
-from noetl_stream.gateway.health import health_routes
-from noetl_stream.gateway.ingest import INGEST_ROUTES
-from noetl_stream.gateway.interventions import INTERVENTION_ROUTES
+from noetl_stream.gateway.http.openapi import openapi_of
+from noetl_stream.gateway.http.routes import AnyRoute
+from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
-from noetl_stream.gateway.openapi import openapi_of
-from noetl_stream.gateway.pages import page_routes
-from noetl_stream.gateway.playbooks import PLAYBOOK_ROUTES
-from noetl_stream.gateway.routes import AnyRoute
-from noetl_stream.gateway.serving import Serving
-from noetl_stream.gateway.streams import STREAM_ROUTES
-from noetl_stream.gateway.tokens import ACCESS_ROUTES
+from noetl_stream.gateway.resources.cluster import CLUSTER_ROUTES
+from noetl_stream.gateway.resources.credentials import CREDENTIAL_ROUTES
+from noetl_stream.gateway.resources.ctx import CTX_ROUTES
+from noetl_stream.gateway.resources.executions import EXECUTION_ROUTES
+from noetl_stream.gateway.resources.health import health_routes
+from noetl_stream.gateway.resources.ingest import INGEST_ROUTES
+from noetl_stream.gateway.resources.interventions import INTERVENTION_ROUTES
+from noetl_stream.gateway.resources.pages import page_routes
+from noetl_stream.gateway.resources.playbooks import PLAYBOOK_ROUTES
+from noetl_stream.gateway.resources.streams import STREAM_ROUTES
+from noetl_stream.gateway.resources.tokens import ACCESS_ROUTES
 from noetl_stream.ports.readiness import Readiness
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = (

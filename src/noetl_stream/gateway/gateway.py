@@ -10,21 +10,21 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.access import Guard
+from noetl_stream.gateway.access.audit import Auditor
+from noetl_stream.gateway.access.guard import AccessGuard
+from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.application import make_application
-from noetl_stream.gateway.audit import Auditor
-from noetl_stream.gateway.idempotency import Once
+from noetl_stream.gateway.http.idempotency import IdempotentCalls
+from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
-from noetl_stream.gateway.pressure import Pressure
-from noetl_stream.gateway.scoped import Scopes
-from noetl_stream.gateway.serving import Serving
 from noetl_stream.ports.access import Audit, Authenticator
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.idempotency import Idempotency
 from noetl_stream.ports.ingest import Ingest
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.readiness import Readiness
-from noetl_stream.settings import GatewayLimits
+from noetl_stream.settings.environment import GatewayLimits
 
 log = logging.getLogger(__name__)
 
@@ -56,18 +56,20 @@ class GatewayPorts(NamedTuple):
 class Gateway:
     """
     Args:
-        open_to_all: Whether callers without a token are let in (:func:`~noetl_stream.gateway.opening.decide_opening`).
+        open_to_all: Whether callers without a token are let in (``decide_open_mode``).
     """
 
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, *, open_to_all: bool) -> None:
         self._ending = asyncio.Event()
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock)
-        once = Once(ports.idempotency, ports.clock)
+        once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
             ingest=ports.ingest,
             scopes=Scopes(),
-            guard=Guard(ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock, open_to_all=open_to_all),
+            guard=AccessGuard(
+                ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock, open_to_all=open_to_all
+            ),
             once=once,
             pressure=pressure,
             metrics=Metrics(pressure),

@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from noetl_stream.gateway.pressure import Pressure
+from noetl_stream.gateway.http.pressure import Pressure
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_ROUTE: Final = "none"

@@ -13,7 +13,7 @@ from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
 from noetl_stream.local.home import Home, write_private
 from noetl_stream.local.passwords import Passwords
 from noetl_stream.local.ports import LOOPBACK
-from noetl_stream.local.processes import Mark, Running, command_of, launch, read_pid
+from noetl_stream.local.processes import ProcessIdentity, Running, command_of, launch, read_pid
 from noetl_stream.local.server import StopOrder
 
 USER = "noetl"
@@ -56,7 +56,7 @@ class NatsServer:
         self.home = home.root
         self.folder = home.nats
         self.log = home.nats / "nats.log"
-        self.mark = Mark("nats-server", str(home.nats / "nats.conf"))
+        self.mark = ProcessIdentity("nats-server", str(home.nats / "nats.conf"))
         self._configuration = home.nats / "nats.conf"
         self._store = home.nats / "store"
         self._pid_file = home.nats / "nats.pid"

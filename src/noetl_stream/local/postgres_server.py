@@ -12,7 +12,7 @@ from noetl_stream.local.home import Home
 from noetl_stream.local.passwords import Passwords
 from noetl_stream.local.ports import LOOPBACK
 from noetl_stream.local.processes import (
-    Mark,
+    ProcessIdentity,
     Running,
     command_of,
     exists,
@@ -47,7 +47,7 @@ class PostgresServer:
         self.folder = home.postgres
         self.log = home.postgres / "postgres.log"
         self.data = home.postgres / "data"
-        self.mark = Mark("postgres", str(self.data))
+        self.mark = ProcessIdentity("postgres", str(self.data))
         self._pid_file = self.data / "postmaster.pid"
         self._data_in_the_making = home.postgres / "data.new"
 
@@ -87,8 +87,8 @@ class PostgresServer:
 
         An ``initdb`` outlives a command that was killed while it made the data.
         """
-        kill_all(Mark("initdb", str(self._data_in_the_making)))
-        kill_all(Mark("postgres", str(self._data_in_the_making)))
+        kill_all(ProcessIdentity("initdb", str(self._data_in_the_making)))
+        kill_all(ProcessIdentity("postgres", str(self._data_in_the_making)))
         kill_all_in(self.mark.program, self.data)
 
     def dsn(self, port: int, database: str, password: str) -> str:

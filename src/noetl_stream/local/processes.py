@@ -75,7 +75,7 @@ def read_pid(path: Path) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ProcessIdentity:
     """What tells a server's process from all others.
 
     A pid alone may be another process' by now, and a path alone may be on the command line of somebody's editor.
@@ -85,7 +85,7 @@ class Mark:
     argument: str
 
 
-def command_of(pid: int, mark: Mark) -> list[str] | None:
+def command_of(pid: int, mark: ProcessIdentity) -> list[str] | None:
     """The command line of ``pid`` if it is alive and bears ``mark``."""
     try:
         command: list[str] = psutil.Process(pid).cmdline()
@@ -107,7 +107,7 @@ def exists(pid: int) -> bool:
     return bool(psutil.pid_exists(pid))
 
 
-def kill_all(mark: Mark) -> None:
+def kill_all(mark: ProcessIdentity) -> None:
     """Kills each process that bears ``mark``, and waits until they are gone."""
     found = [process for process in psutil.process_iter() if command_of(process.pid, mark)]
     for process in found:

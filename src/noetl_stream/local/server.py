@@ -14,7 +14,7 @@ from noetl_stream.local import ports
 from noetl_stream.local.diagnosis import explain_output, read_tail, says_address_taken
 from noetl_stream.local.locks import FileLock
 from noetl_stream.local.passwords import Passwords
-from noetl_stream.local.processes import POLL_S, Mark, Running, is_alive, kill_all, send, wait_until_gone
+from noetl_stream.local.processes import POLL_S, ProcessIdentity, Running, is_alive, kill_all, send, wait_until_gone
 
 READY_WAIT_S = 120.0
 """Long enough for Postgres to replay its log, and NATS its streams, after a crash."""
@@ -43,7 +43,7 @@ class LocalServer(Protocol):
     home: Path
     folder: Path
     log: Path
-    mark: Mark
+    mark: ProcessIdentity
     stop_orders: Sequence[StopOrder]
 
     def find(self) -> Running | None:

@@ -9,11 +9,20 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.model.events import ClientFact, InboxFact, Path, Wait
+from noetl_stream.model.events import (
+    CancelRequested,
+    ChildFinished,
+    ClientFact,
+    ExecutionRequested,
+    Path,
+    PauseRequested,
+    ResumeRequested,
+    Wait,
+)
 from noetl_stream.model.ids import RunId
+from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.pages import Page, Place
 
 FORMAT = 1
 """The engine's format: what it writes and the newest it understands (PROTOCOL §1, §5)."""
@@ -156,7 +165,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     path: Path = ()
     chain: list[Any] = []
     counts: list[int] = []
-    places: dict[int, Place] = {}
+    places: dict[int, ItemPosition] = {}
     items: list[Any] | None = None
     pages: list[Page] = []
     max_in_flight: int = 1
@@ -195,6 +204,10 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     nonce: str = ""
     pausing: bool = False
+
+
+InboxFact = ExecutionRequested | CancelRequested | PauseRequested | ResumeRequested | ChildFinished
+"""What one execution says to another."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):

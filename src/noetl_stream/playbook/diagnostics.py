@@ -20,28 +20,28 @@ MAX_LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Mark:
+class Position:
     """A place in a text; both numbers start at 1 and columns count characters."""
 
     line: int
     column: int
 
 
-class Place(Protocol):
+class Location(Protocol):
     """Anything that stands somewhere in a playbook: a node, a key."""
 
     @property
-    def mark(self) -> Mark: ...
+    def mark(self) -> Position: ...
 
     @property
     def pointer(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """A bare :class:`Place`."""
+class BareLocation:
+    """A bare :class:`Location`."""
 
-    mark: Mark
+    mark: Position
     pointer: str = ""
 
 
@@ -102,10 +102,10 @@ class Problems:
         self._spoiled: set[str] = set()
         self.is_full = False
 
-    def error(self, code: str, message: str, at: Place, hint: str | None = None) -> None:
+    def error(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
         self._add("error", code, message, at, hint)
 
-    def warn(self, code: str, message: str, at: Place, hint: str | None = None) -> None:
+    def warn(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
         self._add("warning", code, message, at, hint)
 
     def spoil(self, pointer: str) -> None:
@@ -124,7 +124,7 @@ class Problems:
             )
         return tuple(found)
 
-    def _add(self, severity: Severity, code: str, message: str, at: Place, hint: str | None) -> None:
+    def _add(self, severity: Severity, code: str, message: str, at: Location, hint: str | None) -> None:
         if at.pointer in self._spoiled and not code.startswith("yaml_"):
             return
         self.has_errors = self.has_errors or severity == "error"

@@ -111,7 +111,7 @@ class Tokens(Protocol):
         ...
 
 
-class Attempt(NamedTuple):
+class AuditedCall(NamedTuple):
     """A call as it comes in. Nothing of it is secret, and nothing its body.
 
     Attributes:
@@ -133,7 +133,7 @@ class Attempt(NamedTuple):
     idempotency_key: str
 
 
-class Answer(NamedTuple):
+class AuditedAnswer(NamedTuple):
     """How a call was answered.
 
     Attributes:
@@ -151,20 +151,20 @@ class AuditEntry(NamedTuple):
     """One call. Without an ``answer`` it goes on, or the gateway died over it."""
 
     number: int
-    attempt: Attempt
-    answer: Answer | None
+    attempt: AuditedCall
+    answer: AuditedAnswer | None
 
 
 class Audit(Protocol):
     """The record of calls, only ever added to. Any method raises Unreachable when the database is away."""
 
-    async def begin(self, attempt: Attempt) -> int:
+    async def begin(self, attempt: AuditedCall) -> int:
         """The entry's number. Once this returns, the call is on record."""
         ...
 
-    async def answer(self, number: int, answer: Answer) -> None: ...
+    async def answer(self, number: int, answer: AuditedAnswer) -> None: ...
 
-    async def add(self, attempt: Attempt, answer: Answer) -> None:
+    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         """Both at once."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from noetl_stream.ports.operations.executions import Ids
+from noetl_stream.ports.operations.executions import RequestIds
 
 
 class KeptAnswer(NamedTuple):
@@ -15,7 +15,7 @@ class KeptAnswer(NamedTuple):
     body: bytes
 
 
-class Claimed(NamedTuple):
+class ClaimedKey(NamedTuple):
     """What stands under a key.
 
     Attributes:
@@ -25,7 +25,7 @@ class Claimed(NamedTuple):
     """
 
     content_hash: bytes
-    ids: Ids
+    ids: RequestIds
     answer: KeptAnswer | None
 
 
@@ -34,7 +34,7 @@ class Idempotency(Protocol):
     away.
     """
 
-    async def claim(self, key: str, caller: str, content_hash: bytes, ids: Ids) -> Claimed:
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
         """What stands there by now: these values, if the key is new."""
         ...
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from noetl_stream.model.messages import Report
 
 
-class Stored(NamedTuple):
+class StoredReport(NamedTuple):
     """Where a report stands in EVENTS, and the status its execution had: one that has ended wants no more of them."""
 
     sequence: int
@@ -15,7 +15,7 @@ class Stored(NamedTuple):
 
 
 class Ingest(Protocol):
-    async def report(self, report: Report) -> Stored:
+    async def report(self, report: Report) -> StoredReport:
         """Stores a report in EVENTS. The same report again is stored once.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What executions are found by: a term is a label, or a word of the error (LANGUAGE §1 ``labels``, §9).
+"""What executions are found by: a term is a label, or a word of the error (LANGUAGE §1).
 
 Each term of an execution is a row of its own, in the order of executions: what is rare and what is frequent, new and
 old, is found by reading as many rows as are shown.

@@ -181,7 +181,7 @@ class Tick(NamedTuple):
     feed: Sequence[FeedRow] = ()
 
 
-class Wanted(NamedTuple):
+class ListingFilter(NamedTuple):
     """Which executions of a list: all of these hold.
 
     Attributes:
@@ -292,7 +292,7 @@ class Store(Protocol):
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
 
-    async def list_executions(self, wanted: Wanted, limit: int, before: str | None) -> list[ListedExecution]:
+    async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """Newest first: by their ids, which begin with the time; ``before`` is an execution id to page on from."""
         ...
 
@@ -323,7 +323,7 @@ class Store(Protocol):
         ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §10)."""
+        """The ``task.processed`` and loop iteration entries of one step run, by position (LANGUAGE §6)."""
         ...
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:

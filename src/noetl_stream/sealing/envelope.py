@@ -15,23 +15,23 @@ class CannotDecrypt(NoetlError):
     """A stored value cannot be read: its key is not here, or it was changed."""
 
 
-class Envelope(NamedTuple):
+class SealedEnvelope(NamedTuple):
     """``sealed`` is the nonce, the encrypted value and its tag; ``key_id`` names the key."""
 
     key_id: str
     sealed: bytes
 
 
-def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> Envelope:
+def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> SealedEnvelope:
     """``value`` under the current key. Only the same ``name`` and ``version`` open it again."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(NONCE_BYTES)
     sealed = AESGCM(keys.current.value).encrypt(nonce, value, _bound_to(name, version))
-    return Envelope(keys.current.id, nonce + sealed)
+    return SealedEnvelope(keys.current.id, nonce + sealed)
 
 
-def decrypt(keys: KeyRing, name: str, version: int, envelope: Envelope) -> bytes:
+def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) -> bytes:
     """What :func:`encrypt` was given.
 
     Raises:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from noetl_stream.engine.advance import Refusal
+from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean
-from noetl_stream.playbook.keychain_kinds import stored_name
+from noetl_stream.playbook.kinds.keychain import stored_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
-from noetl_stream.server.secrets_answers import SecretsAnswers
+from noetl_stream.server.responders.secrets import SecretsResponder
 
 
-async def with_credentials(plan: Plan | Refusal, secrets: SecretsAnswers | None) -> Plan | Refusal:
+async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder | None) -> Plan | InvalidPlan:
     """``plan``, or why it cannot run: a credential that its keychain names does not exist.
 
     The database is asked only if it names any.
@@ -19,7 +19,7 @@ async def with_credentials(plan: Plan | Refusal, secrets: SecretsAnswers | None)
     Raises:
         Unreachable: the database does not answer.
     """
-    if isinstance(plan, Refusal) or secrets is None:
+    if isinstance(plan, InvalidPlan) or secrets is None:
         return plan
     if not any(needed_credential(entry) for entry in plan.keychain.values()):
         return plan
@@ -27,7 +27,7 @@ async def with_credentials(plan: Plan | Refusal, secrets: SecretsAnswers | None)
     if not missing:
         return plan
     reason = f"line {missing[0].line}: {missing[0].message} ({missing[0].hint})"
-    return Refusal(reason, [diagnostic.to_json() for diagnostic in missing])
+    return InvalidPlan(reason, [diagnostic.to_json() for diagnostic in missing])
 
 
 def missing_credentials(

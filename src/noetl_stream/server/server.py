@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from noetl_stream.engine.state import Occurrence
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -23,7 +23,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
-from noetl_stream.playbook.kinds import Kinds
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -33,25 +33,25 @@ from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
 from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.store import PlaybookRow, Store
-from noetl_stream.server.answers import Answers
-from noetl_stream.server.catalog_answers import CatalogAnswers
-from noetl_stream.server.committing import Committer
+from noetl_stream.server.client_requests import first_told, refuse_others
+from noetl_stream.server.commit import Committer
+from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold, decode
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inbox import decode as decode_inbox
+from noetl_stream.server.inputs import ServerInputs
 from noetl_stream.server.keychain_check import with_credentials
-from noetl_stream.server.living import LivingExecutions
-from noetl_stream.server.ownership import Owned, Ownership
-from noetl_stream.server.plans import Plans
+from noetl_stream.server.partitions import OwnedPartition, PartitionOwnership
+from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import Publications
-from noetl_stream.server.reading import MAX_READERS, Reading
-from noetl_stream.server.reconcile import Owed, Reconcile
-from noetl_stream.server.requests import first_told, refuse_others
-from noetl_stream.server.reusing import Reusing
-from noetl_stream.server.secrets_answers import SecretsAnswers
+from noetl_stream.server.reader import MAX_READERS, PartitionReader
+from noetl_stream.server.reconcile import OwedCommand, Reconciler
+from noetl_stream.server.reruns import RerunLoader
+from noetl_stream.server.responders.catalog import CatalogResponder
+from noetl_stream.server.responders.requests import RequestResponder
+from noetl_stream.server.responders.secrets import SecretsResponder
 from noetl_stream.server.tick import PendingTick
 from noetl_stream.server.trimming import trim_feed
-from noetl_stream.server.waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class ServerPorts:
     bus: Bus
     clock: Clock
     catalog: Catalog
-    secrets: SecretsAnswers | None = None
+    secrets: SecretsResponder | None = None
     feed: FeedStore | None = None
 
 
@@ -102,20 +102,22 @@ class Server:
         self.owner = owner
         self.times = times or ServerTimes()
         self.ports = ports
-        self.plans = Plans(ports.store, ports.blobs, kinds, limits)
-        self.reading = Reading(ports.log, ports.clock)
-        reusing = Reusing(ports.store, self.plans)
-        self.waits = Waits(ports.store, ports.blobs, ports.clock, reusing, self.reading.nudge)
-        self.living = LivingExecutions(ports.store, self.plans, self._cursor_of, self.waits.note)
-        self.fold = Fold(self.living)
+        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits)
+        self.reading = PartitionReader(ports.log, ports.clock)
+        reusing = RerunLoader(ports.store, self.plans)
+        self.waits = ServerInputs(ports.store, ports.blobs, ports.clock, reusing, self.reading.nudge)
+        self.executions = ExecutionCache(ports.store, self.plans, self._cursor_of, self.waits.note)
+        self.fold = Fold(self.executions)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = Ownership(owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=self.times.lease_s)
+        self.ownership = PartitionOwnership(
+            owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=self.times.lease_s
+        )
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reading.nudge)
-        self.committer = Committer(ports, self.ownership, self.publications, self.living, self.waits, self.inbox)
-        catalog = CatalogAnswers(ports.catalog)
-        self.answers = Answers(ports.bus, ports.store, ports.blobs, self.plans, owner, catalog, ports.secrets)
-        self.reconcile = Reconcile(ports.queue, ports.log)
-        self._missing: tuple[list[Owed], int] | None = None
+        self.committer = Committer(ports, self.ownership, self.publications, self.executions, self.waits, self.inbox)
+        catalog = CatalogResponder(ports.catalog)
+        self.answers = RequestResponder(ports.bus, ports.store, ports.blobs, self.plans, owner, catalog, ports.secrets)
+        self.reconcile = Reconciler(ports.queue, ports.log)
+        self._missing: tuple[list[OwedCommand], int] | None = None
         self._in_vain = 0
         self._stopping = asyncio.Event()
         self._housekept_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
@@ -163,7 +165,7 @@ class Server:
             now_s = self.ports.clock.monotonic_s()
             if now_s - self._housekept_s >= self.times.housekeeping_s:
                 self._housekept_s = now_s
-                await self._keep_house(now_s)
+                await self._housekeep(now_s)
             messages = await self.reading.take(self.waits.next_in_s(self.times.housekeeping_s))
             if messages:
                 await self._tick(messages)
@@ -201,17 +203,17 @@ class Server:
         await self._prepare(bodies, tick)
         for message, body in bodies:
             self.fold.message(message, body, tick)
-        await refuse_others(bodies, self.living, self.ports.store, tick)
+        await refuse_others(bodies, self.executions, self.ports.store, tick)
         await self._commit(tick, moved)
 
     async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
         """Everything the fold needs in memory: executions, and the playbooks of new ones."""
-        ids = {message.execution_id for message, _ in bodies if self.living.get(message.execution_id) is None}
+        ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
             return
-        await self.living.load(ids)
+        await self.executions.load(ids)
         for message, body in bodies:
-            known_here = self.living.get(message.execution_id) or self.living.has_ended(message.execution_id)
+            known_here = self.executions.get(message.execution_id) or self.executions.has_ended(message.execution_id)
             fact = body.fact if isinstance(body, Request) else None
             if known_here or not isinstance(fact, ExecutionRequested):
                 continue
@@ -222,7 +224,7 @@ class Server:
     async def _begin(self, execution_id: str, digest: str) -> PlaybookRow | None:
         """A place for an execution that was asked for, with its playbook: the source to keep, if there is one."""
         known = await self.plans.load(digest)
-        self.living.begin(execution_id, await with_credentials(known.plan, self.ports.secrets))
+        self.executions.begin(execution_id, await with_credentials(known.plan, self.ports.secrets))
         return known.row
 
     async def _fold_inbox(self) -> None:
@@ -233,25 +235,25 @@ class Server:
         tick = PendingTick()
         at_ms = self.waits.now_ms()
         messages = [(item, decode_inbox(item, at_ms, tick)) for item in items]
-        await self.living.load({message.execution_id for _, message in messages if message is not None})
+        await self.executions.load({message.execution_id for _, message in messages if message is not None})
         for item, message in messages:
             tick.inbox_folded.append(item.seq)
             if message is None:
                 continue
-            known = self.living.get(message.execution_id) or self.living.has_ended(message.execution_id)
+            known = self.executions.get(message.execution_id) or self.executions.has_ended(message.execution_id)
             if not known and isinstance(message.fact, ExecutionRequested):
                 await self._begin(message.execution_id, message.fact.digest)
-            self.fold.own_input(message.execution_id, Occurrence(message.fact, at_ms=at_ms), tick)
+            self.fold.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms), tick)
         await self._commit(tick, self.committer.standing({item.partition for item in items} | tick.partitions))
 
     async def _fold_waits(self) -> None:
         """Timers that are due, and results that were looked into."""
-        ready = self.waits.ready(self.living)
+        ready = self.waits.ready(self.executions)
         if not ready:
             return
         tick = PendingTick()
-        for execution_id, occurrence in ready:
-            self.fold.own_input(execution_id, occurrence, tick)
+        for execution_id, recorded in ready:
+            self.fold.own_input(execution_id, recorded, tick)
         if tick.events:
             await self._commit(tick, self.committer.standing(tick.partitions))
 
@@ -263,7 +265,7 @@ class Server:
             log.error("stopping, a tick of executions %s cannot be committed: %s", ", ".join(tick.touched), error)
             raise
 
-    async def _keep_house(self, now_s: float) -> None:
+    async def _housekeep(self, now_s: float) -> None:
         self.publications.settle()
         self.ports.bus.send(subjects.SERVERS, self.owner.encode())
         if now_s - self._renewed_s >= self.times.lease_s / 3 and len(self.ownership):
@@ -310,11 +312,11 @@ class Server:
             log.info("took over %d partitions, %d now", len(taken), len(self.ownership))
             await self._adopt(taken)
 
-    async def _adopt(self, taken: Collection[Owned]) -> None:
+    async def _adopt(self, taken: Collection[OwnedPartition]) -> None:
         ids = {owned.id for owned in taken}
         await self.waits.synchronize()
         self.inbox.look_again()
-        await self.living.load_partitions(ids)
+        await self.executions.load_partitions(ids)
         if self.reading.readers >= MAX_READERS:
             await self._read_again()
         else:
@@ -324,7 +326,7 @@ class Server:
 
     async def _reconcile(self) -> None:
         """Lists what is owed and missing; :meth:`_order_missing` goes on once the log is folded far enough."""
-        candidates = self.reconcile.candidates(self.living, self.publications.commands_under_way())
+        candidates = self.reconcile.candidates(self.executions, self.publications.commands_under_way())
         self._missing = await self.reconcile.missing(candidates) if candidates else None
 
     async def _order_missing(self) -> None:
@@ -334,7 +336,7 @@ class Server:
         (missing, _), self._missing = self._missing, None
         tick = PendingTick()
         for owed in missing:
-            if self.reconcile.still_owed(self.living, owed):
+            if self.reconcile.still_owed(self.executions, owed):
                 self.fold.order_again(owed.execution_id, owed.command_id, "absent from the queue", tick)
         if tick.events:
             log.info("issued %d commands again", len(tick.commands))
@@ -348,7 +350,7 @@ class Server:
     async def _recover(self) -> None:
         """After a failed tick, or one of unknown outcome: fold nothing more until the ticks have been read anew."""
         await self.reading.close()
-        self.living.forget_all()
+        self.executions.forget_all()
         self.waits.forget()
         self._missing = None
         await self._restore(self._reload)
@@ -372,7 +374,7 @@ class Server:
         self._read_since_s = self.ports.clock.monotonic_s()
         await self.ownership.verify_stream()
         if len(self.ownership):
-            await self.living.load_partitions(set(self.ownership.ids))
+            await self.executions.load_partitions(set(self.ownership.ids))
             await self.reading.add(self.ownership.ids, min(owned.cursor for owned in self.ownership))
             self._reconciled_s = float("-inf")
 
@@ -382,7 +384,7 @@ class Server:
         await self._forget(partitions)
 
     async def _forget(self, partitions: Collection[int]) -> None:
-        self.living.forget_partitions(partitions)
+        self.executions.forget_partitions(partitions)
         await self.reading.drop(partitions)
 
     async def _leave(self) -> None:

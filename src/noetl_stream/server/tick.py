@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.engine.children import message_of
-from noetl_stream.engine.orders import command_for
+from noetl_stream.engine.effects.child_messages import child_message
+from noetl_stream.engine.effects.commands import build_command
 from noetl_stream.engine.state import Execution, Timer
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -60,7 +60,7 @@ def name_of(fact: Fact) -> str:
 
 
 @dataclass(slots=True)
-class Stretch:
+class JournalSegment:
     """What one execution adds to its journal in this tick."""
 
     partition: int
@@ -77,7 +77,7 @@ class PendingTick:
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
-    stretches: dict[str, Stretch] = field(default_factory=dict)
+    stretches: dict[str, JournalSegment] = field(default_factory=dict)
     commands: list[QueuedCommand] = field(default_factory=list)
     withdrawn: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
@@ -147,7 +147,7 @@ class PendingTick:
                     self._find_by(execution_id, label_terms(plan.labels))
             if isinstance(fact, ExecutionFinished) and fact.outcome.error is not None:
                 self._find_by(execution_id, error_terms(msgspec.structs.asdict(fact.outcome.error)))
-            message = message_of(state, fact, position)
+            message = child_message(state, fact, position)
             if message is not None:
                 self._send(derive(execution_id, "inbox", position), message)
 
@@ -181,7 +181,7 @@ class PendingTick:
         if isinstance(fact, StepScheduled):
             assignment = state.assignments.get(fact.command_id)
             if assignment is not None and assignment.issue == fact.issue:
-                command = command_for(plan, state, assignment, partition)
+                command = build_command(plan, state, assignment, partition)
                 body = codec.encode(command)
                 self.commands.append(
                     QueuedCommand(command.pool, state.execution_id, command.command_id, command.issue, body)
@@ -193,10 +193,10 @@ class PendingTick:
         elif isinstance(fact, ExecutionPaused) and state.assignments:
             self.stops.append(Stop(state.execution_id, list(state.assignments), "paused", pausing=True))
 
-    def _stretch(self, execution_id: str, partition: int, position: int, through: int) -> Stretch:
+    def _stretch(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
         stretch = self.stretches.get(execution_id)
         if stretch is None:
-            stretch = self.stretches[execution_id] = Stretch(partition, position, through)
+            stretch = self.stretches[execution_id] = JournalSegment(partition, position, through)
         stretch.through = max(stretch.through, through)
         return stretch
 
@@ -230,7 +230,7 @@ class PendingTick:
         return messages
 
 
-def _cut(stretch: Stretch) -> list[tuple[int, list[msgspec.Raw]]]:
+def _cut(stretch: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
     pieces: list[tuple[int, list[msgspec.Raw]]] = []
     first, size = stretch.first_position, 0
     entries: list[msgspec.Raw] = []

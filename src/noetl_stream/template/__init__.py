@@ -1,15 +1,15 @@
 """Templates (LANGUAGE §2): compile once, render often. Pure: no IO, no clock, no chance."""
 
-from noetl_stream.template.compiled import Guard, Template, compile_guard, compile_template
+from noetl_stream.template.compile.compiler import Guard, Template, compile_guard, compile_template
+from noetl_stream.template.compile.findings import Bindings
 from noetl_stream.template.failures import (
     BareName,
     ExpressionError,
     ReferenceNeeded,
     TemplateProblem,
 )
-from noetl_stream.template.findings import Bindings
-from noetl_stream.template.render import holds, render
-from noetl_stream.template.scope import ABSENT, ResultView, Scope
+from noetl_stream.template.runtime.render import holds, render
+from noetl_stream.template.runtime.scope import ABSENT, ResultView, Scope
 
 __all__ = [
     "ABSENT",

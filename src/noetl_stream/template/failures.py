@@ -22,7 +22,7 @@ _COMPARED_CHARS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TemplateFinding:
     """One thing wrong with a template.
 
     Attributes:
@@ -42,7 +42,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class BareName(Problem):
+class BareName(TemplateFinding):
     """A name that is bound nowhere (``unbound_name``), with the name itself."""
 
     name: str
@@ -55,7 +55,7 @@ class TemplateProblem(NoetlError):
         problems: At least one, in the order of the source.
     """
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[TemplateFinding]) -> None:
         first = problems[0]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         super().__init__(first.message + more, hint=first.hint)

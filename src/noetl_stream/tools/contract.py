@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, validated
 

@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.keychain_kinds import OauthSettings
+from noetl_stream.playbook.kinds.keychain import OauthSettings
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
 
@@ -21,7 +21,7 @@ MAX_ANSWER_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class AccessToken:
     """A token; ``lives_s`` is ``None`` if the other side does not say how long it is good for."""
 
     value: str = field(repr=False)
@@ -29,7 +29,7 @@ class Token:
     lives_s: float | None
 
 
-async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, client_secret: str) -> Token:
+async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, client_secret: str) -> AccessToken:
     """Asks ``settings.token_url`` for a token, once.
 
     Args:
@@ -55,7 +55,7 @@ async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, clien
         raise _failed(place, f"its answer ({result['status']}) has no access_token")
     lives_s = str(said.get("expires_in"))  # some write the number as text
     is_number = lives_s.replace(".", "", 1).isdecimal()
-    return Token(value, str(said.get("token_type", "Bearer")), float(lives_s) if is_number else None)
+    return AccessToken(value, str(said.get("token_type", "Bearer")), float(lives_s) if is_number else None)
 
 
 def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCall:

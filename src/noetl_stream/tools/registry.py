@@ -14,8 +14,8 @@ from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
-from noetl_stream.playbook.kinds import Kinds, KindSpec
-from noetl_stream.tool_settings import ToolSettings
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool
 
 GROUP: Final = "noetl_stream.tools"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import AliasChoices, Field
 
-from noetl_stream.playbook.keychain_kinds import OPENING_INPUTS, OPENING_KIND, opened_name
-from noetl_stream.playbook.kinds import KindSpec
+from noetl_stream.playbook.kinds.keychain import OPENING_INPUTS, OPENING_KIND, opened_name
+from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, validated
 

@@ -16,7 +16,7 @@ class PlanUnusable(NoetlError):
     """The playbook does not compile on this worker: a kind is not installed, or the versions differ."""
 
 
-class Plans(Protocol):
+class PlanSource(Protocol):
     def cached(self, digest: str) -> Plan | None:
         """The plan if it is at hand."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from noetl_stream.ports.command_queue import CommandSource, Delivery
-from noetl_stream.worker.report import Channel
+from noetl_stream.worker.command.reporter import Channel
 
 _REFILLS_A_ROUND = 4
 

@@ -17,19 +17,19 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.tools.contract import Tool
-from noetl_stream.worker.asked_catalog import AskedCatalog
-from noetl_stream.worker.asked_secrets import AskedSecrets
-from noetl_stream.worker.contact import Contact
-from noetl_stream.worker.equipment import Equipment
-from noetl_stream.worker.keychain import Credentials, Keychain
+from noetl_stream.worker.broker_liveness import BrokerLiveness
+from noetl_stream.worker.cancellation import Cancellations
+from noetl_stream.worker.catalog_client import CatalogClient
+from noetl_stream.worker.command.reporter import Channel, Flusher
+from noetl_stream.worker.command.run import CommandRun
+from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import LeaseKeeper
 from noetl_stream.worker.limits import ACK_WAIT_S, FAREWELL_S, GRACE_S, RETURN_DELAY_S, SIGNS_A_LEASE
-from noetl_stream.worker.plans import Plans
+from noetl_stream.worker.plans import PlanSource
 from noetl_stream.worker.presence import Presence
 from noetl_stream.worker.pull import Puller
-from noetl_stream.worker.report import Channel, Flusher
-from noetl_stream.worker.run import CommandRun
-from noetl_stream.worker.stops import Stops
+from noetl_stream.worker.secrets.client import SecretsClient
+from noetl_stream.worker.secrets.keychain import Credentials, Keychain
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ class Worker:
         blobs: Blobs,
         clock: Clock,
         tools: Mapping[str, Tool],
-        plans: Plans,
+        plans: PlanSource,
         credential: Credentials,
-        secrets: AskedSecrets | None = None,
+        secrets: SecretsClient | None = None,
         grace_s: float = GRACE_S,
         ack_wait_s: float = ACK_WAIT_S,
     ) -> None:
@@ -72,13 +72,13 @@ class Worker:
         self._bus = bus
         self._clock = clock
         self._grace_s = grace_s
-        self._contact = Contact(event_log, clock)
+        self._liveness = BrokerLiveness(event_log, clock)
         self._flusher = Flusher(clock)
-        self._channel = Channel(event_log, clock, self._contact, self._flusher)
+        self._channel = Channel(event_log, clock, self._liveness, self._flusher)
         self.keychain = Keychain(clock, credential, secrets, tools.get("http"))
-        catalog = AskedCatalog(bus, clock)
-        self._equipment = Equipment(name, self._channel, bus, blobs, clock, tools, plans, catalog, self.keychain)
-        self._stops = Stops()
+        catalog = CatalogClient(bus, clock)
+        self._dependencies = Dependencies(name, self._channel, bus, blobs, clock, tools, plans, catalog, self.keychain)
+        self._cancellations = Cancellations()
         self._leases = LeaseKeeper(ack_wait_s / SIGNS_A_LEASE)
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
@@ -107,7 +107,7 @@ class Worker:
                 source, puller = opening.result()
                 working = (
                     self._background("pull", puller.run()),
-                    self._background("watch contact", self._contact.watch(self._lose_contact)),
+                    self._background("watch contact", self._liveness.watch(self._lose_contact)),
                     self._background("flush", self._flusher.run()),
                 )
                 ended, _ = await asyncio.wait((draining, *working), return_when=asyncio.FIRST_COMPLETED)
@@ -152,7 +152,7 @@ class Worker:
         return task
 
     async def _open(self) -> tuple[CommandSource, Puller]:
-        clock, pool, bus, hear = self._clock, self._pool, self._bus, self._stops.hear
+        clock, pool, bus, hear = self._clock, self._pool, self._bus, self._cancellations.hear
         self._subscriptions.append(await persist(clock, "listen for stops", lambda: bus.listen(subjects.STOP, hear)))
         self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
         self._leases.start()
@@ -198,13 +198,13 @@ class Worker:
         if command is None:
             delivery.nak(RETURN_DELAY_S)
             return False
-        self._contact.touch()
-        run = CommandRun(self._equipment, self._stops, command, delivery)
+        self._liveness.touch()
+        run = CommandRun(self._dependencies, self._cancellations, command, delivery)
         task = asyncio.create_task(self._carry_out(run, connected_ms))
         run.runs_in(task)
         self._runs[task] = run
         self._leases.hold(delivery)
-        self._stops.enter(run)
+        self._cancellations.enter(run)
         task.add_done_callback(self._ended)
         return True
 
@@ -221,7 +221,7 @@ class Worker:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         run = self._runs.pop(task)
-        self._stops.leave(run)
+        self._cancellations.leave(run)
         self._leases.release(run.delivery)
         if self._puller is not None:
             self._puller.release()

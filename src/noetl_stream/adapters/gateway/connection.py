@@ -43,7 +43,7 @@ class _Broken(Exception):
         self.sent = sent
 
 
-class Asked(NamedTuple):
+class GatewayRequest(NamedTuple):
     """A request.
 
     Attributes:
@@ -89,7 +89,7 @@ class GatewayConnection:
         return uuid7(self.clock.now_ms(), self.clock.random_bytes(10))
 
     async def get(self, *parts: str, query: Query = (), wait_s: float = 0.0) -> Document:
-        found: Document = await self.ask(Asked("GET", parts, query, wait_s=wait_s))
+        found: Document = await self.ask(GatewayRequest("GET", parts, query, wait_s=wait_s))
         return found
 
     async def items(self, *parts: str) -> list[Document]:
@@ -103,13 +103,13 @@ class GatewayConnection:
         return Page(found["items"], found["next"])
 
     async def post(self, *parts: str, body: Document | None = None, key: str | None = None, **more: Any) -> Document:
-        found: Document = await self.ask(Asked("POST", parts, body=body, key=key or self.new_key(), **more))
+        found: Document = await self.ask(GatewayRequest("POST", parts, body=body, key=key or self.new_key(), **more))
         return found
 
     async def delete(self, *parts: str, query: Query = ()) -> None:
-        await self.ask(Asked("DELETE", parts, query))
+        await self.ask(GatewayRequest("DELETE", parts, query))
 
-    async def ask(self, asked: Asked) -> Any:
+    async def ask(self, asked: GatewayRequest) -> Any:
         """The document that answers, ``None`` for an answer without one.
 
         Raises:
@@ -130,7 +130,7 @@ class GatewayConnection:
                 await self.clock.sleep(pause_s)
 
     @asynccontextmanager
-    async def stream(self, asked: Asked, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, asked: GatewayRequest, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of an answer as they come. Opening it is not repeated.
 
         Args:
@@ -149,7 +149,7 @@ class GatewayConnection:
 
     @asynccontextmanager
     async def _answer(
-        self, asked: Asked, timeout_s: float, *, whole: bool = True
+        self, asked: GatewayRequest, timeout_s: float, *, whole: bool = True
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = URL(f"{self.url}{API}/" + "/".join(quote(part, safe="") for part in asked.parts), encoded=True)
         timeout = aiohttp.ClientTimeout(timeout_s if whole else None, sock_connect=CONNECT_S, sock_read=timeout_s)
@@ -186,7 +186,7 @@ class GatewayConnection:
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
             raise Unreachable(f"the connection to {self.url} broke: {_words(error)}") from None
 
-    def _error(self, broken: _Broken, asked: Asked) -> NoetlError:
+    def _error(self, broken: _Broken, asked: GatewayRequest) -> NoetlError:
         if not broken.sent:
             hint = "is `noetl-stream gateway` running there? --url, NOETL_URL or the context says where to ask"
             return Unreachable(f"no gateway answers at {self.url}: {broken.why}", hint=hint)

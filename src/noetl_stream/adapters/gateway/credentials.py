@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl_stream.adapters.gateway.connection import Asked, GatewayConnection
+from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.ports.operations.documents import Document
 
@@ -25,7 +25,7 @@ class GatewayCredentials:
         tags: Sequence[str] = (),
     ) -> Document:
         body = {"value": value, "kind": kind, "description": description, "tags": list(tags)}
-        found: Document = await self._connection.ask(Asked("PUT", ("credentials", name), body=body))
+        found: Document = await self._connection.ask(GatewayRequest("PUT", ("credentials", name), body=body))
         return found
 
     async def list_all(self) -> list[Document]:

@@ -6,18 +6,18 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from noetl_stream.adapters.gateway.connection import JSON, Asked, GatewayConnection
+from noetl_stream.adapters.gateway.connection import JSON, GatewayConnection, GatewayRequest
 from noetl_stream.model.events import (
-    AskedFact,
     CancelRequested,
     CtxPatched,
+    InterventionFact,
     PauseRequested,
     ResumeRequested,
     SignalReceived,
     TokenInjected,
 )
 from noetl_stream.ports.operations.documents import Document, Page
-from noetl_stream.ports.operations.executions import Chosen, Ids, Rerun, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 MAX_WAIT_S: Final = 300.0
@@ -32,13 +32,13 @@ class GatewayExecutions:
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
-    async def start(self, wanted: Start, by: str, ids: Ids | None = None) -> Document:
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
         given = wanted._asdict()
         named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
         return await self._connection.post("executions", body=body, key=_key(ids), headers=_why(wanted))
 
-    async def page(self, chosen: Chosen, limit: int, cursor: str | None) -> Page:
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
         times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
         query = [
             *(("status", status) for status in chosen.status),
@@ -76,12 +76,12 @@ class GatewayExecutions:
     async def ctx(self, execution_id: str) -> Document:
         return await self._connection.get("executions", execution_id, "ctx")
 
-    async def ask(self, execution_id: str, fact: AskedFact) -> Document:
+    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
         method, parts, body, media = _route(fact)
         headers = _why(fact)
         if isinstance(fact, CtxPatched) and fact.expected_version is not None:
             headers["If-Match"] = f'"{fact.expected_version}"'
-        asked = Asked(
+        asked = GatewayRequest(
             method,
             ("executions", execution_id, *parts),
             body=body,
@@ -92,7 +92,7 @@ class GatewayExecutions:
         found: Document = await self._connection.ask(asked)
         return found
 
-    async def rerun(self, execution_id: str, wanted: Rerun, by: str, ids: Ids | None = None) -> Document:
+    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
         body: Document = {"ctx": dict(wanted.ctx)}
         if wanted.args is not None:
             body["args"] = dict(wanted.args)
@@ -110,7 +110,7 @@ class GatewayExecutions:
         await self._connection.delete("executions", execution_id)
 
 
-def _route(fact: AskedFact) -> tuple[str, tuple[str, ...], Document | None, str]:
+def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], Document | None, str]:
     """Method, the rest of the address, body, and its media."""
     match fact:
         case CtxPatched():
@@ -133,7 +133,7 @@ def _why(said: Any) -> dict[str, str]:
     return {header: quote(text) for header, text in texts.items() if text}
 
 
-def _key(ids: Ids | None) -> str | None:
+def _key(ids: RequestIds | None) -> str | None:
     return None if ids is None else ids.request_id
 
 

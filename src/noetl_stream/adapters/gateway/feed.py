@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Final, NamedTuple
 
-from noetl_stream.adapters.gateway.connection import Asked, GatewayConnection
+from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.errors import TooBusy, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.feed import Heard
+from noetl_stream.ports.operations.feed import FeedEvent
 
 LAST_EVENT: Final = "playbook.processed"
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
@@ -60,13 +60,13 @@ class Frames:
 
 class GatewayFeed:
     """:class:`~noetl_stream.ports.operations.feed.Feed`. A stream does not say whose playbook's event it is:
-    :attr:`~noetl_stream.ports.operations.feed.Heard.path` is empty.
+    :attr:`~noetl_stream.ports.operations.feed.FeedEvent.path` is empty.
     """
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
-    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
         async def has_more(last: str | None) -> bool:
             """Whether a stream that was closed had more to say: gateways end, too."""
             try:
@@ -78,7 +78,7 @@ class GatewayFeed:
         at = ("executions", execution_id, "events", "stream")
         return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
 
-    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
+    async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         """Raises, while it is read: Unreachable: the connection broke before the first event, so that nobody knows
         where to go on, or cannot be opened again.
         """
@@ -102,15 +102,15 @@ class _Stream:
         self._open = AsyncExitStack()
         self._retry_s = RETRY_S
 
-    async def open(self) -> AsyncIterator[list[Heard]]:
+    async def open(self) -> AsyncIterator[list[FeedEvent]]:
         return self._events(await self._connect())
 
     async def _connect(self) -> AsyncIterator[bytes]:
         headers = {} if self._last is None else {"Last-Event-ID": self._last}
-        asked = Asked("GET", self._parts, headers=headers)
+        asked = GatewayRequest("GET", self._parts, headers=headers)
         return await self._open.enter_async_context(self._connection.stream(asked, SILENCE_S))
 
-    async def _events(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[Heard]]:
+    async def _events(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
         try:
             while True:
                 async for heard in self._heard(chunks):
@@ -122,12 +122,12 @@ class _Stream:
         finally:
             await self._open.aclose()
 
-    async def _heard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[Heard]]:
+    async def _heard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
         """Until the connection ends, in whichever way."""
         frames = Frames()
         try:
             async for chunk in chunks:
-                if some := [Heard(*frame, "") for frame in frames.take(chunk)]:
+                if some := [FeedEvent(*frame, "") for frame in frames.take(chunk)]:
                     yield some
                 self._retry_s = frames.retry_s
         except Unreachable:
@@ -149,7 +149,7 @@ class _Stream:
                     raise
 
 
-async def _to_the_end(feed: AsyncIterator[list[Heard]]) -> AsyncIterator[list[Heard]]:
+async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
     async with aclosing(feed):  # type: ignore[type-var]
         async for heard in feed:
             yield heard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from noetl_stream.adapters.gateway.connection import Asked, GatewayConnection, Query
+from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest, Query
 from noetl_stream.ports.operations.documents import Document, Page
 
 YAML = "application/yaml"
@@ -43,7 +43,9 @@ class GatewayPlaybooks:
 
     async def _send(self, source: bytes, name: str, *parts: str) -> Document:
         key = self._connection.new_key()
-        found: Document = await self._connection.ask(Asked("POST", parts, [("name", name)], source, YAML, key=key))
+        found: Document = await self._connection.ask(
+            GatewayRequest("POST", parts, [("name", name)], source, YAML, key=key)
+        )
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl_stream.ports.access import Answer, Attempt, AuditEntry, StoredToken
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry, StoredToken
 
 
 class MemoryTokens:
@@ -39,17 +39,17 @@ class MemoryAudit:
     """:class:`~noetl_stream.ports.access.Audit`, where each method is described."""
 
     def __init__(self) -> None:
-        self._attempts: list[Attempt] = []
-        self._answers: dict[int, Answer] = {}
+        self._attempts: list[AuditedCall] = []
+        self._answers: dict[int, AuditedAnswer] = {}
 
-    async def begin(self, attempt: Attempt) -> int:
+    async def begin(self, attempt: AuditedCall) -> int:
         self._attempts.append(attempt)
         return len(self._attempts)
 
-    async def answer(self, number: int, answer: Answer) -> None:
+    async def answer(self, number: int, answer: AuditedAnswer) -> None:
         self._answers.setdefault(number, answer)
 
-    async def add(self, attempt: Attempt, answer: Answer) -> None:
+    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         await self.answer(await self.begin(attempt), answer)
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.idempotency import Claimed, KeptAnswer
-from noetl_stream.ports.operations.executions import Ids
+from noetl_stream.ports.idempotency import ClaimedKey, KeptAnswer
+from noetl_stream.ports.operations.executions import RequestIds
 
 
 class MemoryIdempotency:
@@ -12,10 +12,10 @@ class MemoryIdempotency:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._claimed: dict[tuple[str, str], tuple[int, Claimed]] = {}
+        self._claimed: dict[tuple[str, str], tuple[int, ClaimedKey]] = {}
 
-    async def claim(self, key: str, caller: str, content_hash: bytes, ids: Ids) -> Claimed:
-        new = (self._clock.now_ms(), Claimed(content_hash, ids, None))
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
+        new = (self._clock.now_ms(), ClaimedKey(content_hash, ids, None))
         return self._claimed.setdefault((key, caller), new)[1]
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:

@@ -22,6 +22,7 @@ from noetl_stream.ports.store import (
     InboxItem,
     InboxRow,
     ListedExecution,
+    ListingFilter,
     ObjectUseRow,
     PartitionAdvance,
     PartitionLease,
@@ -31,7 +32,6 @@ from noetl_stream.ports.store import (
     StoredEvent,
     Tick,
     TimerRow,
-    Wanted,
 )
 
 _ITERATION_RESULTS = ("task.processed", "loop.started", "loop.iteration.done", "loop.iteration.failed", "loop.done")
@@ -348,7 +348,7 @@ class MemoryStore:
         rows = self.tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
-    async def list_executions(self, wanted: Wanted, limit: int, before: str | None) -> list[ListedExecution]:
+    async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         chosen = [
             row

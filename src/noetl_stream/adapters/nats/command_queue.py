@@ -11,7 +11,7 @@ import msgspec
 
 from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, CONSUMER_PREFIX, NatsCommandSource
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox, Sent
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox, PendingPublish
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
 from noetl_stream.adapters.nats.publishing import HeldBatch
 from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
@@ -187,7 +187,7 @@ class _Issue(HeldBatch):
         self._connection = connection
         self._lookups: set[asyncio.Task[None]] = set()
 
-    def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if ack.duplicate and self.issues[sent.headers[MESSAGE_ID]] > 1:
             lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
             self._lookups.add(lookup)
@@ -195,13 +195,13 @@ class _Issue(HeldBatch):
         else:
             super().acknowledged(sent, ack)
 
-    def refused(self, sent: Sent, error: ApiError) -> bool:
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE:
             super().acknowledged(sent, PublishAck(duplicate=True))
             return False
         return super().refused(sent, error)
 
-    async def _look_up(self, sent: Sent, ack: PublishAck) -> None:
+    async def _look_up(self, sent: PendingPublish, ack: PublishAck) -> None:
         while not self.all_acknowledged.done():
             try:
                 await self._connection.api(f"STREAM.MSG.GET.{COMMANDS}", {"last_by_subj": sent.subject})

@@ -27,7 +27,7 @@ WINDOW = 2048
 """Messages asked for ahead of the fold."""
 
 HEARTBEAT_S = 2.0
-"""Shorter than the 5 s within which a server must have heard from its reader to renew its leases (PROTOCOL §2)."""
+"""Two missed ones break the reader before its server may no longer renew its leases (PROTOCOL §2 *Reading*)."""
 
 PROBE_HEARTBEAT_S = 0.02
 

@@ -27,12 +27,12 @@ MESSAGE_ID = "Nats-Msg-Id"
 _NO_STREAM = PublishAck(error=ApiError(503, 0, "no stream takes this subject"))
 
 
-class Sent:
+class PendingPublish:
     """A message on its way. ``due_s`` (loop time) is when its owner is asked what to do about the silence."""
 
     __slots__ = ("body", "due_s", "headers", "owner", "subject")
 
-    def __init__(self, subject: str, body: bytes, headers: Mapping[str, str], owner: Owner) -> None:
+    def __init__(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
         self.subject = subject
         self.body = body
         self.headers = headers
@@ -40,18 +40,18 @@ class Sent:
         self.due_s = 0.0
 
 
-class Owner(Protocol):
+class PublishOwner(Protocol):
     """Who waits for the acknowledgement of a message."""
 
-    def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         """It is stored, or was before (``ack.duplicate``)."""
         ...
 
-    def refused(self, sent: Sent, error: ApiError) -> bool:
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         """It is not stored. ``True``: try again soon."""
         ...
 
-    def overdue(self, sent: Sent, reason: str) -> bool:
+    def overdue(self, sent: PendingPublish, reason: str) -> bool:
         """It may be stored or not. ``True``: send it again."""
         ...
 
@@ -69,7 +69,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._inbox = connection.client.new_inbox()
         self._prefix_length = len(self._inbox) + 1
-        self._waiting: dict[int, Sent] = {}
+        self._waiting: dict[int, PendingPublish] = {}
         self._last_number = 0
         self._look_handle: asyncio.TimerHandle | None = None
         self._hearing: Hearing | None = None
@@ -83,7 +83,7 @@ class Outbox:
         connection.on_ended(outbox._on_ended)
         return outbox
 
-    def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: Owner) -> None:
+    def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
         """Sends a message with this turn of the loop, or once the line is back.
 
         Raises:
@@ -96,7 +96,7 @@ class Outbox:
                 hint="raise max_payload in nats.conf",
             )
         self._last_number += 1
-        sent = Sent(subject, body, headers, owner)
+        sent = PendingPublish(subject, body, headers, owner)
         self._waiting[self._last_number] = sent
         self._send(self._last_number, sent)
         if self._look_handle is None:
@@ -110,7 +110,7 @@ class Outbox:
             await self._hearing.close()
         self._abandon()
 
-    def _send(self, number: int, sent: Sent) -> None:
+    def _send(self, number: int, sent: PendingPublish) -> None:
         sent.due_s = self._loop.time() + self._resend_after_s
         if self._connection.is_connected:
             self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)

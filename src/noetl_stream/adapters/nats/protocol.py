@@ -43,7 +43,7 @@ def parse_status(headers: bytes) -> Status | None:
     return Status(int(words[1]), words[2] if len(words) > 2 else "", fields)
 
 
-class Metadata(NamedTuple):
+class MessageMetadata(NamedTuple):
     """What the reply subject of a consumer's message says. ``stored_ms`` is the stream's own time."""
 
     num_delivered: int
@@ -52,13 +52,13 @@ class Metadata(NamedTuple):
     stored_ms: int
 
 
-def parse_metadata(reply: bytes) -> Metadata:
+def parse_metadata(reply: bytes) -> MessageMetadata:
     """Reads ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>``, or the longer
     form that has domain and account hash before the stream.
     """
     tokens = reply.split(b".")
     first = 4 if len(tokens) == 9 else 6
-    return Metadata(
+    return MessageMetadata(
         int(tokens[first]), int(tokens[first + 1]), int(tokens[first + 2]), int(tokens[first + 3]) // 1_000_000
     )
 

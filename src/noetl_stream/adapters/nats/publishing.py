@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from noetl_stream.adapters.nats.connection import ApiRefused
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, Outbox, Sent
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, Outbox, PendingPublish
 from noetl_stream.adapters.nats.protocol import STORE_REFUSED, ApiError, PublishAck
 from noetl_stream.errors import NoetlError, OutcomeUnknown
 
@@ -17,21 +17,21 @@ _FULL = "the stream is full: raise its limits, or make room on the server's disk
 _NO_STREAM = "run `noetl-stream stream ensure`"
 
 
-class Once:
+class SinglePublish:
     """One message. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[PublishAck] = asyncio.get_running_loop().create_future()
 
-    def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if not self.answer.done():
             self.answer.set_result(ack)
 
-    def refused(self, sent: Sent, error: ApiError) -> bool:
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         self._fail(ApiRefused(sent.subject, error, hint=hint_for(error)))
         return False
 
-    def overdue(self, sent: Sent, reason: str) -> bool:
+    def overdue(self, sent: PendingPublish, reason: str) -> bool:
         self._fail(OutcomeUnknown(f"{sent.subject}: {reason}", hint="publish again under the same message id"))
         return False
 
@@ -51,7 +51,7 @@ async def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mappi
         OutcomeUnknown: no answer in time, or the connection was lost meanwhile.
         PayloadRefused: too large.
     """
-    once = Once()
+    once = SinglePublish()
     outbox.put(subject, body, headers, once)
     return await once.answer
 
@@ -75,17 +75,17 @@ class HeldBatch:
             self.all_acknowledged.set_result(None)
         return self.all_acknowledged
 
-    def acknowledged(self, sent: Sent, ack: PublishAck) -> None:
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._missing -= 1
         self.seal()
 
-    def refused(self, sent: Sent, error: ApiError) -> bool:
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.description != self._complaint:
             self._complaint = error.description
             log.warning("trying again: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
         return True
 
-    def overdue(self, sent: Sent, reason: str) -> bool:
+    def overdue(self, sent: PendingPublish, reason: str) -> bool:
         return True
 
     def abandoned(self, error: NoetlError) -> None:

@@ -1,6 +1,7 @@
 """Pulling from a consumer without pause: requests with heartbeats, and what is still owed on them.
 
-``fetch`` of the library ends each request before the next and costs half the throughput (HOT_PATH lesson 1).
+``fetch`` of the library ends each request before the next and costs half the throughput (HOT_PATH §5
+*Pull without fetch*).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Sending and hearing raw messages over a nats-py client, by its public calls only: the plain path.
 
-:mod:`~noetl_stream.adapters.nats.fast_path` does the same with less work for each message (HOT_PATH lesson 1 and 2).
+:mod:`~noetl_stream.adapters.nats.fast_path` does the same with less work for each message (HOT_PATH §5
+*Pull without fetch*, *Own parser*).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.ports.access import Answer, Attempt, AuditEntry, StoredToken
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry, StoredToken
 
 
 class PostgresTokens:
@@ -37,13 +37,13 @@ class PostgresAudit:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, attempt: Attempt) -> int:
+    async def begin(self, attempt: AuditedCall) -> int:
         return int((await self._database.fetch("begin_audit", *attempt))[0][0])
 
-    async def answer(self, number: int, answer: Answer) -> None:
+    async def answer(self, number: int, answer: AuditedAnswer) -> None:
         await self._database.fetch("answer_audit", number, *answer)
 
-    async def add(self, attempt: Attempt, answer: Answer) -> None:
+    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         await self._database.fetch("add_audit", *attempt, *answer)
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
@@ -58,4 +58,4 @@ def _token(row: Any) -> StoredToken:
 def _entry(row: Any) -> AuditEntry:
     number, *rest = row
     attempt, (status, *words) = rest[:-3], rest[-3:]
-    return AuditEntry(number, Attempt._make(attempt), None if status is None else Answer(status, *words))
+    return AuditEntry(number, AuditedCall._make(attempt), None if status is None else AuditedAnswer(status, *words))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
-from noetl_stream.ports.idempotency import Claimed, KeptAnswer
-from noetl_stream.ports.operations.executions import Ids
+from noetl_stream.ports.idempotency import ClaimedKey, KeptAnswer
+from noetl_stream.ports.operations.executions import RequestIds
 
 TENANT = ""
 """There is one, so far."""
@@ -17,14 +17,14 @@ class PostgresIdempotency:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim(self, key: str, caller: str, content_hash: bytes, ids: Ids) -> Claimed:
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
         while True:
             # One that another call is just claiming is not seen by this statement: it is by the next.
             rows = await self._database.fetch("claim_key", TENANT, key, caller, content_hash, *ids)
             if rows:
                 kept_hash, execution_id, request_id, status, headers, body = rows[0]
                 answer = None if status is None else KeptAnswer(status, codec.decode_json(headers), body)
-                return Claimed(kept_hash, Ids(execution_id, request_id), answer)
+                return ClaimedKey(kept_hash, RequestIds(execution_id, request_id), answer)
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
         status, headers, body = answer

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import statement
-from noetl_stream.ports.store import STATUSES, ListedExecution, Wanted
+from noetl_stream.ports.store import STATUSES, ListedExecution, ListingFilter
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the execution's start: clients draw ids by their own clocks."""
@@ -41,7 +41,7 @@ class Listing:
 
     _database: Database
 
-    async def list_executions(self, wanted: Wanted, limit: int, before: str | None) -> list[ListedExecution]:
+    async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         ids = _range(wanted, before)
         term = await self._leading_term(wanted, ids)
@@ -59,7 +59,7 @@ class Listing:
         text = text.replace("{conditions}", " and ".join(conditions) or "true")
         return [ListedExecution._make(row) for row in await self._database.fetch_text(text, *arguments)]
 
-    async def _leading_term(self, wanted: Wanted, ids: _Range) -> str | None:
+    async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up by; ``None``: by status and path, or in the order of all."""
         by_row = bool(wanted.statuses) or wanted.path is not None
         if len(wanted.terms) + by_row < 2:
@@ -73,7 +73,7 @@ class Listing:
         return wanted.terms[counts.index(fewest)]
 
 
-def _range(wanted: Wanted, before: str | None) -> _Range:
+def _range(wanted: ListingFilter, before: str | None) -> _Range:
     above, lowest = before or _ABOVE_ALL, ""
     if wanted.started_before_ms is not None:
         above = min(above, _id_from(wanted.started_before_ms + SKEW_MS))
@@ -82,7 +82,7 @@ def _range(wanted: Wanted, before: str | None) -> _Range:
     return _Range(above, lowest)
 
 
-def _query(verb: str, wanted: Wanted, term: str | None) -> tuple[str, list[Any]]:
+def _query(verb: str, wanted: ListingFilter, term: str | None) -> tuple[str, list[Any]]:
     """The statement that looks up by ``term``, by status and path, or by neither; and the values it does so by."""
     if term is not None:
         return statement(f"{verb}_executions_by_term"), [term]
@@ -103,7 +103,7 @@ def _filled(text: str, **parts: str) -> str:
     return text
 
 
-def _conditions(wanted: Wanted, term: str | None) -> Iterator[tuple[str, Any]]:
+def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[tuple[str, Any]]:
     """What each row must fulfil besides, terms apart."""
     if term is not None and wanted.statuses:
         yield "x.status = any({}::text[])", list(wanted.statuses)

@@ -16,7 +16,7 @@ from noetl_stream.ports.store import (
 )
 
 
-class Reading:
+class JournalReads:
     """The reading part of :class:`~noetl_stream.ports.store.Store`, where each method is described."""
 
     _database: Database

@@ -13,14 +13,14 @@ from noetl_stream.adapters.postgres.idempotency import PostgresIdempotency
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
-from noetl_stream.adapters.postgres.reading import Reading
+from noetl_stream.adapters.postgres.reading import JournalReads
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import NotReady
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.store import PartitionLease, Tick
 
 
-class PostgresStore(Leases, Reading, Listing, Deleting):
+class PostgresStore(Leases, JournalReads, Listing, Deleting):
     """A :class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database.
 
     ``catalog``, ``credentials``, ``tokens``, ``audit`` and ``dead_letters`` are other ports over the same connections.

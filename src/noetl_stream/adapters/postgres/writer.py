@@ -29,7 +29,7 @@ from noetl_stream.ports.store import (
 )
 
 SMALL_TICK_EVENTS: Final = 64
-"""Up to here one statement carries a whole tick; above, the events go by COPY (HOT_PATH lesson 3).
+"""Up to here one statement carries a whole tick; above, COPY (HOT_PATH §5 *Two commit shapes*).
 
 So do those of a tick with rows that are rare: ordinary ones do not pay for them.
 """

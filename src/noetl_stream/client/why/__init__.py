@@ -6,6 +6,6 @@ From the folded state, the journal and what runs around it. Pure: whoever asks h
 from __future__ import annotations
 
 from noetl_stream.client.why.answer import explain
-from noetl_stream.client.why.surroundings import Surroundings
+from noetl_stream.client.why.environment import Environment
 
-__all__ = ["Surroundings", "explain"]
+__all__ = ["Environment", "explain"]

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from noetl_stream.client.why.ended import why_ended
-from noetl_stream.client.why.past import Past, read_past
+from noetl_stream.client.why.environment import Environment
+from noetl_stream.client.why.execution import the_whole
+from noetl_stream.client.why.journal import JournalHistory, read_past
 from noetl_stream.client.why.reason import Reason
-from noetl_stream.client.why.surroundings import Surroundings
 from noetl_stream.client.why.tokens import halted_tokens, held_tokens, joins
-from noetl_stream.client.why.whole import the_whole
 from noetl_stream.client.why.work import commands, suspended
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound
@@ -22,7 +22,7 @@ from noetl_stream.ports.store import StoredEvent
 REASONS_SHOWN: Final = 50
 
 
-def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Surroundings) -> Document:
+def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Environment) -> Document:
     """``{"execution_id", "status", "summary", "since", "reasons", "more"}``, the reasons in order of weight.
 
     Args:
@@ -32,12 +32,12 @@ def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None
     Raises:
         NotFound: the journal is empty.
     """
-    past = read_past(execution_id, journal)
-    state = past.state
+    history = read_past(execution_id, journal)
+    state = history.state
     if state is None:
         raise NotFound(f"no execution {execution_id}")
-    reasons = why_ended(past, state, plan) if state.ended else _why_not_ended(past, state, plan, around)
-    since = max((reason.since_ms for reason in reasons[:1]), default=0) or past.begun_ms
+    reasons = why_ended(history, state, plan) if state.ended else _why_not_ended(history, state, plan, around)
+    since = max((reason.since_ms for reason in reasons[:1]), default=0) or history.begun_ms
     return {
         "execution_id": execution_id,
         "status": state.shown_status,
@@ -48,12 +48,18 @@ def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None
     }
 
 
-def _why_not_ended(past: Past, state: Execution, plan: Plan | None, around: Surroundings) -> Sequence[Reason]:
-    reasons = [*the_whole(past, state, around), *commands(past, state, plan, around), *suspended(past, state, around)]
+def _why_not_ended(
+    history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
+) -> Sequence[Reason]:
+    reasons = [
+        *the_whole(history, state, around),
+        *commands(history, state, plan, around),
+        *suspended(history, state, around),
+    ]
     if state.halted:
-        reasons += halted_tokens(past, state)
-    reasons += joins(past, state, plan)
-    reasons += held_tokens(past, state, plan)
+        reasons += halted_tokens(history, state)
+    reasons += joins(history, state, plan)
+    reasons += held_tokens(history, state, plan)
     if reasons:
         return reasons
     text = "nothing that it could wait for is recorded: this is a defect of the engine, or its events are on their way"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noetl_stream.client.why.guards import guard_document, values_said
-from noetl_stream.client.why.past import Failed, Past, Routed
+from noetl_stream.client.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.client.why.reason import Reason
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution
@@ -15,22 +15,22 @@ from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.ports.operations.documents import Document
 
 
-def why_ended(past: Past, state: Execution, plan: Plan | None) -> Sequence[Reason]:
+def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[Reason]:
     """The reasons, the one that decided first."""
     if state.status == "completed":
         reasons = [Reason("completed", "It has completed.", "", state.at_ms)]
     elif state.status == "cancelled":
-        reasons = [_cancelled(past, state)]
+        reasons = [_cancelled(history, state)]
     else:
-        reasons = list(_failed(past, state, plan))
-    for step, reason in past.discarded:
+        reasons = list(_failed(history, state, plan))
+    for step, reason in history.discarded:
         text = f"A token for step `{step}` was discarded: {reason}."
         reasons.append(Reason("discarded", text, "", step=step))
     return reasons
 
 
-def _cancelled(past: Past, state: Execution) -> Reason:
-    found, moves = past.asked.get(CancelRequested), f"`noetl-stream execution rerun {state.execution_id} STEP`"
+def _cancelled(history: JournalHistory, state: Execution) -> Reason:
+    found, moves = history.asked.get(CancelRequested), f"`noetl-stream execution rerun {state.execution_id} STEP`"
     if found is None:
         text = f"It was cancelled: {state.cancelling}."
         return Reason("cancelled", text, moves, state.at_ms)
@@ -40,34 +40,36 @@ def _cancelled(past: Past, state: Execution) -> Reason:
     return Reason("cancelled", text, moves, at_ms, details={"principal": fact.principal})
 
 
-def _failed(past: Past, state: Execution, plan: Plan | None) -> Iterator[Reason]:
+def _failed(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[Reason]:
     error = state.outcome.error if state.outcome is not None else None
-    if not state.evaluated or state.refused or past.failing is None:
+    if not state.evaluated or state.refused or history.failing is None:
         text = f"It failed: {_said(error)}."
         details: Document = {"error": _document(error), "diagnostics": state.refused}
         yield Reason("refused" if state.refused else "failed", text, _again(state), state.at_ms, details=details)
         return
-    failing, at_ms = past.failing
+    failing, at_ms = history.failing
     step = failing.step
-    failed = past.failed.get(past.failed_run) if step is not None else None
+    failed = history.failed.get(history.failed_run) if step is not None else None
     if failed is None:
         where = f" in step `{step}`" if step is not None else ""
         text = f"It failed{where}: {_said(failing.error)}."
         yield Reason("failed", text, _again(state), at_ms, step, details={"error": _document(failing.error)})
     else:
-        yield _task(past, plan, failed, step or "", at_ms, state)
-    routed = past.routed.get(past.failed_run)
+        yield _task(history, plan, failed, step or "", at_ms, state)
+    routed = history.routed.get(history.failed_run)
     if routed is not None and step is not None and plan is not None:
         yield from _arcs(plan, routed, step)
 
 
-def _task(past: Past, plan: Plan | None, failed: Failed, step: str, at_ms: int, state: Execution) -> Reason:
+def _task(
+    history: JournalHistory, plan: Plan | None, failed: Failed, step: str, at_ms: int, state: Execution
+) -> Reason:
     fact = failed.fact
     error = fact.error or fact.outcome.error
     task = plan.steps[step].tasks[plan.steps[step].task_index(fact.task)] if plan is not None else None
     decided = _rule(fact.rule, fact.unmatched, error, task)
     text = f"Task `{fact.task}` of step `{step}` failed at attempt {fact.attempt}: {_said(error)}; {decided}."
-    worker = past.commands[failed.command_id].worker if failed.command_id in past.commands else ""
+    worker = history.commands[failed.command_id].worker if failed.command_id in history.commands else ""
     details: Document = {
         "error": _document(error),
         "attempt": fact.attempt,

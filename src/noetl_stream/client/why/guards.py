@@ -8,8 +8,8 @@ from typing import Any
 from noetl_stream.client.why.reason import shown
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
-from noetl_stream.template.compiled import Guard
-from noetl_stream.template.values import NotThere, value_at
+from noetl_stream.template.compile.compiler import Guard
+from noetl_stream.template.runtime.values import NotThere, value_at
 
 
 def guard_document(guard: Guard, scope: Scope) -> Document:

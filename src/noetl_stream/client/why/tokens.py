@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noetl_stream.client.why.guards import guard_document, values_said
-from noetl_stream.client.why.past import Past
+from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Reason, counted
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.scope import admission_scope
@@ -13,33 +13,33 @@ from noetl_stream.engine.state import Execution, WaitingToken
 from noetl_stream.playbook.plan import Plan
 
 
-def held_tokens(past: Past, state: Execution, plan: Plan | None) -> Iterator[Reason]:
+def held_tokens(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[Reason]:
     """Those that admission has said no to, with what its guards read now."""
     for token_id, waiting in state.tokens.items():
         if waiting.held:
-            yield _held(past, state, plan, token_id, waiting)
+            yield _held(history, state, plan, token_id, waiting)
 
 
-def halted_tokens(past: Past, state: Execution) -> Iterator[Reason]:
+def halted_tokens(history: JournalHistory, state: Execution) -> Iterator[Reason]:
     """Those that nobody has looked at, because nothing is decided now."""
     for token_id, waiting in state.tokens.items():
         if not (waiting.held or waiting.joining):
             step = waiting.token.step
             text = f"A token is at the door of step `{step}`, and nothing is decided until the execution goes on."
-            yield Reason("token", text, "the execution goes on", past.tokens_ms.get(token_id, 0), step)
+            yield Reason("token", text, "the execution goes on", history.tokens_ms.get(token_id, 0), step)
 
 
-def joins(past: Past, state: Execution, plan: Plan | None) -> Iterator[Reason]:
+def joins(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[Reason]:
     """Each join at which tokens wait, and what can still reach it."""
     arrived: dict[str, list[str]] = {}
     for token_id, waiting in state.tokens.items():
         if waiting.joining:
             arrived.setdefault(waiting.token.step, []).append(token_id)
     for step, token_ids in arrived.items():
-        yield _join(past, state, plan, step, token_ids)
+        yield _join(history, state, plan, step, token_ids)
 
 
-def _held(past: Past, state: Execution, plan: Plan | None, token_id: str, waiting: WaitingToken) -> Reason:
+def _held(history: JournalHistory, state: Execution, plan: Plan | None, token_id: str, waiting: WaitingToken) -> Reason:
     token, timer = waiting.token, state.timers.get(timer_of(token_id, "admission"))
     policy = plan.steps[token.step].admit if plan is not None else None
     guards = []
@@ -64,10 +64,10 @@ def _held(past: Past, state: Execution, plan: Plan | None, token_id: str, waitin
     kind = "admission" if waiting.keeps_alive else "held"
     until = timer.due_ms if timer is not None else None
     details = {"token_id": token_id, "from_step": token.from_step, "guards": guards}
-    return Reason(kind, text, moves, past.tokens_ms.get(token_id, 0), token.step, until_ms=until, details=details)
+    return Reason(kind, text, moves, history.tokens_ms.get(token_id, 0), token.step, until_ms=until, details=details)
 
 
-def _join(past: Past, state: Execution, plan: Plan | None, step: str, token_ids: list[str]) -> Reason:
+def _join(history: JournalHistory, state: Execution, plan: Plan | None, step: str, token_ids: list[str]) -> Reason:
     here = [state.tokens[token_id].token.from_step or "the start" for token_id in token_ids]
     coming = list(_coming(state, plan, step)) if plan is not None else []
     mode = plan.steps[step].join if plan is not None else None
@@ -77,7 +77,7 @@ def _join(past: Past, state: Execution, plan: Plan | None, step: str, token_ids:
     text += f"; it waits for {'; '.join(coming)}." if coming else "."
     moves = "the others arrive, or can no longer reach it"
     details = {"arrived": here, "coming": coming}
-    since = min(past.tokens_ms.get(token_id, 0) for token_id in token_ids)
+    since = min(history.tokens_ms.get(token_id, 0) for token_id in token_ids)
     return Reason("join", text, moves, since, step, details=details)
 
 

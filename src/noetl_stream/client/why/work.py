@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from noetl_stream.client.why.past import Command, Past
+from noetl_stream.client.why.environment import Environment
+from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Reason, counted, seconds
-from noetl_stream.client.why.surroundings import Surroundings
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Assignment, Execution, StepRun
 from noetl_stream.model.envelope import iso
@@ -16,21 +16,21 @@ from noetl_stream.model.messages import path_key
 from noetl_stream.playbook.plan import Plan
 
 
-def commands(past: Past, state: Execution, plan: Plan | None, around: Surroundings) -> Iterator[Reason]:
+def commands(history: JournalHistory, state: Execution, plan: Plan | None, around: Environment) -> Iterator[Reason]:
     """Each command that is owed an end; those of one step run that wait in its queue together."""
     queued: dict[str, list[Assignment]] = {}
     for assignment in state.assignments.values():
         if assignment.run is None:
             queued.setdefault(assignment.step_run_id, []).append(assignment)
         else:
-            yield _running(past, state, assignment, around)
+            yield _running(history, state, assignment, around)
     for step_run_id, waiting in queued.items():
         run = state.runs.get(step_run_id)
         if run is not None:
-            yield _queued(past, run, waiting, plan, around)
+            yield _queued(history, run, waiting, plan, around)
 
 
-def suspended(past: Past, state: Execution, around: Surroundings) -> Iterator[Reason]:
+def suspended(history: JournalHistory, state: Execution, around: Environment) -> Iterator[Reason]:
     """Each pipeline that waits without a worker, and what for."""
     for command_id, assignment in state.suspensions.items():
         run = state.runs[assignment.step_run_id]
@@ -43,9 +43,11 @@ def suspended(past: Past, state: Execution, around: Surroundings) -> Iterator[Re
             yield Reason("suspended", text, "the execution goes on", step=run.step)
 
 
-def _queued(past: Past, run: StepRun, waiting: list[Assignment], plan: Plan | None, around: Surroundings) -> Reason:
+def _queued(
+    history: JournalHistory, run: StepRun, waiting: list[Assignment], plan: Plan | None, around: Environment
+) -> Reason:
     pool = plan.steps[run.step].pool if plan is not None else "default"
-    since = min(past.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
+    since = min(history.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
     workers = around.workers_of(pool)
     slots, busy = (sum(worker[key] for worker in workers) for key in ("slots", "busy"))
     what = f"Step `{run.step}`{_of_loop(run)}: {counted(len(waiting), 'command')} in the queue of pool `{pool}`"
@@ -67,10 +69,10 @@ def _queued(past: Past, run: StepRun, waiting: list[Assignment], plan: Plan | No
     return Reason("queued", text, "a worker takes it", since, run.step, details=details)
 
 
-def _running(past: Past, state: Execution, assignment: Assignment, around: Surroundings) -> Reason:
+def _running(history: JournalHistory, state: Execution, assignment: Assignment, around: Environment) -> Reason:
     run = state.runs.get(assignment.step_run_id)
     step = run.step if run is not None else assignment.step_run_id
-    command = past.commands.get(assignment.command_id, Command(0))
+    command = history.commands.get(assignment.command_id, Command(0))
     since = command.task_ms or command.started_ms or command.scheduled_ms
     delivered = assignment.run.num_delivered if assignment.run is not None else 1
     times = f" It has been delivered {delivered} times; more than {state.limits.max_deliveries} fail the step."
@@ -102,7 +104,7 @@ def _running(past: Past, state: Execution, assignment: Assignment, around: Surro
     return Reason("running", text, "the task ends, or its timeout", **at)
 
 
-def _waiting(state: Execution, run: StepRun, wait: Wait, until: int | None, around: Surroundings) -> Reason:
+def _waiting(state: Execution, run: StepRun, wait: Wait, until: int | None, around: Environment) -> Reason:
     where = f"Task `{wait.task}` of step `{run.step}`{_iteration(wait.path)}"
     due = f" until {iso(until)}" if until is not None else ""
     at: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
-"""A JSON object. Its keys are described where it is made; ``gateway/documents.py`` has their schema."""
+"""A JSON object. Its keys are described where it is made; ``gateway/documents/common.py`` has their schema."""
 
 
 class Page(NamedTuple):

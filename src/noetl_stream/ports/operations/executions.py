@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from noetl_stream.model.events import AskedFact
+from noetl_stream.model.events import InterventionFact
 from noetl_stream.ports.operations.documents import Document, Page
 
 
-class Ids(NamedTuple):
+class RequestIds(NamedTuple):
     """Ids of a new execution and of its request, drawn before: asking again with them starts nothing twice."""
 
     execution_id: str
@@ -29,7 +29,7 @@ class Start(NamedTuple):
     correlation_id: str = ""
 
 
-class Rerun(NamedTuple):
+class RerunOptions(NamedTuple):
     """A new execution from one step of an ended one (LANGUAGE §9).
 
     Attributes:
@@ -47,7 +47,7 @@ class Rerun(NamedTuple):
     correlation_id: str = ""
 
 
-class Chosen(NamedTuple):
+class ExecutionFilter(NamedTuple):
     """Which executions of a list: all of these hold. Times are ms since the epoch."""
 
     status: Sequence[str] = ()
@@ -66,7 +66,7 @@ class Executions(Protocol):
     :class:`~noetl_stream.errors.NotFound` where there is none.
     """
 
-    async def start(self, wanted: Start, by: str, ids: Ids | None = None) -> Document:
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
         """The execution as :meth:`get` shows it, once the request is committed.
 
         Raises:
@@ -75,7 +75,7 @@ class Executions(Protocol):
         """
         ...
 
-    async def page(self, chosen: Chosen, limit: int, cursor: str | None) -> Page:
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
         """Newest first."""
         ...
 
@@ -114,7 +114,7 @@ class Executions(Protocol):
         """``{"ctx", "version", "history"}``: every change by position, with who, why and which keys."""
         ...
 
-    async def ask(self, execution_id: str, fact: AskedFact) -> Document:
+    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
         """A patch, token, signal, cancel, pause or resume, answered by the fold: ``{"execution_id", "position"}``, with
         ``"already": true`` where it was so already. The fact's ``principal`` says who.
 
@@ -124,7 +124,7 @@ class Executions(Protocol):
         """
         ...
 
-    async def rerun(self, execution_id: str, wanted: Rerun, by: str, ids: Ids | None = None) -> Document:
+    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
         """The new execution as :meth:`get` shows it; its ``rerun_of`` names the original.
 
         Raises:

@@ -13,7 +13,7 @@ LAST_EVENT: Final = "playbook.processed"
 """What every journal ends with."""
 
 
-class Heard:
+class FeedEvent:
     """An event that was heard, by as many readers as there are.
 
     Attributes:
@@ -33,11 +33,11 @@ class Heard:
         return json.dumps(self.event, ensure_ascii=False, separators=(",", ":"))
 
 
-def only(heard: list[Heard], shown: Callable[[Heard], bool]) -> list[Heard]:
+def only(heard: list[FeedEvent], shown: Callable[[FeedEvent], bool]) -> list[FeedEvent]:
     """Those that are to be shown; of the last, if it is not, its place: who comes back goes on from there."""
     found = [one for one in heard if one.event and shown(one)]
     if heard and (not found or found[-1] is not heard[-1]):
-        found.append(Heard(heard[-1].id, {}, ""))
+        found.append(FeedEvent(heard[-1].id, {}, ""))
     return found
 
 
@@ -47,7 +47,7 @@ class Feed(Protocol):
     Events come as many at a time as are there, at least one.
     """
 
-    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[Heard]]:
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
         """The journal of one execution above the position ``after``, then live; ends with ``playbook.processed``.
 
         Raises:
@@ -55,7 +55,7 @@ class Feed(Protocol):
         """
         ...
 
-    async def everything(self, after: str | None) -> AsyncIterator[list[Heard]]:
+    async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         """The events of all executions: from the id ``after``, or from now on. It never ends.
 
         Events of one execution come in their order; those of different executions need not.

@@ -1,4 +1,4 @@
--- One tick, whole or not at all. PROTOCOL §2 "Lease and fence"; HOT_PATH lesson 3.
+-- One tick, whole or not at all. PROTOCOL §2 "Lease and fence"; HOT_PATH §5 "Two commit shapes".
 -- The rows are locked in id order, so that ticks and renewals never wait for each other in a circle.
 with fence as materialized (
     select p.id, v.last_seq, v.last_ms, v.published_tick

@@ -1,0 +1,220 @@
+"""What the real stack does on this machine: bursts, latency, fan-out, and what each process spent (``bench``)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+
+import psutil
+
+from noetl_stream.client.executions.submit import Client
+from noetl_stream.errors import UsageError
+from noetl_stream.hosting import StackAccess
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import uuid7
+from noetl_stream.model.messages import Request
+from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports import subjects
+from noetl_stream.processes import Supervised
+from noetl_stream.wiring import Connected, make_client
+
+ALIVE_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to run: bursts of ``executions`` × ``steps``, ``latency_runs`` one at a time, a loop of ``fan_out``."""
+
+    executions: int
+    steps: int
+    latency_runs: int
+    fan_out: int
+    in_flight: int
+    repeat: int
+    servers: int
+    workers: int
+    slots: int
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was seen. CPU is user + system over the burst, per step; memory the proportional set at its end."""
+
+    conditions: dict[str, str] = field(default_factory=dict)
+    steps_per_s: list[float] = field(default_factory=list)
+    executions_per_s: list[float] = field(default_factory=list)
+    cpu_us_per_step: dict[str, float] = field(default_factory=dict)
+    memory_mib: dict[str, float] = field(default_factory=dict)
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    fan_out_s: list[float] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class Bench:
+    """One measured stack: embedded servers of the place, and server and worker processes of its own."""
+
+    def __init__(self, stack: StackAccess, connected: Connected, load: Load) -> None:
+        self._place = stack
+        self._connected = connected
+        self._client: Client = make_client(connected)
+        self._load = load
+        self._ended: dict[str, asyncio.Future[float]] = {}
+        self._groups: dict[str, list[psutil.Process]] = {}
+
+    async def run(self) -> Figures:
+        """Starts the roles, warms up, measures, ends the roles."""
+        if await self._client.alive():
+            raise UsageError("a server already runs here", hint="bench starts its own: give it a --home of its own")
+        async with AsyncExitStack() as stack:
+            await self._start_roles(stack)
+            subscription = await self._connected.bus.listen("noetl.events.*.*.decided", self._on_decided)
+            stack.push_async_callback(subscription.close)
+            chain = await self._register(chain_playbook(self._load.steps))
+            loop = await self._register(loop_playbook(self._load.fan_out, self._load.in_flight))
+            await self._burst(chain, min(200, self._load.executions))
+            return await self._measure(chain, loop)
+
+    async def _measure(self, chain: str, loop: str) -> Figures:
+        figures = Figures(conditions=conditions(self._load))
+        before = self._spent()
+        for _ in range(self._load.repeat):
+            seconds = await self._burst(chain, self._load.executions)
+            figures.executions_per_s.append(round(self._load.executions / seconds, 1))
+            figures.steps_per_s.append(round(self._load.executions * self._load.steps / seconds, 1))
+        steps = self._load.repeat * self._load.executions * self._load.steps
+        spent = self._spent()
+        figures.cpu_us_per_step = {k: round((spent[k] - before[k]) / steps * 1e6, 1) for k in spent}
+        figures.memory_mib = {k: round(sum(map(_memory, group)) / 2**20, 1) for k, group in self._groups.items()}
+        waits = sorted([await self._burst(chain, 1) for _ in range(self._load.latency_runs)])
+        if waits:
+            at = {"p50": 0.5, "p99": 0.99}
+            figures.latency_ms = {k: round(waits[int(q * (len(waits) - 1))] * 1e3, 2) for k, q in at.items()}
+        figures.fan_out_s = [round(await self._burst(loop, 1), 3) for _ in range(self._load.repeat)]
+        return figures
+
+    async def _start_roles(self, stack: AsyncExitStack) -> None:
+        worker = ["worker", "--slots", str(self._load.slots)]
+        children = [Supervised("server", ["server"], self._place) for _ in range(self._load.servers)]
+        children += [Supervised("worker", worker, self._place) for _ in range(self._load.workers)]
+        for child in children:
+            task = asyncio.create_task(child.run())
+            stack.callback(task.cancel)
+            stack.push_async_callback(child.stop)
+        while not await self._client.alive():
+            await self._connected.clock.sleep(ALIVE_POLL_S)
+        servers = [child.pid for child in children[: self._load.servers]]
+        workers = [child.pid for child in children[self._load.servers :]]
+        self._groups = {
+            "server": _processes(servers),
+            "worker": _processes(workers),
+            "client": _processes([os.getpid()]),
+        }
+        if self._place.embedded is not None:
+            for name, pid in self._place.embedded.pids().items():
+                root = psutil.Process(pid)
+                self._groups[name] = [root, *root.children(recursive=True)]
+
+    async def _register(self, source: str) -> str:
+        digest = digest_of(source)
+        await self._connected.blobs.put(subjects.playbook_key(digest), source.encode())
+        return digest
+
+    async def _burst(self, digest: str, count: int) -> float:
+        """Seconds from the first request to the last end."""
+        clock = self._connected.clock
+        loop = asyncio.get_running_loop()
+        requests = []
+        for _ in range(count):
+            execution_id = uuid7(clock.now_ms(), clock.random_bytes(10))
+            fact = ExecutionRequested(execution_id, digest)
+            requests.append((execution_id, codec.encode(Request(execution_id, execution_id, fact))))
+            self._ended[execution_id] = loop.create_future()
+        began_s = time.perf_counter()
+        publish = self._connected.log.publish_reported
+        await asyncio.gather(*(publish(execution_id, execution_id, body) for execution_id, body in requests))
+        ends = await asyncio.gather(*self._ended.values())
+        self._ended.clear()
+        return max(ends) - began_s
+
+    async def _on_decided(self, subject: str, body: bytes, reply: str) -> None:
+        if b'"execution.finished"' in body:
+            waiting = self._ended.get(subject.split(".")[3])
+            if waiting is not None and not waiting.done():
+                waiting.set_result(time.perf_counter())
+
+    def _spent(self) -> dict[str, float]:
+        """CPU seconds by group so far."""
+        self._refresh_postgres()
+        return {name: sum(map(_cpu, group)) for name, group in self._groups.items()}
+
+    def _refresh_postgres(self) -> None:
+        group = self._groups.get("postgres")
+        if group:
+            self._groups["postgres"] = [group[0], *group[0].children(recursive=True)]
+
+
+def chain_playbook(steps: int) -> str:
+    """``steps`` no-op steps, one after the other."""
+    workflow = []
+    for number in range(steps):
+        step: dict[str, object] = {"step": f"step_{number}", "tool": {"kind": "noop"}}
+        if number + 1 < steps:
+            step["next"] = {"arcs": [{"step": f"step_{number + 1}", "when": "{{ event.name == 'step.done' }}"}]}
+        workflow.append(step)
+    return _playbook("chain", workflow)
+
+
+def loop_playbook(count: int, in_flight: int) -> str:
+    """One step that runs a no-op for each of ``count`` items, ``in_flight`` at once, on any worker."""
+    spec = {"mode": "parallel", "max_in_flight": in_flight}
+    loop = {"in": "{{ range(" + str(count) + ") | list }}", "iterator": "item", "spec": spec}
+    return _playbook("loop", [{"step": "fan_out", "loop": loop, "tool": {"kind": "noop"}}])
+
+
+def _playbook(name: str, workflow: list[dict[str, object]]) -> str:
+    head: Mapping[str, object] = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": {"name": name, "path": f"bench/{name}"},
+    }
+    return json.dumps({**head, "workflow": workflow})
+
+
+def conditions(load: Load) -> dict[str, str]:
+    """What the figures depend on."""
+    return {
+        "load": f"{load.executions} executions x {load.steps} noop steps, {load.repeat} bursts",
+        "fan-out": f"{load.fan_out} iterations, {load.in_flight} in flight",
+        "roles": f"{load.servers} server, {load.workers} worker, {load.slots} slots each",
+        "cpus": str(psutil.cpu_count()),
+        "python": sys.version.split()[0],
+    }
+
+
+def _processes(pids: list[int | None]) -> list[psutil.Process]:
+    return [psutil.Process(pid) for pid in pids if pid is not None]
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        full = process.memory_full_info()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0
+    return int(getattr(full, "pss", full.rss))

@@ -1,0 +1,1 @@
+"""What all commands share: target, session, options, output, exit codes."""

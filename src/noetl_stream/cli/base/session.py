@@ -1,0 +1,99 @@
+"""What commands work with: the verbs, directly or over HTTP, and who they act for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from noetl_stream.cli.base.process import principal, run_async, settings_for
+from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
+from noetl_stream.errors import Forbidden, Unauthenticated
+
+if TYPE_CHECKING:  # what needs no store should not wait for its libraries
+    from noetl_stream.client.executions.submit import Client
+    from noetl_stream.ports.operations import Operations
+    from noetl_stream.processes import Background
+    from noetl_stream.settings.environment import Settings
+    from noetl_stream.wiring import Connected
+
+Value = TypeVar("Value")
+
+
+class Session(NamedTuple):
+    """Attributes:
+    by: Who acts. A gateway knows it by the token, and is not told.
+    there_is_a_server: Sees to it that one folds; behind a gateway that is not ours to do.
+    """
+
+    operations: Operations
+    by: str
+    there_is_a_server: Callable[[], Awaitable[None]]
+
+
+Work = Callable[[Session], Awaitable[Value]]
+
+
+def with_session(target: Target, work: Work[Value], *, publishes: bool = False) -> Value:
+    """Does ``work`` target the options, the environment or the contexts file say.
+
+    Args:
+        publishes: It asks something of an execution: the streams have to be there, too.
+
+    Raises:
+        NoetlError: one clear line.
+    """
+    settings = settings_for(target.home)
+    gateway = gateway_of(target, settings)
+    if gateway is not None:
+        return run_async(_over_http(gateway, work))
+    return _directly(settings, work, publishes)
+
+
+def _directly(settings: Settings, work: Work[Value], publishes: bool) -> Value:
+    from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
+    from noetl_stream.processes import Background
+    from noetl_stream.wiring import make_client, make_operations
+
+    async def connected_work() -> Value:
+        await prepare_embedded(stack)
+        async with connected_to(stack, "noetl-cli") as connected:
+            await connected.store.verify()
+            if publishes:
+                await connected.log.verify()
+            client, background = make_client(connected), Background(settings, stack)
+
+            async def there_is_a_server() -> None:
+                await ensure_server(connected, client, background)
+
+            operations = make_operations(connected, stack.endpoint, unanswered=there_is_a_server)
+            return await work(Session(operations, principal(), there_is_a_server))
+
+    with open_stack(settings) as stack:
+        return run_async(connected_work())
+
+
+async def _over_http(gateway: GatewayAddress, work: Work[Value]) -> Value:
+    from noetl_stream.adapters.gateway.connection import GatewayConnection
+    from noetl_stream.adapters.gateway.operations import gateway_operations
+    from noetl_stream.adapters.system_clock import SystemClock
+
+    connection = GatewayConnection(gateway.url, gateway.token, SystemClock())
+    try:
+        return await work(Session(gateway_operations(connection), "", _nothing_to_do))
+    except Unauthenticated as error:
+        hint = "set NOETL_TOKEN, which comes first, or `noetl-stream context add NAME --url URL --token-file FILE`"
+        raise Unauthenticated(f"{gateway.name}: {error.message}", hint=hint) from None
+    except Forbidden as error:
+        raise Forbidden(f"{gateway.name}: {error.message}", hint=error.hint) from None
+    finally:
+        await connection.close()
+
+
+async def ensure_server(connected: Connected, client: Client, background: Background) -> None:
+    """Starts a server and a worker in the background where no server answers."""
+    if connected.nats.is_connected and not await client.alive():
+        background.start()
+
+
+async def _nothing_to_do() -> None:
+    """A gateway's servers are somebody else's."""

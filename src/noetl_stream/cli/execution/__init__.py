@@ -1,0 +1,1 @@
+"""``noetl-stream run`` and ``noetl-stream execution``."""

@@ -1,0 +1,110 @@
+"""Reading a workload from the command line (LANGUAGE §1: ``--set``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from noetl_stream.engine.decide.start import deep_merge
+from noetl_stream.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def workload_options(command: Command) -> Command:
+    """``--set``, ``--set-string`` and ``--workload``, which :func:`workload_of` reads."""
+    for option in (
+        click.option(
+            "--workload",
+            "workload_file",
+            type=click.Path(path_type=Path),
+            help="YAML or JSON mapping merged over the defaults.",
+        ),
+        click.option(
+            "--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key, always text."
+        ),
+        click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; JSON if it is JSON."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def workload_of(
+    file: Path | None,
+    sets: tuple[str, ...],
+    strings: tuple[str, ...],
+    file_option: str = "--workload",
+    set_option: str = "--set",
+) -> dict[str, Any]:
+    """The workload of the options: the file's mapping, and each ``KEY=VALUE`` merged over it.
+
+    Raises:
+        UsageError: says which option is wrong and how.
+    """
+    workload: dict[str, Any] = _read(file, f"{file_option} {file}") if file is not None else {}
+    for text in sets:
+        key, value = _split(text, set_option)
+        workload = deep_merge(workload, _nest(key, json_or_text(value)))
+    for text in strings:
+        key, value = _split(text, "--set-string")
+        workload = deep_merge(workload, _nest(key, value))
+    return workload
+
+
+def json_or_text(text: str) -> Any:
+    """The value of JSON, and of anything else the text itself: that of ``NaN`` and ``1e999``, too.
+
+    Raises:
+        UsageError: it is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise UsageError(f"{text[:20]}… is nested too deeply") from None
+    except ValueError:
+        return text
+
+
+def _read(file: Path, named: str) -> dict[str, Any]:
+    try:
+        found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+        plain = json.loads(json.dumps(found, allow_nan=False))
+    except OSError as error:
+        raise UsageError(f"{named}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"{named}: is nested too deeply") from None
+    except (YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
+        raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(plain, dict):
+        raise UsageError(f"{named}: must hold a mapping")
+    return plain
+
+
+def _split(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise UsageError(f"{option} {text!r}: write KEY=VALUE")
+    return key, value
+
+
+def _nest(key: str, value: Any) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    return {first: _nest(rest, value) if rest else value}
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)

@@ -1,0 +1,264 @@
+"""The commands of ``noetl-stream playbook`` about the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.options import form_option, output_option
+from noetl_stream.cli.base.output import Columns, cell_text, print_documents, print_json
+from noetl_stream.cli.base.process import settings_for
+from noetl_stream.cli.base.session import Session, with_session
+from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.execution.selection import labels_of
+from noetl_stream.cli.playbook.source import (
+    PlaybookText,
+    checked_playbook,
+    file_or_address,
+    not_there,
+    print_diagnostics,
+    read_playbook,
+    read_text,
+    runnable_playbook,
+)
+from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports.catalog_address import Address, read_address
+from noetl_stream.ports.operations.documents import Document
+
+DIGEST_SHOWN = 12
+Sources = Sequence[tuple[Path, bytes]]
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@form_option()
+@target_options
+def register(files: tuple[Path, ...], output: str, target: Target) -> None:
+    """Register FILES in the catalog.
+
+    Each stands there at the path and version its metadata names. All are checked first: if one has an error, none is
+    registered. Then they are registered in the order given, up to the first that is refused.
+
+    \b
+    A version never changes: another text under a registered metadata.version is refused.
+    Without metadata.version each new text is the next revision: 1, 2, 3 …
+    The same text again changes nothing.
+    """
+    sources = [(file, read_playbook(file)) for file in files]
+    if gateway_of(target, settings_for(target.home)) is None:
+        _check_here(sources)
+    registered: list[Document] = []
+    try:
+        with_session(target, lambda session: _register(session, sources, registered))
+    finally:
+        if registered:
+            _print_entries(registered, output)
+
+
+def _check_here(sources: Sources) -> None:
+    """Ends the command where a text has errors, before anything is started for it."""
+    from noetl_stream.client.playbooks.registration import entry_of
+
+    for file, source in sources:
+        found = checked_playbook(str(file), source)
+        if found is None:
+            raise click.exceptions.Exit(ExitCode.INVALID)
+        try:
+            entry_of(found.source, found.plan, registered_ms=0, registered_by="")
+        except UsageError as error:
+            raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
+
+
+async def _register(session: Session, sources: Sources, registered: list[Document]) -> None:
+    playbooks = session.operations.playbooks
+    checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
+    for file, found in checked:
+        if not found["ok"]:
+            print_diagnostics(found["diagnostics"], str(file))
+            raise click.exceptions.Exit(ExitCode.INVALID)
+    for file, source in sources:
+        try:
+            registered.append(await playbooks.register(source, str(file), session.by))
+        except Conflict as error:
+            raise UsageError(error.message, hint=error.hint) from None
+
+
+@click.command("list")
+@click.option("--prefix", default="", metavar="PREFIX", help="Only paths that begin with this.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only playbooks with this label; repeatable."
+)
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many, by path.")
+@click.option("--after", default=None, metavar="PATH", help="Go on after this path of the last page.")
+@form_option()
+@target_options
+def list_playbooks(
+    prefix: str, labels: tuple[str, ...], limit: int, after: str | None, output: str, target: Target
+) -> None:
+    """List the registered playbooks.
+
+    By path, each as it was registered last. `-o name` prints the paths alone, one a line.
+    """
+    from noetl_stream.client.cursors import cursor_of
+
+    wanted, cursor = labels_of(labels), None if after is None else cursor_of(after)
+    found = with_session(target, lambda session: session.operations.playbooks.page(prefix, wanted, limit, cursor))
+    _print_entries(found.items, output)
+    if found.next is not None:
+        click.echo(f"there are more: --after {found.items[-1]['path']}", err=True)
+
+
+@click.command()
+@click.argument("path")
+@form_option()
+@target_options
+def versions(path: str, output: str, target: Target) -> None:
+    """Show everything registered at PATH.
+
+    Newest first; the first is what PATH alone means. Each answers to PATH@VERSION and to PATH@REVISION. Where one
+    number is the version of one and the revision of another, PATH@#REVISION says which is meant.
+    """
+    address = read_address(path)
+    if address is None or address.version is not None:
+        raise UsageError(f"{path!r} is no path of the catalog", hint="a path is written as in `examples/airports`")
+    found = with_session(target, lambda session: session.operations.playbooks.versions(address.path))
+    print_documents(found, output, COLUMNS, _address_of)
+
+
+@click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]")
+@form_option()
+@target_options
+def get(playbook: str, output: str, target: Target) -> None:
+    """Show what the catalog knows of a playbook, without its text: `playbook show` has that."""
+    address = _read_registered(playbook)
+    found = with_session(target, lambda session: session.operations.playbooks.get(*address))
+    _print_entries([{key: value for key, value in found.items() if key != "source"}], output)
+
+
+@click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]")
+@click.option("--all", "all_versions", is_flag=True, help="All versions.")
+@target_options
+def delete(playbook: str, all_versions: bool, target: Target) -> None:
+    """Take a version of a playbook out of the catalog, or with --all each of them. Executions keep their text."""
+    address = _read_registered(playbook)
+    if (address.version is None) != all_versions:
+        raise UsageError("say which version", hint=f"by {address.path}@VERSION, or --all for each of {address.path}")
+    with_session(target, lambda session: session.operations.playbooks.delete(*address, session.by))
+    click.echo(f"deleted {address}")
+
+
+@click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]|FILE")
+@click.option("--compiled", is_flag=True, help="Show what it compiles to: steps, tasks, policies, arcs.")
+@output_option("text", "json")
+@target_options
+def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
+    """Show the text of a playbook, or its plan.
+
+    The text of a registered playbook or of a file comes byte for byte. `-o json` adds what the catalog knows of it.
+    With `--compiled` it is the plan instead: defaults worked out, tasks generated, with the lines they come from.
+    """
+    (text,) = _texts(target, [playbook])
+    if compiled:
+        from noetl_stream.playbook.compile.view import compiled_text, compiled_view
+
+        plan = runnable_playbook(text.name, text.source).plan
+        if output == "json":
+            print_json(compiled_view(plan))
+        else:
+            click.echo(compiled_text(plan), nl=False)
+    elif output == "json":
+        print_json({**_known_of(text), "source": text.source})
+    else:
+        click.echo(text.source, nl=False)
+
+
+@click.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@output_option("text", "json")
+@target_options
+@click.pass_context
+def diff(ctx: click.Context, before: str, after: str, output: str, target: Target) -> None:
+    """Show what changed from A to B.
+
+    Each is a FILE or a PATH[@VERSION]. The text is a unified diff. `-o json` gives the digests, and the names of the
+    steps that were added, removed, or changed in what they say.
+
+    \b
+    Exit code 0: the same text    1: different    2: one of them is not there
+    """
+    from noetl_stream.client.playbooks.comparison import changed_steps, unified_diff
+
+    old, new = _texts(target, [before, after])
+    same = old.source == new.source
+    if output == "json":
+        steps = changed_steps(old.source, new.source)
+        print_json({"same": same, "before": _known_of(old), "after": _known_of(new), "steps": steps})
+    else:
+        for line in unified_diff(old.source, new.source, old.name, new.name):
+            click.echo(line, nl=False)
+    ctx.exit(ExitCode.COMPLETED if same else ExitCode.FAILED)
+
+
+def _texts(target: Target, arguments: Sequence[str]) -> list[PlaybookText]:
+    """The texts of files and addresses; the catalog is opened only for addresses."""
+    given = [file_or_address(argument) for argument in arguments]
+    found = {one: read_text(one) for one in given if isinstance(one, Path)}
+    addresses = [one for one in given if not isinstance(one, Path)]
+
+    async def read(session: Session) -> dict[Address, PlaybookText]:
+        return {address: await _registered_text(session, address) for address in addresses}
+
+    registered = with_session(target, read) if addresses else {}
+    return [found[one] if isinstance(one, Path) else registered[one] for one in given]
+
+
+async def _registered_text(session: Session, address: Address) -> PlaybookText:
+    try:
+        entry = await session.operations.playbooks.get(*address)
+    except NotFound as error:
+        raise not_there(str(address), error) from None
+    source = entry.pop("source")
+    return PlaybookText(_address_of(entry), source, entry)
+
+
+def _read_registered(argument: str) -> Address:
+    address = read_address(argument)
+    if address is None:
+        raise UsageError(f"{argument!r} is no address of the catalog", hint="it is written PATH or PATH@VERSION")
+    return address
+
+
+def _known_of(text: PlaybookText) -> dict[str, Any]:
+    """What is said of a text in JSON: of a file, its name and digest."""
+    return text.entry or {"file": text.name, "digest": digest_of(text.source)}
+
+
+def _address_of(entry: Document) -> str:
+    return f"{entry['path']}@{entry['known_as']}"
+
+
+def _labels(entry: Document) -> str:
+    return " ".join(f"{name}={cell_text(value)}" for name, value in entry["labels"].items())
+
+
+COLUMNS: Columns = {
+    "path": "path",
+    "version": "version",
+    "revision": "revision",
+    "digest": lambda entry: entry["digest"][:DIGEST_SHOWN],
+    "registered": "registered",
+    "labels": _labels,
+}
+
+
+def _print_entries(entries: Sequence[Document], output: str) -> None:
+    print_documents(entries, output, COLUMNS, "path")

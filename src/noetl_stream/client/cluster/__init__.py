@@ -1,0 +1,1 @@
+"""Workers, pools, partitions, dead letters, directly on NATS and Postgres."""

@@ -1,0 +1,1 @@
+"""Credentials, directly on Postgres."""

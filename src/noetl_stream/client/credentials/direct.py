@@ -1,0 +1,50 @@
+"""Stored credentials, directly on Postgres: encrypted here, never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.model.credential import CredentialValue
+from noetl_stream.model.envelope import iso
+from noetl_stream.ports.credentials import CredentialInfo
+from noetl_stream.ports.operations.documents import Document
+
+
+class DirectCredentials:
+    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`."""
+
+    def __init__(self, keeper: CredentialStorage) -> None:
+        self._keeper = keeper
+
+    async def put(
+        self,
+        name: str,
+        value: CredentialValue,
+        by: str,
+        kind: str = "",
+        description: str = "",
+        tags: Sequence[str] = (),
+    ) -> Document:
+        stored = await self._keeper.store(name, value, kind=kind, description=description, tags=tuple(tags))
+        return credential_document(stored)
+
+    async def list_all(self) -> list[Document]:
+        return [credential_document(info) for info in await self._keeper.list_all()]
+
+    async def get(self, name: str) -> Document:
+        return credential_document(await self._keeper.show(name))
+
+    async def delete(self, name: str, by: str) -> None:
+        await self._keeper.delete(name)
+
+    async def rotate(self, by: str) -> Document:
+        names, problems = await self._keeper.rotate()
+        return {"rotated": names, "problems": problems}
+
+
+def credential_document(info: CredentialInfo) -> Document:
+    """Everything but its value."""
+    found = info._asdict()
+    created_ms, updated_ms = found.pop("created_ms"), found.pop("updated_ms")
+    return {**found, "tags": list(info.tags), "created": iso(created_ms), "updated": iso(updated_ms)}

@@ -1,0 +1,1 @@
+"""Executions, directly on NATS and Postgres."""

@@ -1,0 +1,69 @@
+"""Forgetting an execution, with what it alone keeps in the object store (PROTOCOL §3 *Object keys*)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from noetl_stream.client.executions.journals import pieces
+from noetl_stream.errors import Conflict
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.store import Store, StoredEvent
+
+
+async def delete_execution(store: Store, blobs: Blobs, execution_id: str) -> None:
+    """Deletes one that has ended. If it breaks off, doing it again completes it.
+
+    Objects go first, and the row that leads to them last. One that others name stays until they are deleted, too. Who
+    else names them is asked once nobody can begin to: a rerun that has read the journal by then is seen.
+
+    Raises:
+        Conflict: others need its journal, or may yet need its result.
+    """
+    await _refuse_if_called(store, execution_id)
+    await _keys_used_elsewhere(store, execution_id)
+    await store.begin_deleting(execution_id)
+    kept = await _keys_used_elsewhere(store, execution_id)
+    async for piece in pieces(store, execution_id):
+        for key in keys_of(execution_id, piece):
+            if key not in kept:
+                await blobs.delete(key)
+    for use in await store.objects_kept_for(execution_id):
+        await blobs.delete(use.key)
+    await store.delete_execution(execution_id)
+
+
+def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:
+    """Keys of the object store that these entries name as the execution's own, and those of gathered loops."""
+    named = re.compile(rb'"key":"(' + re.escape(execution_id.encode()) + rb'/[^"\\]+)"')
+    found: set[str] = set()
+    for row in journal:
+        found.update(key.decode() for key in named.findall(row.data))
+        if row.name == "loop.done" and row.step_run_id is not None:
+            found.add(f"{execution_id}/{row.step_run_id}/loop")
+    return found
+
+
+async def _keys_used_elsewhere(store: Store, execution_id: str) -> set[str]:
+    # In this order: a rerun that knows what it reuses by now is seen by what it uses.
+    for rerun in await store.looked_into_by(execution_id):
+        text = f"execution {rerun}, which is to run {execution_id} again, is looking into it"
+        raise Conflict(text, hint="ask again in a moment")
+    uses = await store.objects_used_elsewhere(execution_id)
+    for use in uses:
+        if use.store != "nats":
+            text = f"execution {use.execution_id} uses results that stand in the journal of {execution_id}"
+            raise Conflict(text, hint=f"delete {use.execution_id} first")
+    return {use.key for use in uses}
+
+
+async def _refuse_if_called(store: Store, execution_id: str) -> None:
+    journal = await store.journal(execution_id, 0, 1)
+    requested = codec.decode_fact(journal[0].data) if journal else None
+    parent = requested.parent if isinstance(requested, ExecutionRequested) else None
+    row = await store.execution(parent.execution_id) if parent is not None else None
+    if row is not None and row.finished_ms is None:
+        text = f"execution {row.execution_id}, which has called {execution_id}, has not ended"
+        raise Conflict(text, hint="its end, or the end of what it waits for, comes first")

@@ -1,0 +1,289 @@
+"""Executions, directly on NATS and Postgres: what the gateway serves and the command line does without one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from noetl_stream.client.cursors import cursor_of, read_cursor
+from noetl_stream.client.executions.ctx_history import ctx_history
+from noetl_stream.client.executions.delete import delete_execution
+from noetl_stream.client.executions.documents import event_document, execution_document, listed_document
+from noetl_stream.client.executions.iterations import iterations_page
+from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
+from noetl_stream.client.executions.requests import RequestRefused, ask_of
+from noetl_stream.client.executions.results import loaded_result
+from noetl_stream.client.executions.step_runs import step_runs
+from noetl_stream.client.executions.submit import Client, Refused
+from noetl_stream.client.executions.summary import summarize
+from noetl_stream.client.executions.wait import until_begun, until_ended
+from noetl_stream.client.executions.waits import awaited
+from noetl_stream.client.why import Environment, explain
+from noetl_stream.client.why.observe import observe
+from noetl_stream.engine.replay import replay
+from noetl_stream.errors import (
+    Conflict,
+    NoetlError,
+    NotFound,
+    PlaybookRefused,
+    Unreachable,
+    UsageError,
+    VersionMismatch,
+)
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested, InterventionFact, RerunRefused
+from noetl_stream.model.events import client as client_events
+from noetl_stream.model.ids import is_valid_id, uuid7
+from noetl_stream.model.messages import Request
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.listing import label_terms, word_terms
+from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
+from noetl_stream.ports.store import STATUSES, ExecutionRow, ListingFilter, Store
+
+PATIENCE_S: Final = 30.0
+"""How long a request may go unanswered by any server before that is said."""
+
+DESCRIBED_EVENTS: Final = 2_000
+"""A longer journal is not read for :meth:`DirectExecutions.get`: whoever looks often would wait for it each time."""
+
+FIRST_EVENTS: Final = 10
+"""A rerun that cannot be says so within these."""
+
+MAX_PAGE: Final = 1_000
+
+_ERRORS: Final[Mapping[str, type[NoetlError]]] = {
+    "unknown_execution": NotFound,
+    "exists": Conflict,
+    "not_started": Conflict,
+    "ended": Conflict,
+    "ending": Conflict,
+    "not_ended": Conflict,
+    "not_failed": Conflict,
+    "too_many_signals": Conflict,
+    "version_mismatch": VersionMismatch,
+}
+"""By :data:`~noetl_stream.model.rejection.RejectionCode`; any other is a UsageError."""
+
+
+class ExecutionPorts(NamedTuple):
+    log: EventLog
+    bus: Bus
+    blobs: Blobs
+    store: Store
+    catalog: Catalog
+    clock: Clock
+
+
+class DirectExecutions:
+    """:class:`~noetl_stream.ports.operations.executions.Executions`.
+
+    Args:
+        cluster: Asked for what surrounds an execution that waits.
+        unanswered: Called each time no server has answered a request, before it is published again; and before a start,
+            whose answer is waited for longer. Without it no answer is an error after :data:`PATIENCE_S`; the request is
+            stored by then, and is taken up by the next server.
+    """
+
+    def __init__(
+        self,
+        ports: ExecutionPorts,
+        checking: PlaybookChecker,
+        cluster: Cluster,
+        unanswered: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._ports = ports
+        self._cluster = cluster
+        self._store = ports.store
+        self._checking = checking
+        self._client = Client(ports.log, ports.blobs, ports.bus)
+        self._unanswered = unanswered
+
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
+        found = await find_playbook(wanted, self._store, self._ports.catalog)
+        plan = await self._checking.plan(found.source, found.name)
+        request = self._request(ids, plan, wanted, by, workload=dict(wanted.workload))
+        await self._submit(request, source=None if found.kept else found.source)
+        return await self.get(request.execution_id)
+
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+        unknown = set(chosen.status) - set(STATUSES)
+        if unknown:
+            raise UsageError(f"no execution has the status {min(unknown)!r}", hint=f"there are {', '.join(STATUSES)}")
+        words = word_terms(chosen.error or "")
+        if chosen.error is not None and not words:
+            raise UsageError(f"{chosen.error!r} holds no word to look for in errors")
+        wanted = ListingFilter(
+            chosen.status,
+            None if chosen.path is None else chosen.path.strip("/"),
+            sorted(label_terms(chosen.labels) | words),
+            chosen.started_from_ms,
+            chosen.started_before_ms,
+        )
+        at_most = max(1, min(limit, MAX_PAGE))
+        rows = await self._store.list_executions(wanted, at_most + 1, read_cursor(cursor, str))
+        more = len(rows) > at_most
+        return Page(
+            [listed_document(row) for row in rows[:at_most]],
+            cursor_of(rows[at_most - 1].execution_id) if more else None,
+        )
+
+    async def get(self, execution_id: str) -> Document:
+        """``steps`` and ``waits`` are ``None`` where the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        row = await self._row(execution_id)
+        is_short = row.position <= DESCRIBED_EVENTS
+        journal = await self._store.journal(execution_id, 0, None if is_short else 1)
+        first = codec.decode_fact(journal[0].data) if journal else None
+        requested = first if isinstance(first, ExecutionRequested) else None
+        document = execution_document(row, requested, self._ports.clock.now_ms())
+        state = replay(execution_id, journal) if is_short and row.finished_ms is None else None
+        return document | {
+            "steps": [step.to_json() for step in summarize(journal)] if is_short else None,
+            "waits": (list(awaited(state)) if state is not None else []) if is_short else None,
+        }
+
+    async def wait(self, execution_id: str, timeout_s: float) -> Document:
+        await self._row(execution_id)
+        await until_ended(self._store, self._ports.bus, execution_id, timeout_s)
+        return await self.get(execution_id)
+
+    async def result(self, execution_id: str) -> Document:
+        """A result over :data:`~noetl_stream.client.executions.results.MAX_LOADED_BYTES` stays a reference."""
+        row = await self._ended(execution_id)
+        result = await loaded_result(row, self._store, self._ports.blobs)
+        error = None if row.error is None else codec.decode_json(row.error)
+        return {"execution_id": execution_id, "status": row.status, "result": result, "error": error}
+
+    async def steps(self, execution_id: str) -> list[Document]:
+        await self._row(execution_id)
+        return await step_runs(self._store, execution_id)
+
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
+        await self._row(execution_id)
+        return await iterations_page(
+            self._store, execution_id, step_run_id, max(1, min(limit, MAX_PAGE)), read_cursor(cursor, list)
+        )
+
+    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
+        row = await self._row(execution_id)
+        return [
+            event_document(execution_id, row.trace_id, event)
+            for event in await self._store.journal(execution_id, after, limit)
+        ]
+
+    async def ctx(self, execution_id: str) -> Document:
+        row = await self._row(execution_id)
+        history = await ctx_history(self._store, execution_id)
+        return {"ctx": codec.decode_json(row.ctx), "version": row.ctx_version, "history": history}
+
+    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
+        await self._row(execution_id)
+        ports = self._ports
+        try:
+            return await ask_of(ports.log, ports.bus, ports.clock, execution_id, fact, self._patience(execution_id))
+        except RequestRefused as refused:
+            raise _error(refused) from None
+
+    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
+        original = await self._ended(execution_id)
+        begin = client_events.Rerun(
+            execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
+        )
+        request = self._request(ids, original, wanted, by, rerun=begin)
+        await self._submit(request, source=None)
+        await until_begun(self._store, self._ports.bus, request.execution_id, PATIENCE_S)
+        for row in await self._store.journal(request.execution_id, 0, FIRST_EVENTS):
+            if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
+                raise _ERRORS.get(fact.code, UsageError)(fact.reason)
+        return await self.get(request.execution_id)
+
+    async def why(self, execution_id: str) -> Document:
+        row = await self._row(execution_id)
+        journal = await self._store.journal(execution_id)
+        playbook = await self._store.playbook(row.digest)
+        plan = None
+        if playbook is not None:
+            with contextlib.suppress(PlaybookRefused):
+                plan = await self._checking.plan(playbook.source, row.path)
+        around = Environment(await self._store.now_ms())
+        if row.finished_ms is None:
+            around = await observe(self._cluster, self._store, row, journal, around.now_ms)
+        return await asyncio.to_thread(explain, execution_id, journal, plan, around)
+
+    async def delete(self, execution_id: str, by: str) -> None:
+        await self._ended(execution_id)
+        await delete_execution(self._store, self._ports.blobs, execution_id)
+
+    def _request(
+        self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any
+    ) -> Request:
+        clock = self._ports.clock
+        execution_id, request_id = ids or (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
+        fact = ExecutionRequested(
+            request_id,
+            playbook.digest,
+            playbook.path,
+            ctx=dict(wanted.ctx),
+            principal=by,
+            trace_id=clock.random_bytes(16).hex(),
+            reason=wanted.reason,
+            correlation_id=wanted.correlation_id,
+            **more,
+        )
+        return Request(execution_id, request_id, fact)
+
+    async def _submit(self, request: Request, source: str | None) -> None:
+        """Publishes a request until it is answered; one that was answered before is not published again."""
+        if await self._store.request(request.execution_id, request.request_id) is not None:
+            return
+        if source is not None:
+            await self._client.put(source)
+        if self._unanswered is not None:
+            await self._unanswered()
+        follower = await self._client.follow(request.execution_id).open()
+        try:
+            await self._client.begin(request, follower, unanswered=self._patience(request.execution_id))
+        except Refused as refused:
+            raise _error(refused) from None
+        finally:
+            await follower.close()
+
+    async def _row(self, execution_id: str) -> ExecutionRow:
+        row = await self._store.execution(execution_id) if is_valid_id(execution_id) else None
+        if row is None:
+            raise NotFound(f"no execution {execution_id}")
+        return row
+
+    async def _ended(self, execution_id: str) -> ExecutionRow:
+        row = await self._row(execution_id)
+        if row.finished_ms is None:
+            raise Conflict(f"execution {execution_id} has not ended: it is {row.status}")
+        return row
+
+    def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
+        if self._unanswered is not None:
+            return self._unanswered
+        clock = self._ports.clock
+        until_s = clock.monotonic_s() + PATIENCE_S
+
+        async def wait_on() -> None:
+            if clock.monotonic_s() >= until_s:
+                text = f"no server has answered within {PATIENCE_S:g} s"
+                hint = f"is a server running? the next takes up execution {execution_id}: look before you repeat"
+                raise Unreachable(text, hint=hint)
+
+        return wait_on
+
+
+def _error(refused: RequestRefused | Refused) -> NoetlError:
+    if isinstance(refused, Refused) and any("line" in one for one in refused.diagnostics):
+        return PlaybookRefused(refused.message, refused.diagnostics)
+    return _ERRORS.get(refused.code, UsageError)(refused.message)

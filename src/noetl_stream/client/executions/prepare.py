@@ -1,0 +1,102 @@
+"""What is to be started: a playbook's text from wherever it is, checked before anything is published (LANGUAGE §9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
+from noetl_stream.model.limits import Limits
+from noetl_stream.playbook.compile.compiler import CheckResult, check, digest_of
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.catalog_address import find_entry, read_address
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.store import Store
+
+PLANS_KEPT: Final = 256
+
+
+class PlaybookText(NamedTuple):
+    """A playbook's text. ``name`` is what diagnostics call it; ``kept``: the store has it already."""
+
+    name: str
+    source: str
+    kept: bool
+
+
+class PlaybookChecker:
+    """Checks playbooks as a server here would. Plans are kept, for whoever starts the same again and again.
+
+    Args:
+        limits: The operator's, which a playbook may lower.
+    """
+
+    def __init__(self, kinds: Kinds, limits: Limits) -> None:
+        self._kinds = kinds
+        self._limits = limits
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+
+    async def check(self, source: str | bytes, name: str) -> CheckResult:
+        """What is to be said of a text, and its plan; elsewhere than on this thread: it may take long."""
+        return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
+
+    async def plan(self, source: str, name: str) -> Plan:
+        """The plan of a text.
+
+        Raises:
+            PlaybookRefused: it has errors.
+        """
+        digest = digest_of(source)
+        plan = self._plans.get(digest)
+        if plan is None:
+            plan = self.plan_of(await self.check(source, name), name)
+        self._plans[digest] = plan
+        self._plans.move_to_end(digest)
+        while len(self._plans) > PLANS_KEPT:
+            self._plans.popitem(last=False)
+        return plan
+
+    def plan_of(self, checked: CheckResult, name: str) -> Plan:
+        """The plan of what was checked.
+
+        Raises:
+            PlaybookRefused: there is none.
+        """
+        if checked.plan is not None:
+            return checked.plan
+        first = next(one for one in checked.diagnostics if one.severity == "error")
+        found = [diagnostic.to_json() for diagnostic in checked.diagnostics]
+        raise PlaybookRefused(f"{name}:{first.line}: {first.message}", found, hint=first.hint)
+
+
+async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> PlaybookText:
+    """The text of what is wanted.
+
+    Raises:
+        UsageError: not exactly one of ``playbook``, ``digest`` and ``path`` is given, or a version without a path.
+        NotFound: no such path, version or digest.
+    """
+    given = [name for name in ("playbook", "digest", "path") if getattr(wanted, name) is not None]
+    if len(given) != 1:
+        said = f"not {' and '.join(given)}" if given else "none is given"
+        raise UsageError(f"say what to start by exactly one of playbook, digest and path: {said}")
+    if wanted.version is not None and wanted.path is None:
+        raise UsageError("a version without a path names nothing")
+    if wanted.playbook is not None:
+        return PlaybookText("playbook", wanted.playbook, kept=False)
+    digest, name = wanted.digest or "", f"digest {wanted.digest}"
+    if wanted.path is not None:
+        text = wanted.path if wanted.version is None else f"{wanted.path}@{wanted.version}"
+        address = read_address(text)
+        if address is None:
+            raise NotFound(f"{text!r} is no address of the catalog")
+        entry = await find_entry(catalog, address)
+        digest, name = entry.digest, f"{entry.path}@{entry.known_as}"
+    row = await store.playbook(digest)
+    if row is None:
+        hint = "it is the SHA-256 of the text of a playbook that was registered or has run"
+        raise NotFound(f"no playbook has the digest {digest}", hint=hint)
+    return PlaybookText(name, row.source, kept=True)

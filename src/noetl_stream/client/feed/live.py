@@ -1,0 +1,120 @@
+"""Events as they happen: history first, then live, each exactly once for every reader (PROTOCOL §4).
+
+Postgres is the source, NATS only says when to look: whatever is lost on the way, nothing is missed. Readers that are at
+the end of the same feed share one look and what it found; one that falls behind goes back to looking for itself, so
+that what is kept for all stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from noetl_stream.client.feed.sources import (
+    EverythingSource,
+    ExecutionSource,
+    FeedSource,
+    Places,
+    decode_id,
+    places_of,
+    require_kept,
+)
+from noetl_stream.client.feed.tail import MAX_EVENTS, FeedUpdate, Tail, at_once
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.feed import FeedStore
+from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
+from noetl_stream.ports.store import Store
+
+EVERYTHING: Final = "*"
+
+
+class LiveFeed:
+    """A :class:`~noetl_stream.ports.operations.feed.Feed` on Postgres and NATS.
+
+    Args:
+        kept_events: How many events are kept for the readers of one feed that are a little late.
+    """
+
+    def __init__(self, store: Store, feed: FeedStore, bus: Bus, clock: Clock, *, kept_events: int = MAX_EVENTS) -> None:
+        self._store = store
+        self._feed = feed
+        self._bus = bus
+        self._clock = clock
+        self._kept_events = kept_events
+        self._tails: dict[str, Tail] = {}
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
+        """See :meth:`noetl_stream.ports.operations.feed.Feed.execution`.
+
+        Raises:
+            NotFound: there is no such execution; while it is read: it was deleted.
+            UsageError: its journal has not come to the position ``after``.
+        """
+        row = await self._store.execution(execution_id)
+        if row is None:
+            raise NotFound(f"no execution {execution_id}")
+        if row.finished_ms is not None and after >= row.position:
+            return _nothing()
+        if after > row.position:
+            raise UsageError(f"the journal of execution {execution_id} ends at position {row.position}")
+        source = ExecutionSource(self._store, row)
+        subject = subjects.decided(row.partition, execution_id)
+        return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
+
+    async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
+        """See :meth:`noetl_stream.ports.operations.feed.Feed.everything`.
+
+        Raises:
+            UsageError: the id is none of this feed, or too old to go on from; so it may become while it is read.
+        """
+        now = await self._feed.now()
+        seen = places_of(now) if after is None else decode_id(after, now)
+        require_kept(seen, await self._feed.floor())
+        return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed), seen)
+
+    async def _follow(
+        self, name: str, subject: str, source: FeedSource, places: Places
+    ) -> AsyncIterator[list[FeedEvent]]:
+        seen, keeps_up = dict(places), True
+        while True:
+            tail = self._tails.get(name)
+            if tail is not None and tail.covers(seen):
+                async for fresh in tail.listen(seen, waited_for=keeps_up):
+                    seen |= {place[0]: place[1:] for place, _ in fresh}
+                    yield [heard for _, heard in fresh]
+                keeps_up = False
+                continue  # it was overtaken: what it lacks is read for it alone
+            found, after = await source.read(seen)
+            at_end = after == seen
+            some = at_once(found)
+            if len(some) < len(found):  # the rest is read again: many slow readers would keep too much
+                after = seen | {place[0]: place[1:] for place, _ in some}
+            del found
+            seen = after
+            if some:
+                yield [heard for _, heard in some]
+            if at_end and self._tails.get(name) is None:
+                news = FeedUpdate(self._bus, subject, self._clock)
+                self._tails[name] = Tail(source, seen, news, self._kept_events, self._forget(name))
+
+    def _forget(self, name: str) -> Callable[[Tail], None]:
+        def forget(tail: Tail) -> None:
+            if self._tails.get(name) is tail:
+                del self._tails[name]
+
+        return forget
+
+
+async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
+    async for heard in feed:
+        yield heard
+        if heard[-1].event["name"] == LAST_EVENT:
+            return
+
+
+async def _nothing() -> AsyncIterator[list[FeedEvent]]:
+    return
+    yield []

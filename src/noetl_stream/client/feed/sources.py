@@ -1,0 +1,152 @@
+"""Where feeds read: one journal by position, or all journals by the ticks of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from noetl_stream.client.executions.documents import event_document
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.ports.feed import FeedStore
+from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+PAGE_EVENTS: Final = 500
+PAGE_TICKS: Final = 2
+WHOLE_TICK: Final = 2**31
+_NUMBERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+Place: TypeAlias = tuple[int, int, int]
+"""Where an event stands: the key of its order (partition), its tick or position, its number in that."""
+
+Places: TypeAlias = Mapping[int, tuple[int, int]]
+"""Up to where somebody has seen, by key."""
+
+
+class FeedPage(NamedTuple):
+    """What was found, and the places after it: the same as before at the end of the feed."""
+
+    found: list[tuple[Place, FeedEvent]]
+    seen: dict[int, tuple[int, int]]
+
+
+class FeedSource(Protocol):
+    async def read(self, seen: Places) -> FeedPage:
+        """Some of what comes after ``seen``, in the order of each key."""
+        ...
+
+
+class ExecutionSource:
+    """One journal: the only key is 0, its order the positions."""
+
+    def __init__(self, store: Store, row: ExecutionRow) -> None:
+        self._store = store
+        self._row = row
+
+    async def read(self, seen: Places) -> FeedPage:
+        """See :class:`FeedSource`. The last one that was seen is read again: it is there unless all was deleted.
+
+        Raises:
+            NotFound: the execution was deleted.
+        """
+        last = seen[0][0]
+        rows = await self._store.journal(self._row.execution_id, max(last, 1) - 1, PAGE_EVENTS)
+        if not rows or rows[0].position != max(last, 1):
+            raise NotFound(f"execution {self._row.execution_id} was deleted")
+        found = [((0, row.position, 0), self._heard(row)) for row in rows if row.position > last]
+        return FeedPage(found, {0: found[-1][0][1:]} if found else dict(seen))
+
+    def _heard(self, row: StoredEvent) -> FeedEvent:
+        return FeedEvent(
+            str(row.position), event_document(self._row.execution_id, self._row.trace_id, row), self._row.path
+        )
+
+
+class EverythingSource:
+    """All journals: the keys are partitions, their order the ticks."""
+
+    def __init__(self, feed: FeedStore) -> None:
+        self._feed = feed
+
+    async def read(self, seen: Places) -> FeedPage:
+        """See :class:`FeedSource`. Whoever has seen the last event of a tick has seen it whole. A tick seen in part is
+        read again, and what was seen of it left out.
+
+        Raises:
+            UsageError: what comes after ``seen`` is not kept any more.
+        """
+        after = {key: tick if number >= WHOLE_TICK else tick - 1 for key, (tick, number) in seen.items()}
+        rows = await self._feed.read(after, PAGE_TICKS)
+        require_kept(seen, await self._feed.floor())
+        places = dict(seen)
+        found = []
+        for fed, following in zip_longest(rows, rows[1:]):
+            is_known = (fed.tick, fed.number) <= places[fed.partition]
+            is_last = following is None or following[:2] != fed[:2]
+            if is_last or not is_known:
+                places[fed.partition] = (fed.tick, WHOLE_TICK if is_last else fed.number)
+            if not is_known and fed.event is not None:
+                event = event_document(fed.execution_id, fed.trace_id, fed.event)
+                place = (fed.partition, *places[fed.partition])
+                found.append((place, FeedEvent(encode_id(places), event, fed.path)))
+        return FeedPage(found, places)
+
+
+def places_of(ticks: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """The places of partitions of which everything up to these ticks was seen."""
+    return {partition: (tick, WHOLE_TICK) for partition, tick in ticks.items()}
+
+
+def encode_id(places: Places) -> str:
+    """The id of the feed at these places: ticks of partitions 0, 1, …, with what was seen of the last if not all."""
+    return "-".join(_place_text(*places[partition]) for partition in sorted(places))
+
+
+def decode_id(text: str, now: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """The places that an id stands for.
+
+    Args:
+        now: The last tick of each partition.
+
+    Raises:
+        UsageError: the id is none of this feed.
+    """
+    try:
+        places = dict(enumerate(map(_place_of, text.split("-"))))
+    except ValueError:
+        places = {}
+    if places.keys() != now.keys() or any(tick > now[key] for key, (tick, _) in places.items()):
+        raise UsageError("the event id is none of this feed", hint="leave it out: the feed then begins now")
+    return places
+
+
+def require_kept(places: Places, floor: Mapping[int, int]) -> None:
+    """Raises :class:`~noetl_stream.errors.UsageError` if not all that comes after ``places`` is kept.
+
+    Args:
+        floor: The last tick of each partition that was forgotten.
+    """
+    if any(place < (floor[key], WHOLE_TICK) for key, place in places.items() if key in floor):
+        hint = "read what is missing from the executions themselves, and begin the feed anew"
+        raise UsageError("the event id is too old: what came after it is no longer kept", hint=hint)
+
+
+def _place_text(tick: int, number: int) -> str:
+    return _base36(tick) if number >= WHOLE_TICK else f"{_base36(tick)}.{_base36(number)}"
+
+
+def _place_of(text: str) -> tuple[int, int]:
+    tick, dot, number = text.partition(".")
+    if not text.isascii() or not text.replace(".", "", 1).isalnum():
+        raise ValueError(text)
+    return (int(tick, 36), int(number, 36) if dot else WHOLE_TICK)
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = _NUMBERS[digit] + digits
+        if not number:
+            return digits

@@ -1,0 +1,128 @@
+"""The whole stack in the foreground: what ``noetl-stream dev`` keeps up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from noetl_stream.errors import NoetlError, UsageError
+from noetl_stream.hosting import StackAccess, connected_to, embedded_endpoint, on_ending, open_stack, prepare_embedded
+from noetl_stream.local.ports import LOOPBACK, choose_port, is_free
+from noetl_stream.processes import Supervised
+from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring import make_client
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+ANSWER_POLL_S = 0.05
+GATEWAY_PORT: Final = 8080
+GATEWAY_WAIT_S = 10.0
+"""A gateway that has not come up by then may still come: its log says why it has not."""
+
+
+async def develop(
+    settings: Settings,
+    *,
+    servers: int,
+    workers: int,
+    slots: int,
+    gateway_port: int | None,
+    say: Callable[[str], object],
+) -> None:
+    """Keeps everything up until SIGINT or SIGTERM, then ends it in order.
+
+    Args:
+        gateway_port: ``None`` for no gateway; 0 for :data:`GATEWAY_PORT`, or where that is taken another one.
+    """
+    if gateway_port and not is_free(gateway_port):
+        raise UsageError(f"something listens on port {gateway_port} already", hint="choose another --gateway-port")
+    ending = asyncio.Event()
+    on_ending(ending.set)
+    with open_stack(settings) as stack:
+        await prepare_embedded(stack)
+        children = [Supervised(f"server {n}", ["server"], stack) for n in range(1, servers + 1)]
+        worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
+        children += [Supervised(f"worker {n}", worker, stack) for n in range(1, workers + 1)]
+        port = gateway_port or (GATEWAY_PORT if is_free(GATEWAY_PORT) else choose_port())
+        if gateway_port is not None:
+            children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], stack))
+        tasks = [asyncio.create_task(child.run()) for child in children]
+        tasks.append(asyncio.create_task(_watch(settings, stack, children)))
+        try:
+            if servers:
+                await _first(_answer(stack), ending.wait())
+            has_gateway = gateway_port is not None and await _listens(port, ending)
+            for line in _address(stack):
+                say(line)
+            if has_gateway:
+                say(f"  gateway   http://{LOOPBACK}:{port}")
+            await ending.wait()
+            log.info("stopping")
+        finally:
+            await asyncio.gather(*(child.stop() for child in reversed(children)))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(*works: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(stack: StackAccess) -> None:
+    """Returns when a server answers, so that nobody is told too early."""
+    async with connected_to(stack, "noetl-dev") as connected:
+        client = make_client(connected)
+        while not await client.alive():
+            await connected.clock.sleep(ANSWER_POLL_S)
+
+
+async def _listens(port: int, ending: asyncio.Event) -> bool:
+    """Whether something takes connections there before the time is over, or the end has come."""
+    until_s = asyncio.get_running_loop().time() + GATEWAY_WAIT_S
+    while not ending.is_set() and asyncio.get_running_loop().time() < until_s:
+        try:
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
+        except OSError:
+            await asyncio.sleep(ANSWER_POLL_S)
+            continue
+        writer.close()
+        return True
+    return False
+
+
+async def _watch(settings: Settings, stack: StackAccess, children: Sequence[Supervised]) -> None:
+    """Starts the embedded servers again when they die, and the children when they have to move."""
+    embedded = stack.embedded
+    while embedded is not None:
+        await asyncio.sleep(WATCH_S)
+        try:
+            for name in await asyncio.to_thread(embedded.revive):
+                log.warning("%s had died: started again", name)
+                endpoint = embedded_endpoint(embedded, settings)
+                if endpoint != stack.endpoint:
+                    stack.endpoint = endpoint
+                    for child in children:
+                        child.move()
+        except NoetlError as error:
+            log.error("%s", error)
+
+
+def _address(stack: StackAccess) -> list[str]:
+    lines = ["noetl-stream is up. Ctrl-C ends it."]
+    if stack.embedded is not None:
+        lines.append(f"  home      {stack.embedded.address.home}")
+    lines.append(f"  NATS      {stack.endpoint.nats_url}")
+    lines.append(f"  Postgres  {stack.endpoint.postgres_dsn}")
+    home = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
+    lines.append(f"  run a playbook: noetl-stream run FILE{home}")
+    return lines

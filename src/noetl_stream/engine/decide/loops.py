@@ -1,0 +1,160 @@
+"""Loops on the server: what they run over, which iterations may start, when they end (LANGUAGE §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from noetl_stream.engine.decide.admission import expression_failure
+from noetl_stream.engine.ids import command_of, paging_of
+from noetl_stream.engine.pipeline.paging import in_pages
+from noetl_stream.engine.scope import loop_scope
+from noetl_stream.engine.state import Assignment, Execution, LoopState, StepRun
+from noetl_stream.model import codec
+from noetl_stream.model.events import (
+    Fact,
+    LoopDone,
+    LoopIterationFailed,
+    LoopPaged,
+    LoopStarted,
+    Path,
+    StepCancelled,
+    StepFailed,
+    StepScheduled,
+)
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import LoopPlan, Plan
+from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
+
+
+def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
+    """``in`` and ``max_in_flight`` of a level, evaluated once: its start; or why the step fails, for an inner level why
+    the iteration around it does. Where it reads or gives too much for the server, a worker is asked to page it out.
+
+    So it is if very many iterations have ended without a worker: what follows from one fact has an end, too.
+
+    Raises:
+        ReferenceNeeded: ``in`` reads a result that must be loaded first.
+    """
+    if path and run.unasked >= state.limits.max_decisions_per_fact:
+        return (_page_out(run, path),)
+    try:
+        items, at_once = loop_items(level, loop_scope(plan, state, run, path), state.limits.max_in_flight)
+    except ReferenceNeeded as needed:
+        if needed.reference.size > state.limits.max_resolve_bytes:
+            return (_page_out(run, path),)
+        raise
+    except ExpressionError as error:
+        return _refuse(run, expression_failure("loop", error), path)
+    local = level.placement == "local"
+    size = len(codec.encode(items))
+    if size > (state.limits.max_loop_items_bytes if local else state.limits.max_resolve_bytes):
+        return (_page_out(run, path),)
+    if local and items:  # an empty one completes at once: no worker is asked
+        command_id = command_of(run.step_run_id, path)
+        return (StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
+    first, *others = in_pages(items, size) if items else ([],)
+    started = LoopStarted(run.step_run_id, len(items), first, at_once, path=path)
+    return (started, *(LoopPaged(run.step_run_id, page, path) for page in others))
+
+
+def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[Any], int]:
+    """What a level runs over, and how many at once.
+
+    Raises:
+        ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or give something else.
+        ReferenceNeeded: one of them reads a result kept by reference.
+    """
+    items = _items(render(level.items, scope), level)
+    return items, loop_window(level, scope, max_in_flight)
+
+
+def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
+    """How many iterations of a level may run at once.
+
+    Raises:
+        ExpressionError: ``max_in_flight`` cannot be evaluated, or gives something else.
+        ReferenceNeeded: it reads a result kept by reference.
+    """
+    at_once = 1 if level.mode == "sequential" else _whole_number(render(level.max_in_flight, scope))
+    return min(at_once, max_in_flight)
+
+
+def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
+    """What a distributed loop does next: fill its windows, stop, or end with exactly one routed event."""
+    loop, level = run.loop, plan.steps[run.step].loop
+    if loop is None or level is None or loop.local or run.ended or state.ending:
+        return ()
+    return _move(plan, state, run, loop, level, ())
+
+
+def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Sequence[Fact]:
+    if not loop.begun:
+        return (_begin(run, loop, level, path),)
+    if loop.first_error is not None and level.failure_mode == "fail_fast":
+        return _stop(state, run, loop.first_error, path)
+    if level.inner is not None:
+        for index, inner in loop.inner.items():
+            if not inner.local and (moved := _move(plan, state, run, inner, level.inner, (*path, index))):
+                return moved
+    if loop.ended == loop.count:
+        return (LoopDone(run.step_run_id, loop.count, loop.ok, loop.failed, loop.skipped, path),)
+    room = min(loop.max_in_flight - (loop.next_index - loop.ended), loop.count - loop.next_index)
+    if room <= 0:
+        return ()
+    if level.inner is not None:  # one at a time: its items may come from what is there by then
+        return open_loop(plan, state, run, level.inner, (*path, loop.next_index))
+    return tuple(
+        StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
+        for index in range(loop.next_index, loop.next_index + room)
+    )
+
+
+def _page_out(run: StepRun, path: Path) -> Fact:
+    return StepScheduled(run.step_run_id, paging_of(run.step_run_id, path), path, paging=True)
+
+
+def _begin(run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Fact:
+    """A level whose items have been paged out starts as any other does."""
+    if level.placement == "local" and loop.count:
+        return StepScheduled(run.step_run_id, command_of(run.step_run_id, path), path)
+    return LoopStarted(run.step_run_id, loop.count, [], loop.max_in_flight, path=path)
+
+
+def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
+    """A ``fail_fast`` level with a failed iteration cancels what is in flight, and fails when that has ended."""
+    in_flight = list(_in_flight(state, run, path))
+    if in_flight:
+        reason = f"iteration {error.index} failed"
+        return tuple(
+            StepCancelled(run.step_run_id, assignment.command_id, reason)
+            for assignment in in_flight
+            if not assignment.cancelling
+        )
+    if path:
+        return (LoopIterationFailed(path, error, run.step_run_id),)
+    return (StepFailed(run.step_run_id, error),)
+
+
+def _in_flight(state: Execution, run: StepRun, path: Path) -> Iterator[Assignment]:
+    for assignment in (*state.assignments.values(), *state.suspensions.values()):
+        if assignment.step_run_id == run.step_run_id and assignment.path[: len(path)] == path:
+            yield assignment
+
+
+def _items(value: Any, level: LoopPlan) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return [{"key": key, "value": item} for key, item in value.items()]
+    raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", expression=str(level.items.source))
+
+
+def _whole_number(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1")
+
+
+def _refuse(run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
+    return (LoopIterationFailed(path, error, run.step_run_id) if path else StepFailed(run.step_run_id, error),)

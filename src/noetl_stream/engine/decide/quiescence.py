@@ -1,0 +1,107 @@
+"""What follows once nothing else does: loops move, held tokens are tried again, an execution ends (LANGUAGE §4, §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from noetl_stream.engine.decide.admission import admit, expression_failure, raise_unless_loadable
+from noetl_stream.engine.decide.joins import break_standstill, fire_complete
+from noetl_stream.engine.decide.loops import move_loop
+from noetl_stream.engine.decide.pending import pending_decisions
+from noetl_stream.engine.decide.suspension import disown
+from noetl_stream.engine.decide.termination import end_when_stopped
+from noetl_stream.engine.decide.timers import watch
+from noetl_stream.engine.scope import result_scope
+from noetl_stream.engine.state import Execution
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionFinished, Fact, TokenDiscarded
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import Payload
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.template import ExpressionError, ReferenceNeeded, Template, render
+
+
+def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The next facts of a state, whatever led to it; nothing if it truly waits or has ended.
+
+    Every input leaves a state of which this says nothing (tested after every fact): ``advance`` finds the same facts
+    without looking at everything each time.
+    """
+    return pending_decisions(plan, state) or retry_held(plan, state) or move_on(plan, state)
+
+
+def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The next facts of a state in which no fact is pending and no held token can be let in."""
+    if state.ended:
+        return ()
+    if state.ending:
+        return end_when_stopped(state)
+    if state.halted or state.status == "pending":
+        return ()
+    for run in state.runs.values():
+        if run.loop is not None and (moved := move_loop(plan, state, run)):
+            return moved
+        if facts := watch(plan, state, run):
+            return facts
+    return disown(state) or _when_tokens_are_left(plan, state)
+
+
+def retry_held(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """What follows for the first held token, in order of arrival, that need not stay held (LANGUAGE §4)."""
+    if state.ending or state.ended or state.halted:
+        return ()
+    again = (admit(plan, state, waiting) for waiting in state.tokens.values() if waiting.held)
+    return next((follows for follows in again if follows), ())
+
+
+def _when_tokens_are_left(plan: Plan, state: Execution) -> Sequence[Fact]:
+    if not state.tokens:
+        return () if state.runs else (_finish(plan, state),)
+    waiting = state.tokens.values()
+    joining = any(one.joining for one in waiting)
+    if joining and (facts := fire_complete(plan, state)):
+        return facts
+    if state.runs or not all(one.held or one.joining for one in waiting):
+        return ()
+    if joining:
+        return break_standstill(plan, state)
+    if any(one.keeps_alive for one in waiting):
+        return ()
+    reason = "nothing is left that could change its admission"
+    return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
+
+
+def _finish(plan: Plan, state: Execution) -> Fact:
+    if plan.result is None or (state.parent is not None and state.parent.return_step is not None):
+        return ExecutionFinished("completed", Outcome("ok", _last_end(plan, state)), state.discarded)
+    try:
+        result = codec.payload_of(_render_result(plan.result, plan, state))
+    except ExpressionError as error:
+        return _broken(state, expression_failure("executor.spec.result", error))
+    if len(result.value) > state.limits.max_inline_bytes:
+        text = f"the result has {len(result.value)} bytes; limits.max_inline_bytes is {state.limits.max_inline_bytes}"
+        return _broken(state, ErrorInfo("result_too_large", text))
+    return ExecutionFinished("completed", Outcome("ok", result), state.discarded)
+
+
+def _render_result(template: Template, plan: Plan, state: Execution) -> Any:
+    try:
+        return render(template, result_scope(plan, state))
+    except ReferenceNeeded as needed:
+        raise_unless_loadable(str(template.source), needed, state.limits.max_resolve_bytes)
+        raise
+
+
+def _broken(state: Execution, error: ErrorInfo) -> Fact:
+    return ExecutionFinished("failed", Outcome("error", error=error), state.discarded)
+
+
+def _last_end(plan: Plan, state: Execution) -> Payload:
+    """Of the successful step runs that fired no arc, the result of the one whose step stands last in the file; for a
+    child whose parent asks for a step's result, that.
+    """
+    if state.parent is not None and state.parent.return_step is not None:
+        value = state.steps.get(state.parent.return_step)
+        return value.outcome.result if value is not None else Payload()
+    return next((state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends), Payload())

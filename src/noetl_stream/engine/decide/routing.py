@@ -1,0 +1,86 @@
+"""Routing: which arcs fire when a step run has ended (LANGUAGE §7, formal specification §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from noetl_stream.engine.decide import NOTHING, Rules
+from noetl_stream.engine.decide.admission import expression_failure, judge, raise_unless_loadable
+from noetl_stream.engine.decide.ctx import on_ctx
+from noetl_stream.engine.ids import arc_token
+from noetl_stream.engine.scope import arc_scope
+from noetl_stream.engine.state import Execution, StepRun
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
+from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
+from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
+
+
+def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
+    """``next.evaluated`` and a token for each arc that fires; ``execution.failing`` where a failure stays unhandled.
+
+    All guards and ``args`` are evaluated against the state before any token is enqueued.
+
+    Raises:
+        ReferenceNeeded: one of them reads a result that must be loaded first.
+    """
+    step = plan.steps[run.step]
+    if not step.arcs:
+        return _close(plan, run, [], [], ())
+    scope = arc_scope(plan, state, run)
+    guards: list[EvaluatedGuard] = []
+    fired: list[int] = []
+    try:
+        for index, arc in _candidates(step, run):
+            value = arc.guard is None or judge(arc.guard, scope, state.limits.max_resolve_bytes)
+            guards.append(EvaluatedGuard(arc.guard.source if arc.guard else "true", value, index))
+            if value:
+                fired.append(index)
+                if step.routing == "exclusive":
+                    break
+        tokens = [_token(state, run, step.arcs[index], index, scope) for index in fired]
+    except ExpressionError as error:
+        failure = expression_failure(f"an arc of {run.step}", error)
+        failing = ExecutionFailing(failure, run.step, run.step_run_id)
+        return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
+    return _close(plan, run, guards, fired, tokens)
+
+
+def _candidates(step: StepPlan, run: StepRun) -> list[tuple[int, ArcPlan]]:
+    failed = run.ended == "step.failed"
+    return [(index, arc) for index, arc in enumerate(step.arcs) if arc.handles_failure or not failed]
+
+
+def _close(
+    plan: Plan, run: StepRun, guards: list[EvaluatedGuard], fired: list[int], tokens: Sequence[Token]
+) -> Sequence[Fact]:
+    evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
+    if not fired and run.error is not None and plan.failure_mode == "fail_fast":
+        return (evaluated, ExecutionFailing(run.error, run.step, run.step_run_id))
+    return (evaluated, *map(TokenEnqueued, tokens))
+
+
+def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scope) -> Token:
+    try:
+        args: dict[str, Any] = render(arc.args, scope)
+    except ReferenceNeeded as needed:
+        raise_unless_loadable(f"args of the arc to {arc.step}", needed, state.limits.max_resolve_bytes)
+        raise
+    size, at_most = len(codec.encode(args)), state.limits.max_ctx_bytes
+    if size > at_most:
+        raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
+    token_id = arc_token(run.step_run_id, index)
+    return Token(token_id, arc.step, "arc", args, run.step, run.step_run_id, run.token.waves)
+
+
+def _step_ended(
+    plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
+) -> Sequence[events.Fact]:
+    run = state.runs.get(fact.step_run_id)
+    if run is None or not run.ended or state.ending:
+        return NOTHING
+    return (*on_ctx(state), *route(plan, state, run))
+
+
+RULES: Final[Rules] = {events.StepDone: _step_ended, events.StepFailed: _step_ended, events.LoopDone: _step_ended}

@@ -1,0 +1,90 @@
+"""``evolve``: the state after a fact. Total and guarded (DESIGN §3).
+
+A late, repeated or stale fact hands back the very same value, and by that alone has no consequences. Facts of workers
+go through :mod:`.worker_facts`, requests of people through :mod:`.client_requests`, all others through the tables
+below.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from noetl_stream.engine.evolve import (
+    Rules,
+    commands,
+    executions,
+    loops,
+    rerun,
+    step_runs,
+    suspensions,
+    tokens,
+)
+from noetl_stream.engine.evolve.client_requests import take_once
+from noetl_stream.engine.evolve.worker_facts import evolve_reported
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model import events
+from noetl_stream.model.reference import EXECUTION, Reference
+
+replace = msgspec.structs.replace
+
+SERVER_RULES: Final[Rules] = {
+    **executions.RULES,
+    **tokens.RULES,
+    **commands.RULES,
+    **step_runs.RULES,
+    **loops.RULES,
+    **suspensions.RULES,
+    **rerun.RULES,
+}
+"""What the server records, its decisions and its own inputs alike."""
+
+
+def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -> Execution | None:
+    """The state after ``recorded``, one position on; the very same value if it changes nothing.
+
+    Args:
+        state: ``None`` before ``execution.requested``.
+        execution_id: Whose state it is.
+    """
+    if state is None:
+        return _begin(recorded, execution_id)
+    if state.ended and type(recorded.fact) is not events.PlaybookProcessed:
+        return state
+    before = state if recorded.at_ms <= state.at_ms else replace(state, at_ms=recorded.at_ms)
+    after = _apply(before, recorded)
+    return state if after is before else replace(after, position=state.position + 1)
+
+
+def _apply(state: Execution, recorded: RecordedFact) -> Execution:
+    fact = recorded.fact
+    if recorded.run is not None:
+        return evolve_reported(state, recorded)
+    if (rule := SERVER_RULES.get(type(fact))) is not None:
+        return rule(state, fact)
+    if isinstance(fact, events.ClientRequest):
+        return take_once(state, fact)
+    if isinstance(fact, events.ReferenceResolved):
+        return executions.resolved(state, fact, recorded.value)
+    return state
+
+
+def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
+    fact = recorded.fact
+    if not isinstance(fact, events.ExecutionRequested):
+        return None
+    state = Execution(
+        execution_id,
+        fact.request_id,
+        fact.digest,
+        path=fact.path,
+        workload=fact.workload,
+        trace_id=fact.trace_id,
+        at_ms=recorded.at_ms,
+        parent=fact.parent,
+    )
+    if fact.rerun is None:
+        return state
+    original = fact.rerun.of
+    return replace(state, rerun_of=original, request=fact, deciding=Reference(EXECUTION, original, 0))

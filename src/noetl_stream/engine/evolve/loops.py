@@ -1,0 +1,109 @@
+"""How the server's facts about distributed loops, and its orders for local ones, change the state (LANGUAGE §6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.loop_progress import Ending, end_iteration, loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.step_runs import end_step, with_run
+from noetl_stream.engine.state import Execution, LoopState, StepRun
+from noetl_stream.model import events
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.reference import Payload
+
+replace = msgspec.structs.replace
+
+
+def ordered(run: StepRun, fact: events.StepScheduled) -> StepRun | None:
+    """The step run once this command of it is ordered; ``None`` if that would be the second time."""
+    paged_out = loop_at(run.loop, fact.path)
+    if paged_out is not None:
+        return _begun(run, fact.path, paged_out, local=True)
+    local = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
+    if not fact.path:
+        return run if local is None else replace(run, loop=local)
+    level = loop_at(run.loop, fact.path[:-1])
+    if level is None or fact.path[-1] < level.next_index:
+        return None
+    level = replace(level, next_index=fact.path[-1] + 1)
+    if local is not None:
+        level = replace(level, inner={**level.inner, fact.path[-1]: local})
+    return replace(run, loop=with_loop(run.loop, fact.path[:-1], level))
+
+
+def started(state: Execution, fact: events.LoopStarted) -> Execution:
+    """A distributed level starts with its first items, or with the pages that a worker has put them into."""
+    run = state.runs.get(fact.step_run_id)
+    if run is None or run.ended:
+        return state
+    paged_out = loop_at(run.loop, fact.path)
+    if paged_out is not None:
+        begun = _begun(run, fact.path, paged_out, local=False)
+        return state if begun is None else with_run(state, begun)
+    loop = LoopState(fact.items, fact.count, False, fact.max_in_flight)
+    if fact.path:
+        around = loop_at(run.loop, fact.path[:-1])
+        if around is None or fact.path[-1] < around.next_index:
+            return state
+        around = replace(around, next_index=fact.path[-1] + 1)
+        run = replace(run, loop=with_loop(run.loop, fact.path[:-1], around))
+    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
+
+
+def _begun(run: StepRun, path: events.Path, level: LoopState, *, local: bool) -> StepRun | None:
+    if level.begun:
+        return None
+    return replace(run, loop=with_loop(run.loop, path, replace(level, begun=True, local=local)))
+
+
+def paged(state: Execution, fact: events.LoopPaged) -> Execution:
+    """The next items of a long list."""
+    run = state.runs.get(fact.step_run_id)
+    loop = loop_at(run.loop, fact.path) if run is not None else None
+    if run is None or loop is None or len(loop.items) + len(fact.items) > loop.count:
+        return state
+    loop = replace(loop, items=loop.items + fact.items)
+    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
+
+
+def done(state: Execution, fact: events.LoopDone) -> Execution:
+    """The end of an inner loop is that of the iteration around it; the outermost one's is the step's."""
+    if not fact.path:
+        return end_step(state, fact)
+    run = state.runs.get(fact.step_run_id)
+    loop = loop_at(run.loop, fact.path) if run is not None else None
+    if run is None or loop is None:
+        return state
+    result = loop_result(loop, state.execution_id, run.step_run_id)
+    return _end_around(state, run, fact.path, "ok", result, None)
+
+
+def iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
+    """An inner loop could not start, or has failed: so has the iteration around it."""
+    run = state.runs.get(fact.step_run_id)
+    around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
+    if run is None or run.ended or around is None or around.has_ended(fact.path[-1]):
+        return state
+    return _end_around(state, run, fact.path, "failed", Payload(), replace(fact.error, index=fact.path[-1]))
+
+
+def _end_around(
+    state: Execution, run: StepRun, path: events.Path, ending: Ending, result: Payload, error: ErrorInfo | None
+) -> Execution:
+    around = loop_at(run.loop, path[:-1])
+    assert around is not None
+    around = replace(around, next_index=max(around.next_index, path[-1] + 1))
+    around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
+    run = replace(run, loop=with_loop(run.loop, path[:-1], around), unasked=run.unasked + 1)
+    return with_run(state, run)
+
+
+RULES: Final[Rules] = {
+    events.LoopStarted: started,
+    events.LoopPaged: paged,
+    events.LoopDone: done,
+    events.LoopIterationFailed: iteration_failed,
+}

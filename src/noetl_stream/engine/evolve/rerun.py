@@ -1,0 +1,79 @@
+"""How a rerun takes over what another execution has done (LANGUAGE §9 *Rerun*)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.engine.evolve import Rules, tokens
+from noetl_stream.engine.evolve.ctx import patched
+from noetl_stream.engine.evolve.reducers import reduce_all
+from noetl_stream.engine.evolve.step_runs import with_run, without
+from noetl_stream.engine.state import Execution, LoopState
+from noetl_stream.model import codec, events
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.template import ExpressionError
+
+replace = msgspec.structs.replace
+
+
+def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
+    """The next page of what is reused; after the last one the execution can begin."""
+    if state.request is None or fact.page != state.reused_pages:
+        return state
+    for entry in fact.entries:
+        state = _ENTRIES[type(entry)](state, entry)
+    return replace(
+        state,
+        reused_pages=fact.page + 1,
+        deciding=None if fact.token is not None else state.deciding,
+        ctx_bytes=len(codec.encode(state.ctx)),
+    )
+
+
+def refused(state: Execution, fact: events.RerunRefused) -> Execution:
+    return state if state.request is None else replace(state, request=None, deciding=None)
+
+
+def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
+    return _set(state, patched(state.ctx, fact), fact.patch)
+
+
+def _step_patched(state: Execution, fact: events.StepPatched) -> Execution:
+    keys = {*fact.set_ctx, *(key for key, _ in fact.shared)}
+    try:
+        return _set(state, reduce_all({**state.ctx, **fact.set_ctx}, fact.shared), keys)
+    except ExpressionError as error:
+        return replace(state, broken=ErrorInfo("expression_error", str(error)))
+
+
+def _set(state: Execution, ctx: dict[str, Any], keys: Iterable[str]) -> Execution:
+    at = state.position + 1
+    return replace(state, ctx=ctx, ctx_version=at, writers={**state.writers, **dict.fromkeys(keys, ("", at))})
+
+
+def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
+    run, counts = state.runs[fact.step_run_id], fact.loop
+    loop = None
+    if counts is not None:
+        loop = LoopState([], counts.count, True, 1, ok=counts.ok, failed=counts.failed, skipped=counts.skipped)
+    state = with_run(state, replace(run, ended=fact.ended, error=fact.error, vars=fact.vars, loop=loop))
+    value = fact.value
+    steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
+    return replace(state, steps=steps)
+
+
+_ENTRIES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
+    events.TokenEnqueued: tokens.enqueued,
+    events.TokenClaimed: tokens.claimed,
+    events.TokenAbsorbed: tokens.absorbed,
+    events.TokenDiscarded: tokens.discarded,
+    events.CtxPatched: _ctx_patched,
+    events.StepPatched: _step_patched,
+    events.StepReused: _step_reused,
+    events.NextEvaluated: tokens.next_evaluated,
+}
+
+RULES: Final[Rules] = {events.ExecutionReused: reused, events.RerunRefused: refused}

@@ -1,0 +1,135 @@
+"""How commands, timers and step runs leave the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+
+from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.ctx import with_ctx
+from noetl_stream.engine.evolve.loop_progress import loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.reducers import reduce_all
+from noetl_stream.engine.ids import timer_of
+from noetl_stream.engine.state import Assignment, Execution, StepRun
+from noetl_stream.model.events import LoopDone, SharedValue, StepDone, StepFailed
+from noetl_stream.model.messages import Progress
+from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
+from noetl_stream.template import ExpressionError
+
+replace = msgspec.structs.replace
+Value = TypeVar("Value")
+
+
+def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
+    """A copy of ``mapping`` that lacks ``keys``; the very same value if it has none of them."""
+    if mapping.keys().isdisjoint(keys):
+        return mapping
+    copy = dict(mapping)
+    for key in keys:
+        copy.pop(key, None)
+    return copy
+
+
+def with_run(state: Execution, run: StepRun) -> Execution:
+    """``state`` with this value of the step run."""
+    return replace(state, runs={**state.runs, run.step_run_id: run})
+
+
+def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
+    """Forgets a command that nobody runs any more, suspended or not; its iteration counts as skipped."""
+    command_id = assignment.command_id
+    timers = without(state.timers, *(timer_of(command_id, "wait", wait.path) for wait in assignment.waits.values()))
+    state = replace(
+        state,
+        assignments=without(state.assignments, command_id),
+        suspensions=without(state.suspensions, command_id),
+        timers=timers,
+    )
+    run = state.runs.get(assignment.step_run_id)
+    level = loop_at(run.loop, assignment.path[:-1]) if run is not None and assignment.path else None
+    if run is None or level is None:
+        return state
+    inner = {index: loop for index, loop in level.inner.items() if index != assignment.path[-1]}
+    level = replace(level, skipped=level.skipped + 1, inner=inner)
+    return with_run(state, replace(run, loop=with_loop(run.loop, assignment.path[:-1], level)))
+
+
+def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress: Progress | None = None) -> Execution:
+    """The step run has ended and awaits its routing; its result is visible from here on (LANGUAGE §2 *Results*).
+
+    Args:
+        progress: Where its pipeline stood, for a step without loop that a worker ran.
+    """
+    run = state.runs.get(fact.step_run_id)
+    if run is None or run.ended:
+        return state
+    if isinstance(fact, StepFailed):
+        state = _release(state, run.step_run_id)
+    state = _drop_timers(state, run)
+    if state.ending:
+        return replace(state, runs=without(state.runs, run.step_run_id))
+    state = _share(state, run)
+    if isinstance(fact, StepFailed):
+        ended = replace(run, ended="step.failed", error=fact.error)
+        return replace(with_run(state, ended), steps=without(state.steps, run.step))
+    if isinstance(fact, LoopDone):
+        loop = run.loop
+        result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
+        value = StepValue(Outcome("ok", result))
+        ended = replace(run, ended="loop.done")
+    else:
+        value = step_value(progress)
+        ended = replace(run, ended="step.done")
+    return replace(with_run(state, ended), steps={**state.steps, run.step: value})
+
+
+def step_value(progress: Progress | None) -> StepValue:
+    """What a pipeline that ended well leaves to later templates: the outcome of the task run last, and every task's."""
+    if progress is None or progress.previous is None:
+        return StepValue(Outcome("ok"))
+    return StepValue(progress.results[progress.previous], progress.results)
+
+
+def contribute(state: Execution, contributions: Iterable[tuple[str, SharedValue]]) -> Execution:
+    """Folds what was contributed to shared keys; a key it cannot go on from fails the execution."""
+    contributions = list(contributions)
+    try:
+        ctx = reduce_all(state.ctx, contributions)
+    except ExpressionError as error:
+        return replace(state, broken=ErrorInfo("expression_error", str(error)))
+    return with_ctx(state, ctx, dict.fromkeys(key for key, _ in contributions), "")
+
+
+def _share(state: Execution, run: StepRun) -> Execution:
+    return state if run.shared is None else contribute(state, contributions_of(run))
+
+
+def contributions_of(run: StepRun) -> list[tuple[str, SharedValue]]:
+    """What the iterations have contributed, in index order, so that their timing does not show (LANGUAGE §6)."""
+    found = []
+    link = run.shared
+    while link is not None:
+        path, position, key, value, link = link
+        found.append((path, position, key, value))
+    found.sort(key=lambda one: one[:2])
+    return [(key, value) for _, _, key, value in found]
+
+
+def _drop_timers(state: Execution, run: StepRun) -> Execution:
+    if not state.timers:
+        return state
+    ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
+    return replace(state, timers=without(state.timers, *ids))
+
+
+def _release(state: Execution, step_run_id: str) -> Execution:
+    """Forgets what is still owed to a step run that has failed without waiting for it."""
+    for assignment in (*state.assignments.values(), *state.suspensions.values()):
+        if assignment.step_run_id == step_run_id:
+            state = drop_assignment(state, assignment)
+    return state
+
+
+RULES: Final[Rules] = {StepDone: end_step, StepFailed: end_step}

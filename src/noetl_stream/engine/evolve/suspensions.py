@@ -1,0 +1,173 @@
+"""How suspensions, timers, signals and children change the state (LANGUAGE §8, PROTOCOL §3 *Segments*)."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.step_runs import drop_assignment, without
+from noetl_stream.engine.ids import child_of, timer_of
+from noetl_stream.engine.state import Assignment, Execution, Timer
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Wait
+from noetl_stream.model.messages import path_key
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+
+replace = msgspec.structs.replace
+
+
+def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:
+    """A command ends with its pipelines waiting; what some of them wait for may be there already."""
+    if state.ending or assignment.cancelling:
+        return drop_assignment(state, assignment)
+    command_id = assignment.command_id
+    waits = {path_key(wait.path): _noted(wait, assignment, state.at_ms) for wait in fact.waits}
+    suspended = replace(assignment, waits=waits, answers={}, paused=fact.paused, run=None, next_number=0)
+    state = replace(
+        state,
+        assignments=without(state.assignments, command_id),
+        suspensions={**state.suspensions, command_id: suspended},
+    )
+    for key, wait in waits.items():
+        queued = state.signals.get(wait.signal) if wait.signal is not None else None
+        if queued:
+            state = replace(state, signals=_left(state.signals, str(wait.signal)))
+            state = _answer(state, command_id, key, _ok(queued[0]))
+        elif wait.child is not None and wait.child.execution_id in state.orphaned:
+            child_id = wait.child.execution_id
+            outcome = state.orphaned[child_id]
+            state = _answer(replace(state, orphaned=without(state.orphaned, child_id)), command_id, key, outcome)
+    return state
+
+
+def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
+    """What is waited for, and since when; of a wait that was noted before, what the state knows of it by now."""
+    known = assignment.waits.get(path_key(wait.path)) if wait.since_ms else None
+    if known is not None:
+        return known
+    child = wait.child
+    if child is not None:
+        child = replace(child, execution_id=child_of(assignment.command_id, wait.path, at_ms))
+    return replace(wait, child=child, since_ms=at_ms)
+
+
+def resumed(state: Execution, fact: events.StepResumed) -> Execution:
+    """The next segment takes the pipelines over; it brings back what is still waited for when it suspends again."""
+    suspended = state.suspensions.get(fact.suspended)
+    if suspended is None or state.ending:
+        return state
+    timers = without(state.timers, *(timer_of(fact.suspended, "wait", wait.path) for wait in suspended.waits.values()))
+    following = replace(suspended, command_id=fact.command_id, segment=suspended.segment + 1, issue=0, paused=False)
+    return replace(
+        state,
+        timers=timers,
+        suspensions=without(state.suspensions, fact.suspended),
+        assignments={**state.assignments, fact.command_id: following},
+    )
+
+
+def timer_set(state: Execution, fact: events.TimerSet) -> Execution:
+    if fact.timer_id in state.timers or (state.ending and fact.purpose != "grace"):
+        return state
+    timer = Timer(fact.purpose, fact.due_ms, fact.subject, fact.path)
+    return replace(state, timers={**state.timers, fact.timer_id: timer})
+
+
+def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
+    timer = state.timers.get(fact.timer_id)
+    if timer is None or state.halted:
+        return state  # one that fires while nothing is decided stays: it is due again afterwards
+    state = replace(state, timers=without(state.timers, fact.timer_id))
+    if timer.purpose == "grace":
+        return replace(state, assignments={})
+    suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
+    for key, wait in suspended.waits.items() if suspended is not None else ():
+        # All of this command that is due by now: each alone would be a segment that brings the others back.
+        other = state.timers.get(timer_of(timer.subject, "wait", wait.path))
+        if wait.path == timer.path or (other is not None and other.due_ms <= state.at_ms):
+            state = _answer(state, timer.subject, key, _time_over(wait))
+    return state
+
+
+def _time_over(wait: Wait) -> Outcome | None:
+    if wait.delay_s is not None:
+        return None
+    if wait.signal is None and wait.child is None:
+        return Outcome("ok")
+    what = f"signal {wait.signal}" if wait.signal is not None else f"playbook {wait.child.path if wait.child else ''}"
+    message = f"task {wait.task} waited for {what} longer than its timeout of {wait.timeout_s:g} s"
+    return Outcome("error", error=ErrorInfo("timeout", message, retryable=True))
+
+
+def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
+    """The oldest wait for this signal takes it; else it is queued (LANGUAGE §8)."""
+    waiting = [
+        (wait.since_ms, command_id, key)
+        for command_id, suspended in state.suspensions.items()
+        for key, wait in suspended.waits.items()
+        if wait.signal == fact.signal
+    ]
+    if waiting:
+        _, command_id, key = min(waiting, key=itemgetter(0))
+        return _answer(state, command_id, key, _ok(fact.payload))
+    queued = (*state.signals.get(fact.signal, ()), fact.payload)
+    return replace(state, signals={**state.signals, fact.signal: queued})
+
+
+def child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
+    if fact.execution_id in state.children or fact.command_id not in state.suspensions:
+        return state
+    return replace(state, children={**state.children, fact.execution_id: fact.step_run_id})
+
+
+def child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
+    """Its wait takes the outcome; if that is with a worker just now, the outcome is kept until it suspends again."""
+    if fact.execution_id not in state.children:
+        return state
+    state = replace(state, children=without(state.children, fact.execution_id))
+    for command_id, suspended in state.suspensions.items():
+        for key, wait in suspended.waits.items():
+            if wait.child is not None and wait.child.execution_id == fact.execution_id:
+                return _answer(state, command_id, key, fact.outcome)
+    return replace(state, orphaned={**state.orphaned, fact.execution_id: fact.outcome})
+
+
+def _answer(state: Execution, command_id: str, key: str, outcome: Outcome | None) -> Execution:
+    suspended = state.suspensions[command_id]
+    wait = suspended.waits[key]
+    answered = replace(suspended, waits=without(suspended.waits, key), answers={**suspended.answers, key: outcome})
+    return replace(
+        state,
+        suspensions={**state.suspensions, command_id: answered},
+        timers=without(state.timers, timer_of(command_id, "wait", wait.path)),
+    )
+
+
+def _ok(value: Any) -> Outcome:
+    return Outcome("ok", codec.payload_of(value))
+
+
+def _left(signals: dict[str, tuple[Any, ...]], name: str) -> dict[str, tuple[Any, ...]]:
+    rest = signals[name][1:]
+    return {**signals, name: rest} if rest else without(signals, name)
+
+
+def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
+    if fact.execution_id not in state.children:
+        return state
+    if fact.order != "cancel":
+        return replace(state)
+    return replace(state, children=without(state.children, fact.execution_id))
+
+
+RULES: Final[Rules] = {
+    events.StepResumed: resumed,
+    events.TimerSet: timer_set,
+    events.TimerFired: timer_fired,
+    events.ChildRequested: child_requested,
+    events.ChildOrdered: child_ordered,
+    events.ChildFinished: child_finished,
+}

@@ -1,0 +1,103 @@
+"""How tokens change the state: they come, wait, and are consumed; and how a step run goes that they have left."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.step_runs import without
+from noetl_stream.engine.ids import timer_of
+from noetl_stream.engine.state import Execution, StepRun, WaitingToken
+from noetl_stream.model import events
+from noetl_stream.model.reference import Payload
+
+replace = msgspec.structs.replace
+
+
+def enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
+    token = fact.token
+    if token.token_id in state.tokens or any(joined not in state.tokens for joined in fact.joined):
+        return state
+    if fact.joined:
+        waves = {**state.waves, token.step: token.waves[token.step]}
+        timers = without(state.timers, *(timer_of(joined, "deadline") for joined in fact.joined))
+        state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves, timers=timers)
+    return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token)})
+
+
+def joined(state: Execution, fact: events.TokenJoined) -> Execution:
+    waiting = state.tokens.get(fact.token_id)
+    if waiting is None or waiting.joining:
+        return state
+    return replace(state, tokens={**state.tokens, fact.token_id: replace(waiting, joining=True)})
+
+
+def held(state: Execution, fact: events.TokenHeld) -> Execution:
+    waiting = state.tokens.get(fact.token_id)
+    if waiting is None or waiting.held:
+        return state
+    held = WaitingToken(waiting.token, True, tuple(fact.guards), fact.keeps_alive)
+    return replace(state, tokens={**state.tokens, fact.token_id: held})
+
+
+def claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
+    waiting = state.tokens.get(fact.token_id)
+    if waiting is None or state.ending:
+        return state
+    token = waiting.token
+    run = StepRun(
+        fact.step_run_id,
+        token.step,
+        token,
+        state.ctx,
+        state.steps,
+        refused=fact.refused,
+        claimed_at=state.position + 1,
+    )
+    return replace(
+        _consume(state, fact.token_id, keep_deadline=True),
+        runs={**state.runs, fact.step_run_id: run},
+        step_runs=state.step_runs + 1,
+    )
+
+
+def discarded(state: Execution, fact: events.TokenDiscarded) -> Execution:
+    if fact.token_id not in state.tokens:
+        return state
+    return replace(_consume(state, fact.token_id), discarded=state.discarded + 1)
+
+
+def absorbed(state: Execution, fact: events.TokenAbsorbed) -> Execution:
+    return _consume(state, fact.token_id) if fact.token_id in state.tokens else state
+
+
+def next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
+    run = state.runs.get(fact.step_run_id)
+    if run is None:
+        return state
+    ends = state.ends
+    if not fact.fired and fact.event != "step.failed":
+        value = state.steps.get(run.step)
+        ends = {**ends, run.step: value.outcome.result if value else Payload()}
+    return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
+
+
+def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) -> Execution:
+    tokens, timers = without(state.tokens, token_id), state.timers
+    if not timers:
+        return replace(state, tokens=tokens)
+    over = ("admission",) if keep_deadline else ("admission", "deadline")
+    return replace(state, tokens=tokens, timers=without(timers, *(timer_of(token_id, purpose) for purpose in over)))
+
+
+RULES: Final[Rules] = {
+    events.TokenEnqueued: enqueued,
+    events.TokenJoined: joined,
+    events.TokenAbsorbed: absorbed,
+    events.TokenHeld: held,
+    events.TokenClaimed: claimed,
+    events.TokenDiscarded: discarded,
+    events.NextEvaluated: next_evaluated,
+}

@@ -1,0 +1,227 @@
+"""How worker facts change the state: bound run, numbers without holes, progress, patches, ends (PROTOCOL §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from noetl_stream.engine.evolve.ctx import with_ctx
+from noetl_stream.engine.evolve.loop_progress import end_iteration, loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.evolve.report_checks import (
+    any_form,
+    claim_form,
+    fits_anywhere,
+    fits_iteration,
+    fits_loopless_step,
+    fits_new_level,
+    fits_paging,
+    fits_running_level,
+    fits_step,
+    fits_task,
+    fits_waits,
+    items_form,
+    path_form,
+    result_form,
+    waits_form,
+)
+from noetl_stream.engine.evolve.run_lease import bind, classify_report
+from noetl_stream.engine.evolve.step_runs import (
+    contribute,
+    drop_assignment,
+    end_step,
+    step_value,
+    with_run,
+    without,
+)
+from noetl_stream.engine.evolve.suspensions import suspend
+from noetl_stream.engine.pipeline.policy import share
+from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
+from noetl_stream.model import codec, events
+from noetl_stream.model.messages import Progress, path_key
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.reference import Payload
+from noetl_stream.template import ExpressionError
+
+replace = msgspec.structs.replace
+Value = TypeVar("Value")
+
+
+class WorkerRule(NamedTuple):
+    """What becomes of a kind of fact that workers report.
+
+    Attributes:
+        apply: The state after it.
+        form: What is wrong with the fact itself, whatever its worker runs; ``""`` if nothing.
+        fits: Whether it can belong to this command.
+    """
+
+    apply: Callable[[Execution, Assignment, Any], Execution]
+    form: Callable[[Any], str]
+    fits: Callable[[Any, Assignment, StepRun], bool]
+
+
+def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
+    """The state after a worker's event; the very same value unless it is the next event of the bound run.
+
+    A fact that is no worker's to report changes nothing either.
+    """
+    fact, run = recorded.fact, recorded.run
+    assert run is not None
+    rule = RULES.get(type(fact))
+    if rule is None or classify_report(state, run, recorded.number, claim=type(fact) is events.StepClaimed) != "next":
+        return state
+    return rule.apply(state, bind(state.assignments[run.command_id], recorded), fact)
+
+
+def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
+    return replace(state, assignments={**state.assignments, assignment.command_id: assignment})
+
+
+def _claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed) -> Execution:
+    return drop_assignment(state, assignment) if assignment.cancelling else _noted(state, assignment, fact)
+
+
+def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
+    state = _noted(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    return state if run.started_ms else with_run(state, replace(run, started_ms=state.at_ms))
+
+
+def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopStarted) -> Execution:
+    """A local loop begins: the outermost level stands in the command already, an inner one brings its items."""
+    state = _began(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    around = loop_at(run.loop, fact.path[:-1])
+    if not fact.path or around is None or loop_at(run.loop, fact.path) is not None:
+        return state
+    level = LoopState(fact.items, fact.count, True, fact.max_in_flight, pages=tuple(fact.pages))
+    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, level)))
+
+
+def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
+    """The command has done its work: the items are there, and the level may begin."""
+    if not assignment.paging:
+        return _noted(state, assignment, fact)
+    if assignment.cancelling:
+        return drop_assignment(state, assignment)
+    state = _began(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    level = LoopState([], fact.count, False, fact.max_in_flight, pages=tuple(fact.pages), begun=False)
+    run = replace(run, loop=with_loop(run.loop, assignment.path, level), unasked=0)
+    return replace(with_run(state, run), assignments=without(state.assignments, assignment.command_id))
+
+
+def _processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
+    key = path_key(fact.path)
+    run = state.runs[assignment.step_run_id]
+    before = assignment.progress.get(key) or Progress(vars=run.vars)
+    progress = advance_progress(before, fact)
+    answers = without(assignment.answers, key)
+    state = _noted(state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers), fact)
+    if fact.set_vars or fact.set_ctx:
+        state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
+    if fact.set_ctx:
+        state = with_ctx(state, {**state.ctx, **fact.set_ctx}, fact.set_ctx, run.step_run_id)
+    return _shared(state, state.runs[run.step_run_id], fact) if fact.set_shared else state
+
+
+def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
+    """Outside loops it counts at once; in a loop when that ends, in index order (LANGUAGE §6 ``set_shared``)."""
+    if run.loop is None:
+        state = with_run(state, replace(run, patches={**run.patches, **_seen(run, fact)}))
+        return contribute(state, fact.set_shared.items())
+    link = run.shared
+    for key, value in fact.set_shared.items():
+        link = (fact.path, state.position + 1, key, value, link)
+    size = run.shared_bytes + len(codec.encode(fact.set_shared))
+    state = with_run(state, replace(run, shared=link, shared_bytes=size))
+    if size <= state.limits.max_shared_bytes:
+        return state
+    text = f"set_shared of step {run.step} has {size} bytes; limits.max_shared_bytes is {state.limits.max_shared_bytes}"
+    return replace(state, broken=ErrorInfo("limit_exceeded", text, task=fact.task))
+
+
+def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
+    """What the pipeline itself sees of the keys it has contributed to."""
+    try:
+        return share({**run.ctx, **run.patches}, fact.set_shared)
+    except ExpressionError:
+        return {}  # the fold, which goes on from the same keys, says what is wrong
+
+
+def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
+    payload = step_value(assignment.progress.get(path_key(fact.path))).outcome.result
+    return _iteration_ended(state, assignment, fact.path, "ok", payload, None)
+
+
+def _iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
+    skipped = bool(assignment.cancelling) and fact.error.kind == "cancelled"
+    error = replace(fact.error, index=fact.path[-1] if fact.path else None)
+    return _iteration_ended(state, assignment, fact.path, "skipped" if skipped else "failed", Payload(), error)
+
+
+def _iteration_ended(
+    state: Execution,
+    assignment: Assignment,
+    path: events.Path,
+    ending: Any,
+    payload: Payload,
+    error: ErrorInfo | None,
+) -> Execution:
+    run = state.runs[assignment.step_run_id]
+    level = loop_at(run.loop, path[:-1])
+    if not path or level is None:
+        return _noted(state, assignment, events.LoopIterationDone(path))
+    if assignment.path == path:
+        state = replace(state, assignments=without(state.assignments, assignment.command_id))
+    else:
+        local = replace(
+            assignment, progress=_outside(assignment.progress, path), answers=_outside(assignment.answers, path)
+        )
+        state = replace(state, assignments={**state.assignments, assignment.command_id: local})
+    level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unasked=0))
+
+
+def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
+    """What is known of passes, without those of the iteration ``path``, and of the level inside it that has ended."""
+    key = path_key(path)
+    return without(passes, key, *(one for one in passes if one.startswith(f"{key}.")))
+
+
+def _loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) -> Execution:
+    if not fact.path:
+        return _ended(state, assignment, fact)
+    run = state.runs[assignment.step_run_id]
+    level = loop_at(run.loop, fact.path)
+    result = loop_result(level, state.execution_id, run.step_run_id) if level is not None else Payload()
+    return _iteration_ended(state, assignment, fact.path, "ok", result, None)
+
+
+def _ended(
+    state: Execution, assignment: Assignment, fact: events.StepDone | events.StepFailed | events.LoopDone
+) -> Execution:
+    progress = assignment.progress.get("") if isinstance(fact, events.StepDone | events.StepFailed) else None
+    state = replace(state, assignments=without(state.assignments, assignment.command_id))
+    return end_step(state, fact, progress)
+
+
+RULES: Final[dict[type[events.Fact], WorkerRule]] = {
+    events.StepClaimed: WorkerRule(_claimed, claim_form, fits_anywhere),
+    events.StepStarted: WorkerRule(_began, any_form, fits_anywhere),
+    events.TaskStarted: WorkerRule(_noted, path_form, fits_task),
+    events.LoopStarted: WorkerRule(_loop_started, items_form, fits_new_level),
+    events.LoopPagedOut: WorkerRule(_paged_out, items_form, fits_paging),
+    events.LoopIterationStarted: WorkerRule(_began, path_form, fits_iteration),
+    events.TaskProcessed: WorkerRule(_processed, result_form, fits_task),
+    events.StepSuspended: WorkerRule(suspend, waits_form, fits_waits),
+    events.LoopIterationDone: WorkerRule(_iteration_done, path_form, fits_iteration),
+    events.LoopIterationFailed: WorkerRule(_iteration_failed, path_form, fits_iteration),
+    events.StepDone: WorkerRule(_ended, any_form, fits_loopless_step),
+    events.StepFailed: WorkerRule(_ended, any_form, fits_step),
+    events.LoopDone: WorkerRule(_loop_done, path_form, fits_running_level),
+}
+"""What a worker may report; anything else in a report is refused."""

@@ -1,0 +1,99 @@
+"""The record of calls: what came in is written before it is done, how it was answered afterwards."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+from urllib.parse import unquote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable
+from noetl_stream.gateway.http.problems import kind_of
+from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller
+from noetl_stream.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+MAX_CHARACTERS: Final = 256
+"""Of each text in an entry."""
+
+REFUSALS_AT_ONCE: Final = 8
+"""How many refusals are written at a time: whoever knocks without end must not take the database from the others."""
+
+
+class Auditor:
+    """Writes :class:`~noetl_stream.ports.access.Audit`.
+
+    A change whose attempt cannot be written is not made: the error goes to the caller. One whose answer cannot be
+    written was made, and its entry stays without an answer.
+    """
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._refusals = 0
+
+    async def recorded(
+        self, request: web.Request, operation: str, caller: Caller, handler: Handler
+    ) -> web.StreamResponse:
+        """Does a call that changes something, on record."""
+        number = await self._audit.begin(self._attempt(request, operation, caller))
+        try:
+            response = await handler(request)
+        except Exception as error:
+            await self._answer(number, _answer_of(error))
+            raise
+        made = unquote(response.headers.get("Location", "").rpartition("/")[2])
+        reason = unquote(request.headers.get("X-Reason", ""))
+        await self._answer(number, AuditedAnswer(response.status, _printable(reason), _printable(made)))
+        return response
+
+    async def refused(
+        self, request: web.Request, operation: str, caller: Caller | None, error: Unauthenticated | Forbidden
+    ) -> None:
+        """Puts on record what somebody wanted, and why not.
+
+        Raises:
+            TooBusy: too many are being refused at once; this one is not on record.
+        """
+        if self._refusals >= REFUSALS_AT_ONCE:
+            raise TooBusy("too many calls are being refused", 1.0, hint="is a token wrong somewhere?")
+        self._refusals += 1
+        try:
+            await self._audit.add(self._attempt(request, operation, caller), _answer_of(error))
+        except Unreachable as unwritten:
+            log.error("a refusal is not on record: %s %s by %s: %s", request.method, operation, caller, unwritten)
+        finally:
+            self._refusals -= 1
+
+    def _attempt(self, request: web.Request, operation: str, caller: Caller | None) -> AuditedCall:
+        return AuditedCall(
+            at_ms=self._clock.now_ms(),
+            principal=caller.principal if caller else "",
+            role=caller.role if caller else "",
+            method=request.method,
+            operation=operation,
+            target=_printable("/".join(request.match_info.values())),
+            correlation_id=_printable(request.headers.get("X-Correlation-Id", "")),
+            remote=request.remote or "",
+            idempotency_key=_printable(request.headers.get("Idempotency-Key", "")),
+        )
+
+    async def _answer(self, number: int, answer: AuditedAnswer) -> None:
+        try:
+            await self._audit.answer(number, answer)
+        except NoetlError as error:
+            log.error("how call %s of the audit was answered (%s) is not on record: %s", number, answer.status, error)
+
+
+def _answer_of(error: Exception) -> AuditedAnswer:
+    """Only refusals are told in words: the words of other errors may repeat what the caller has sent."""
+    kind = kind_of(error)
+    words = str(error) if isinstance(error, Unauthenticated | Forbidden) else kind.name
+    return AuditedAnswer(kind.status, _printable(words))
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text[:MAX_CHARACTERS])

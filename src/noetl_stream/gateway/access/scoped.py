@@ -1,0 +1,213 @@
+"""The operations as a token with paths may use them: what lies elsewhere is not there, or not allowed.
+
+What a call names by a playbook's path is Forbidden outside of the token's paths, whether there is one or not. What it
+names by an execution's id is NotFound, as if there were none. Lists leave it out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import Forbidden, NotFound
+from noetl_stream.model.events import InterventionFact
+from noetl_stream.ports.access import covers
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds, RerunOptions, Start
+from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
+from noetl_stream.ports.operations.playbooks import Playbooks
+
+PASSES: Final = 20
+"""How many pages are read through to fill one: after that a short one is handed out, with its ``next``."""
+
+REMEMBERED_PATHS: Final = 20_000
+
+
+class Scopes:
+    """Narrows operations to paths, a ``Scope``. One for a gateway: it remembers the
+    paths of executions, which never change.
+    """
+
+    def __init__(self) -> None:
+        self._paths: OrderedDict[str, str] = OrderedDict()
+
+    def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
+        """What a caller with these paths may use. What only admins may use knows no paths, and they have none."""
+        if not paths:
+            return operations
+
+        async def path_of(execution_id: str) -> str:
+            path = self._paths.get(execution_id)
+            if path is None:
+                path = str((await operations.executions.get(execution_id))["path"])
+                self._paths[execution_id] = path
+                if len(self._paths) > REMEMBERED_PATHS:
+                    self._paths.popitem(last=False)
+            return path
+
+        scope = _Scope(paths, path_of)
+        playbooks = ScopedPlaybooks(operations.playbooks, scope)
+        return operations._replace(
+            executions=ScopedExecutions(operations.executions, playbooks, scope),
+            feed=ScopedFeed(operations.feed, scope),
+            playbooks=playbooks,
+        )
+
+
+class _Scope(NamedTuple):
+    paths: tuple[str, ...]
+    path_of: Callable[[str], Awaitable[str]]
+
+    def has(self, path: str) -> bool:
+        return covers(self.paths, path)
+
+    def require(self, path: str | None) -> None:
+        if path is not None and not self.has(path.removeprefix("/")):
+            raise Forbidden(f"this token may not touch {path}", hint=f"its paths are {', '.join(self.paths)}")
+
+    async def require_execution(self, execution_id: str) -> None:
+        if not self.has(await self.path_of(execution_id)):
+            raise NotFound(f"there is no execution {execution_id!r}")
+
+    async def page(self, read: Callable[[int, str | None], Awaitable[Page]], limit: int, cursor: str | None) -> Page:
+        """Never asks for more than is missing, so the last cursor is the page's own."""
+        found: list[Document] = []
+        for _ in range(PASSES):
+            items, cursor = await read(limit - len(found), cursor)
+            found += [item for item in items if self.has(item["path"])]
+            if cursor is None or len(found) == limit:
+                break
+        return Page(found, cursor)
+
+
+class ScopedPlaybooks:
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described."""
+
+    def __init__(self, playbooks: Playbooks, scope: _Scope) -> None:
+        self._playbooks = playbooks
+        self._scope = scope
+
+    async def check(self, source: bytes, name: str) -> Document:
+        return await self._playbooks.check(source, name)
+
+    async def require_text(self, source: bytes, name: str) -> None:
+        """Raises :class:`~noetl_stream.errors.Forbidden` if it says another path; one with errors comes to nothing."""
+        self._scope.require((await self._playbooks.check(source, name))["path"])
+
+    async def register(self, source: bytes, name: str, by: str) -> Document:
+        await self.require_text(source, name)
+        return await self._playbooks.register(source, name, by)
+
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> Page:
+        async def read(count: int, after: str | None) -> Page:
+            return await self._playbooks.page(prefix, labels, count, after)
+
+        return await self._scope.page(read, limit, cursor)
+
+    async def get(self, path: str, version: str | None) -> Document:
+        self._scope.require(path)
+        return await self._playbooks.get(path, version)
+
+    async def versions(self, path: str) -> list[Document]:
+        self._scope.require(path)
+        return await self._playbooks.versions(path)
+
+    async def plan(self, path: str, version: str | None) -> Document:
+        self._scope.require(path)
+        return await self._playbooks.plan(path, version)
+
+    async def graph(self, path: str, version: str | None) -> Document:
+        self._scope.require(path)
+        return await self._playbooks.graph(path, version)
+
+    async def delete(self, path: str, version: str | None, by: str) -> None:
+        self._scope.require(path)
+        await self._playbooks.delete(path, version, by)
+
+
+class ScopedExecutions:
+    """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described."""
+
+    def __init__(self, executions: Executions, playbooks: ScopedPlaybooks, scope: _Scope) -> None:
+        self._executions = executions
+        self._playbooks = playbooks
+        self._scope = scope
+
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
+        if wanted.digest is not None:
+            hint = "name the playbook by its path"
+            raise Forbidden("this token has paths, and a digest shows none", hint=hint)
+        self._scope.require(wanted.path)
+        if wanted.playbook is not None:
+            await self._playbooks.require_text(wanted.playbook.encode(), "playbook")
+        return await self._executions.start(wanted, by, ids)
+
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+        self._scope.require(chosen.path)
+
+        async def read(count: int, after: str | None) -> Page:
+            return await self._executions.page(chosen, count, after)
+
+        return await self._scope.page(read, limit, cursor)
+
+    async def get(self, execution_id: str) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.get(execution_id)
+
+    async def wait(self, execution_id: str, timeout_s: float) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.wait(execution_id, timeout_s)
+
+    async def result(self, execution_id: str) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.result(execution_id)
+
+    async def steps(self, execution_id: str) -> list[Document]:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.steps(execution_id)
+
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.iterations(execution_id, step_run_id, limit, cursor)
+
+    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.events(execution_id, after, limit)
+
+    async def ctx(self, execution_id: str) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.ctx(execution_id)
+
+    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.ask(execution_id, fact)
+
+    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.rerun(execution_id, wanted, by, ids)
+
+    async def why(self, execution_id: str) -> Document:
+        await self._scope.require_execution(execution_id)
+        return await self._executions.why(execution_id)
+
+    async def delete(self, execution_id: str, by: str) -> None:
+        await self._scope.require_execution(execution_id)
+        await self._executions.delete(execution_id, by)
+
+
+class ScopedFeed:
+    """:class:`~noetl_stream.ports.operations.feed.Feed`, where each method is described."""
+
+    def __init__(self, feed: Feed, scope: _Scope) -> None:
+        self._feed = feed
+        self._scope = scope
+
+    async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
+        await self._scope.require_execution(execution_id)
+        return await self._feed.execution(execution_id, after)
+
+    async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
+        feed = await self._feed.everything(after)
+        return (only(some, lambda heard: self._scope.has(heard.path)) async for some in feed)

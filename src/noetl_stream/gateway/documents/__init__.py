@@ -1,0 +1,1 @@
+"""Shapes of answers: the schemas of the OpenAPI document."""

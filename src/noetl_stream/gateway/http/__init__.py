@@ -1,0 +1,1 @@
+"""How a request becomes an answer."""

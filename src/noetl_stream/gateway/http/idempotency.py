@@ -1,0 +1,99 @@
+"""Calls that are repeated under one Idempotency-Key are done once: the second is given the answer of the first.
+
+A call that died between claim and answer is done again under the same ids, which the fold knows (PROTOCOL §1 *Request
+rows*): so nothing is doubled by that either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Final
+from weakref import WeakValueDictionary
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.gateway.http.problems import Finding, RequestRefused
+from noetl_stream.model.ids import uuid7
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.idempotency import Idempotency, KeptAnswer
+from noetl_stream.ports.operations.executions import RequestIds
+
+log = logging.getLogger(__name__)
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotency-Replayed"
+"""Says of an answer that it was given before."""
+
+KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
+KEPT_S: Final = 24 * 3600.0
+FORGET_EVERY_S: Final = 600.0
+
+Perform = Callable[[RequestIds], Awaitable[KeptAnswer]]
+
+
+class IdempotentCalls:
+    """Does what is asked under a key, unless it was done."""
+
+    def __init__(self, idempotency: Idempotency, clock: Clock) -> None:
+        self._idempotency = idempotency
+        self._clock = clock
+        self._under_way: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    def new_ids(self) -> RequestIds:
+        now_ms = self._clock.now_ms()
+        return RequestIds(uuid7(now_ms, self._clock.random_bytes(10)), uuid7(now_ms, self._clock.random_bytes(10)))
+
+    async def perform(
+        self, key: str, caller: str, content: tuple[bytes, ...], perform: Perform, keep: Callable[[bytes], bytes]
+    ) -> KeptAnswer:
+        """The answer of ``perform``, or the one that was given under ``key`` before.
+
+        If ``perform`` raises, the call may be made again, under the same ids. While one call is under way here, others
+        under its key wait for its answer; those at another gateway are done as if this one had died.
+
+        Args:
+            content: All that the call says.
+            keep: Makes of an answer's body what may be kept of it.
+
+        Raises:
+            Refusal: another call was made under the key, or it cannot be one.
+        """
+        if KEY.fullmatch(key) is None:
+            finding = Finding("must be 1 to 128 printable ASCII characters without spaces", parameter=HEADER)
+            raise RequestRefused("invalid-request", "The parameters of the request are wrong", [finding])
+        content_hash = sha256(b"\0".join(sha256(part).digest() for part in content)).digest()
+        under_way = self._under_way.setdefault((key, caller), asyncio.Lock())
+        async with under_way:
+            return await self._performed(key, caller, content_hash, perform, keep)
+
+    async def _performed(
+        self, key: str, caller: str, content_hash: bytes, perform: Perform, keep: Callable[[bytes], bytes]
+    ) -> KeptAnswer:
+        claimed = await self._idempotency.claim(key, caller, content_hash, self.new_ids())
+        if claimed.content_hash != content_hash:
+            raise RequestRefused("key-reused", f"{HEADER} {key!r} was used for another request", hint="draw a new key")
+        if claimed.answer is not None:
+            return _replayed(claimed.answer)
+        answer = await perform(claimed.ids)
+        kept = answer._replace(body=keep(answer.body))
+        try:
+            standing = await self._idempotency.finish(key, caller, kept)
+        except NoetlError:
+            return answer  # it is done; who asks again is answered by the fold
+        return answer if standing == kept else _replayed(standing)
+
+    async def forget_old(self) -> None:
+        """Forgets keys, now and then, for ever."""
+        while True:
+            await self._clock.sleep(FORGET_EVERY_S)
+            try:
+                await self._idempotency.forget(KEPT_S)
+            except NoetlError as error:
+                log.warning("old idempotency keys stay for now: %s", error)
+
+
+def _replayed(answer: KeptAnswer) -> KeptAnswer:
+    return answer._replace(headers={**answer.headers, REPLAYED: "true"})

@@ -1,0 +1,169 @@
+"""The OpenAPI 3.1 document, made from the route table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from noetl_stream.gateway.documents.common import Problem
+from noetl_stream.gateway.http import problems
+from noetl_stream.gateway.http.idempotency import HEADER as KEY_HEADER
+from noetl_stream.gateway.http.idempotency import KEY
+from noetl_stream.gateway.http.problems import KINDS
+from noetl_stream.gateway.http.routes import JSON, Answer, AnyRoute
+
+REF: Final = "#/components/schemas/{model}"
+HEADERS: Final[dict[str, dict[str, Any]]] = {
+    "Location": {"description": "Where to look for it.", "schema": {"type": "string"}},
+    "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}},
+    "Link": {
+        "description": 'The next page, as `<…>; rel="next"`, unless this is the last.',
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}},
+}
+
+OF_ANY: Final = ("invalid-request", "internal", "unreachable")
+OF_KNOWN: Final = ("unauthenticated", "forbidden", "too-busy", "not-ready", "invalid", "payload-refused")
+OF_BODIES: Final = ("too-large", "unsupported-media-type")
+
+
+def openapi_of(routes: Sequence[AnyRoute], version: str) -> dict[str, Any]:
+    """The document. Every route is in it, so every address the gateway answers at."""
+    models = dict.fromkeys(_models(routes))
+    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "noetl-stream",
+            "version": version,
+            "summary": "Run NoETL playbooks durably, see what they do, and intervene.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API token, or one of your identity provider. An open gateway needs none.",
+                }
+            },
+        },
+    }
+
+
+def refusals(route: AnyRoute) -> tuple[str, ...]:
+    """The problems a route may answer with, by name."""
+    found = (*OF_ANY, *route.refuses)
+    if route.role is not None:
+        found += OF_KNOWN
+    if route.body.media:
+        found += OF_BODIES
+    if route.takes_key:
+        found += ("key-reused",)
+    if "{" in route.path:
+        found += ("not-found",)
+    return tuple(dict.fromkeys(found))
+
+
+def _models(routes: Sequence[AnyRoute]) -> Iterator[type[BaseModel]]:
+    yield Problem
+    for route in routes:
+        for answer in route.answers.values():
+            if answer.model is not None:
+                yield answer.model
+        for schema in route.body.media.values():
+            if isinstance(schema, type):
+                yield schema
+
+
+def _operation(route: AnyRoute) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.operation,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": list(_parameters(route)),
+        "responses": {str(status): _response(answer) for status, answer in route.answers.items()} | _problems(route),
+    }
+    if route.description:
+        operation["description"] = route.description
+    if route.role is not None:
+        operation["security"] = [{"bearer": []}, {}]
+        operation["x-role"] = route.role
+    if route.body.media:
+        operation["requestBody"] = {
+            "required": route.body.required,
+            "content": {media: {"schema": _schema(schema)} for media, schema in route.body.media.items()},
+        }
+    return operation
+
+
+def _schema(schema: Any) -> dict[str, Any]:
+    return {"$ref": REF.format(model=schema.__name__)} if isinstance(schema, type) else dict(schema)
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": answer.meaning}
+    if answer.model is not None:
+        found["content"] = {JSON: {"schema": _schema(answer.model)}}
+    elif answer.media != JSON:
+        found["content"] = {answer.media.partition(";")[0]: {"schema": {"type": "string"}}}
+    if answer.headers:
+        found["headers"] = {name: HEADERS[name] for name in answer.headers}
+    return found
+
+
+def _problems(route: AnyRoute) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for name in refusals(route):
+        by_status.setdefault(KINDS[name].status, []).append(name)
+    found = {}
+    for status, names in sorted(by_status.items()):
+        if status in route.answers:
+            continue
+        meanings = "; ".join(f"`{name}`: {KINDS[name].meaning}" for name in names)
+        response: dict[str, Any] = {
+            "description": meanings,
+            "content": {problems.MEDIA: {"schema": _schema(Problem)}},
+        }
+        if status in (429, 503):
+            response["headers"] = {"Retry-After": HEADERS["Retry-After"]}
+        found[str(status)] = response
+    return found
+
+
+def _parameters(route: AnyRoute) -> Iterator[dict[str, Any]]:
+    shown = route.parameters.model_json_schema(ref_template=REF)
+    required = shown.get("required", ())
+    for field, schema in shown.get("properties", {}).items():
+        place, name = route.parameters.places[field]
+        plain = _without_null(schema)
+        plain.pop("title", None)
+        parameter = {"name": name, "in": place, "required": field in required, "schema": plain}
+        if "description" in plain:
+            parameter["description"] = plain.pop("description")
+        yield parameter
+    if route.takes_key:
+        yield {
+            "name": KEY_HEADER,
+            "in": "header",
+            "required": False,
+            "description": "Repeating the call with the same key does nothing twice, and gives the same answer.",
+            "schema": {"type": "string", "pattern": f"^{KEY.pattern}$"},
+        }
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out cannot be null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default") or not kinds}
+    return kinds[0] | rest if len(kinds) == 1 else rest

@@ -1,0 +1,161 @@
+"""Parameters of requests: what stands in the path, the query and the headers, read into one model a route."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from multidict import CIMultiDictProxy, MultiMapping
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.fields import FieldInfo
+
+from noetl_stream.gateway.http.problems import Finding, RequestRefused
+
+Place = Literal["path", "query", "header"]
+Model = TypeVar("Model", bound="Parameters")
+
+MAX_WAIT_S: Final = 300.0
+MAX_PAGE: Final = 1000
+_WAIT: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+class InPath:
+    """Marks a field that stands in the path."""
+
+
+class InHeader(NamedTuple):
+    """Marks a field that is a header of this name."""
+
+    name: str
+
+
+class Parameters(BaseModel):
+    """Base of the parameters of a route. A field without a mark stands in the query; a list may be repeated there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    places: ClassVar[Mapping[str, tuple[Place, str]]]
+    """By field: where it stands, and its name there."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.places = {name: _place(name, field) for name, field in cls.model_fields.items()}
+
+
+class Nothing(Parameters):
+    """A route without parameters."""
+
+
+def read_parameters(
+    model: type[Model], path: Mapping[str, str], query: MultiMapping[str], headers: CIMultiDictProxy[str]
+) -> Model:
+    """The parameters of a request.
+
+    Raises:
+        Refusal: each one that is wrong, missing, repeated or unknown.
+    """
+    findings: list[Finding] = []
+    values: dict[str, Any] = {}
+    names = {name: field for field, (place, name) in model.places.items() if place == "query"}
+    for name in dict.fromkeys(query):
+        given = query.getall(name)
+        if name not in names:
+            findings.append(Finding("there is no such parameter", parameter=name))
+        elif _is_list(model.model_fields[names[name]]):
+            values[names[name]] = given
+        elif len(given) > 1:
+            findings.append(Finding("is given more than once", parameter=name))
+        else:
+            values[names[name]] = given[0]
+    for field, (place, name) in model.places.items():
+        if place == "path":
+            values[field] = path[name]
+        elif place == "header" and name in headers:
+            values[field] = headers[name]
+    try:
+        read = model.model_validate(values)
+    except ValidationError as error:
+        findings += (
+            Finding(found["msg"], parameter=model.places[str(found["loc"][0])][1])
+            for found in error.errors(include_url=False, include_context=False, include_input=False)
+        )
+    if findings:
+        raise RequestRefused("invalid-request", "The parameters of the request are wrong", findings)
+    return read
+
+
+def _place(name: str, field: FieldInfo) -> tuple[Place, str]:
+    for mark in field.metadata:
+        if isinstance(mark, InPath):
+            return "path", name
+        if isinstance(mark, InHeader):
+            return "header", mark.name
+    return "query", name
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return getattr(field.annotation, "__origin__", None) is tuple
+
+
+def _seconds(text: object) -> object:
+    found = _WAIT.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError("write a time such as 30s, 500ms or 2m")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _unquoted(text: object) -> object:
+    return unquote(text, errors="strict") if isinstance(text, str) else text
+
+
+def labels_in(pairs: tuple[str, ...]) -> dict[str, str]:
+    """``("team=sales",)`` → ``{"team": "sales"}``."""
+    return dict(_pairs(pairs))
+
+
+def _pairs(pairs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        yield name, value
+
+
+WaitS = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(ge=0, le=MAX_WAIT_S, description=f"How long to wait for the end, as in `30s`; {MAX_WAIT_S:g}s at most."),
+    WithJsonSchema({"type": "string", "pattern": f"^{_WAIT.pattern}$", "examples": ["30s"]}),
+]
+Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many at most.")]
+Cursor = Annotated[str, Field(min_length=1, max_length=1024, description="`next` of the page before.")]
+Label = Annotated[str, Field(pattern=r"^[^=]+=", max_length=512, description="`name=value`; all of them must hold.")]
+Moment = Annotated[AwareDatetime, Field(description="ISO 8601 with its zone.")]
+HeaderText = Annotated[str, BeforeValidator(_unquoted), Field(max_length=1024)]
+"""Free text in a header: percent-encoded where it is not plain ASCII."""
+ExecutionId = Annotated[str, InPath(), Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="An execution's id.")]
+
+
+class Paged(Parameters):
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class ExecutionAt(Parameters):
+    execution_id: ExecutionId
+
+
+class Explained(Parameters):
+    """Whoever changes something is known; why is said here."""
+
+    reason: Annotated[
+        HeaderText, InHeader("X-Reason"), Field(description="Why, for the history. Percent-encoded where not ASCII.")
+    ] = ""
+    correlation_id: Annotated[
+        HeaderText, InHeader("X-Correlation-Id"), Field(description="What this belongs to elsewhere.")
+    ] = ""
+
+
+class Intervention(Explained, ExecutionAt):
+    """Something asked of an execution."""

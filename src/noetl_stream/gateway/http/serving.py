@@ -1,0 +1,177 @@
+"""How a request becomes an answer: admitted, known, read, done once, written. Every route passes here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
+from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.gateway.http import problems
+from noetl_stream.gateway.http.body_reader import read_body
+from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
+from noetl_stream.gateway.http.parameters import read_parameters
+from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.http.problems import RequestRefused, problem_of
+from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
+from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
+from noetl_stream.model import codec
+from noetl_stream.ports.access import Caller
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.idempotency import KeptAnswer
+from noetl_stream.ports.ingest import Ingest
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.settings.environment import GatewayLimits
+
+log = logging.getLogger(__name__)
+
+OPERATION: Final = web.RequestKey("operation", str)
+CONTENT_TYPE: Final = "Content-Type"
+NOBODY: Final = Caller("", "viewer")
+"""Who calls a public route."""
+
+SLOW_READER_S: Final = 30.0
+"""A reader of a stream that takes nothing for so long is let go; it can go on where it was."""
+
+NOT_KEPT: Final = frozenset({401, 403, 429})
+"""Refusals that may turn out otherwise when the same is asked again; so may every error of 500 and above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What all routes share. ``ending`` is set when the gateway ends."""
+
+    operations: Operations
+    ingest: Ingest
+    scopes: Scopes
+    guard: AccessGuard
+    once: IdempotentCalls
+    pressure: Pressure
+    metrics: Metrics
+    limits: GatewayLimits
+    clock: Clock
+    ending: asyncio.Event
+
+    def handler(self, route: AnyRoute) -> Handler:
+        """What the router calls for a route."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await self._answer(route, request)
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            request[OPERATION] = route.operation
+            if route.role is None:
+                return await answer(request)
+            changes = route.method != "GET" and not route.reads
+            with self.pressure.stream() if route.streams else self.pressure.request():
+                return await self.guard.handle(
+                    request, answer, least=route.role, operation=route.operation, changes=changes
+                )
+
+        return handle
+
+    @web.middleware
+    async def problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Makes problems of errors, and counts every answer."""
+        began_s = self.clock.monotonic_s()
+        try:
+            response = await handler(request)
+        except Exception as error:
+            problem = problem_of(_refused_by_router(error), request.path)
+            body = codec.encode(problem.document)
+            response = web.Response(body=body, status=problem.status, headers=problem.headers)
+            response.headers[CONTENT_TYPE] = problems.MEDIA
+        operation = request.get(OPERATION, UNKNOWN_ROUTE)
+        self.metrics.answered(operation, response.status, self.clock.monotonic_s() - began_s)
+        return response
+
+    async def _answer(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
+        parameters = read_parameters(route.parameters, request.match_info, request.query, request.headers)
+        data, media = await read_body(route.body, request, self.limits)
+        body = route.body.read(data, media)
+        if route.adds_work:
+            self.pressure.admit_work()
+        caller = request.get(CALLER, NOBODY)
+
+        async def perform(ids: RequestIds) -> Reply:
+            operations = self.scopes(self.operations, caller.paths)
+            call = Call(operations, self.ingest, caller, parameters, body, ids, request.rel_url, self.ending)
+            return await route.handler(call)
+
+        key = request.headers.get(HEADER) if route.takes_key else None
+        if key is None:
+            return await _written(request, await perform(self.once.new_ids()))
+
+        async def perform_kept(ids: RequestIds) -> KeptAnswer:
+            try:
+                return _kept(await perform(ids))
+            except NoetlError as error:
+                problem = problem_of(error, request.path)
+                if problem.status >= 500 or problem.status in NOT_KEPT:
+                    raise
+                headers = {**problem.headers, CONTENT_TYPE: problems.MEDIA}
+                return KeptAnswer(problem.status, headers, codec.encode(problem.document))
+
+        content = (request.method.encode(), request.raw_path.encode(), media.encode(), data)
+        answer = await self.once.perform(key, caller.principal, content, perform_kept, lambda b: _without(b, route))
+        return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+
+
+def _refused_by_router(error: Exception) -> Exception:
+    """What the router itself finds, in our words."""
+    if isinstance(error, web.HTTPNotFound):
+        return RequestRefused("not-found", "There is nothing at this address", hint="/openapi.json has all there is")
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allow = ", ".join(sorted(error.allowed_methods))
+        return RequestRefused(
+            "method-not-allowed", f"There is no {error.method} here", hint=f"there is {allow}", allow=allow
+        )
+    if isinstance(error, web.HTTPException):
+        return RequestRefused("invalid-request", error.reason)
+    return error
+
+
+def _kept(reply: Reply) -> KeptAnswer:
+    headers = dict(reply.headers)
+    if reply.body is None:
+        return KeptAnswer(reply.status, headers, b"")
+    assert not isinstance(reply.body, AsyncIterator)
+    body = reply.body if isinstance(reply.body, bytes) else codec.encode(reply.body)
+    return KeptAnswer(reply.status, {**headers, CONTENT_TYPE: reply.media}, body)
+
+
+def _without(body: bytes, route: AnyRoute) -> bytes:
+    if not route.unkept:
+        return body
+    document: dict[str, Any] = codec.decode_json(body)
+    return codec.encode({name: value for name, value in document.items() if name not in route.unkept})
+
+
+async def _written(request: web.Request, reply: Reply) -> web.StreamResponse:
+    if not isinstance(reply.body, AsyncIterator):
+        status, headers, body = _kept(reply)
+        return web.Response(body=body, status=status, headers=headers)
+    response = web.StreamResponse(status=reply.status, headers={**reply.headers, CONTENT_TYPE: reply.media})
+    await response.prepare(request)
+    async with aclosing(reply.body) as chunks:  # type: ignore[type-var]
+        try:
+            async for chunk in chunks:
+                await request[ADMISSION].look_again()
+                async with asyncio.timeout(SLOW_READER_S):
+                    await response.write(chunk)
+            await response.write_eof()
+        except NoetlError as error:
+            log.warning("a stream of %s has ended: %s", request.path, error)
+        except (ConnectionError, TimeoutError):
+            log.debug("a reader of %s has gone, or takes nothing", request.path)
+            response.force_close()
+    return response

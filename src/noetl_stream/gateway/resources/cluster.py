@@ -1,0 +1,136 @@
+"""What runs the executions: workers, pools, partitions, and messages that could not be taken."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from noetl_stream.gateway.documents.cluster import (
+    DeadLetter,
+    DeadLetterPage,
+    DeadLetterWithBody,
+    Partitions,
+    Pools,
+    Workers,
+)
+from noetl_stream.gateway.http.parameters import InPath, Nothing, Paged, Parameters
+from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+
+LETTERS: Final = f"{API}/dead-letters"
+LETTER: Final = LETTERS + "/{letter_id}"
+READ: Final = "read dead letters"
+SETTLE: Final = "settle dead letters"
+
+
+class LetterAt(Parameters):
+    letter_id: Annotated[str, InPath(), Field(min_length=1, max_length=256)]
+
+
+async def workers(call: Call[Nothing, None]) -> Reply:
+    workers = await call.operations.cluster.workers()
+    if call.caller.paths:  # what others run is not for this caller to see
+        workers = [{**worker, "running": []} for worker in workers]
+    return Reply({"items": workers})
+
+
+async def pools(call: Call[Nothing, None]) -> Reply:
+    return Reply({"items": await call.operations.cluster.pools()})
+
+
+async def partitions(call: Call[Nothing, None]) -> Reply:
+    return Reply({"items": await call.operations.cluster.partitions()})
+
+
+async def dead_letters(call: Call[Paged, None]) -> Reply:
+    call.require_all_paths(READ)
+    return call.page(await call.operations.cluster.dead_letters(call.parameters.limit, call.parameters.cursor))
+
+
+async def dead_letter(call: Call[LetterAt, None]) -> Reply:
+    call.require_all_paths(READ)
+    return Reply(await call.operations.cluster.dead_letter(call.parameters.letter_id))
+
+
+async def requeue(call: Call[LetterAt, None]) -> Reply:
+    call.require_all_paths(SETTLE)
+    return Reply(await call.operations.cluster.requeue(call.parameters.letter_id, call.caller.principal))
+
+
+async def discard(call: Call[LetterAt, None]) -> Reply:
+    call.require_all_paths(SETTLE)
+    await call.operations.cluster.discard(call.parameters.letter_id, call.caller.principal)
+    return Reply(None, 204)
+
+
+CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
+    Route(
+        "GET",
+        f"{API}/workers",
+        "listWorkers",
+        "Workers that are alive",
+        "viewer",
+        workers,
+        {200: Answer("Those that answer", Workers)},
+    ),
+    Route(
+        "GET",
+        f"{API}/pools",
+        "listPools",
+        "Pools, with what waits and runs in each",
+        "viewer",
+        pools,
+        {200: Answer("All of them", Pools)},
+    ),
+    Route(
+        "GET",
+        f"{API}/partitions",
+        "listPartitions",
+        "Partitions: who folds them, and how far behind",
+        "viewer",
+        partitions,
+        {200: Answer("All of them", Partitions)},
+    ),
+    Route(
+        "GET",
+        LETTERS,
+        "listDeadLetters",
+        "Messages and commands that were given up, newest first",
+        "admin",
+        dead_letters,
+        {200: Answer("A page of them, without bodies", DeadLetterPage, ("Link",))},
+        Paged,
+    ),
+    Route(
+        "GET",
+        LETTER,
+        "getDeadLetter",
+        "One with its body",
+        "admin",
+        dead_letter,
+        {200: Answer("It", DeadLetterWithBody)},
+        LetterAt,
+    ),
+    Route(
+        "POST",
+        f"{LETTER}/requeue",
+        "requeueDeadLetter",
+        "Send it again where it came from",
+        "admin",
+        requeue,
+        {200: Answer("It is sent, and off the list", DeadLetter)},
+        LetterAt,
+        refuses=("conflict",),
+    ),
+    Route(
+        "DELETE",
+        LETTER,
+        "discardDeadLetter",
+        "Take it off the list for good",
+        "admin",
+        discard,
+        {204: Answer("It is off the list")},
+        LetterAt,
+        refuses=("conflict",),
+    ),
+)

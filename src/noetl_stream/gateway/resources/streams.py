@@ -1,0 +1,122 @@
+"""Server-Sent Events: one execution's, or everybody's, from any event on (PROTOCOL §4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Parameters
+from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent, only
+
+MEDIA: Final = "text/event-stream"
+HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+OPENING: Final = b"retry: 2000\n\n"
+KEEP_ALIVE: Final = b": nothing new\n\n"
+KEEP_ALIVE_S: Final = 15.0
+
+Position = Annotated[int, Field(ge=0, le=2**31 - 1)]
+FeedId = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class ExecutionStream(ExecutionAt):
+    after: Annotated[Position, Field(description="A position: from the event after it.")] = 0
+    last_event_id: Annotated[
+        Position | None, InHeader("Last-Event-ID"), Field(description="What `after` says, as browsers say it.")
+    ] = None
+
+
+class FeedStream(Parameters):
+    after: Annotated[FeedId | None, Field(description="The id of an event: from the one after it.")] = None
+    last_event_id: Annotated[
+        FeedId | None, InHeader("Last-Event-ID"), Field(description="What `after` says, as browsers say it.")
+    ] = None
+    name: Annotated[tuple[str, ...], Field(description="Only events of these names.")] = ()
+
+
+async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
+    given = call.parameters
+    after = given.after if given.last_event_id is None else given.last_event_id
+    last = await call.operations.executions.events(given.execution_id, after - 1, 1) if after else []
+    if last and last[0]["name"] == LAST_EVENT:
+        return Reply(None, 204)
+    feed = await call.operations.feed.execution(given.execution_id, after)
+    return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
+
+
+async def feed_stream(call: Call[FeedStream, None]) -> Reply:
+    given = call.parameters
+    feed = await call.operations.feed.everything(given.last_event_id or given.after)
+    names = frozenset(given.name)
+    if names:
+        feed = (only(some, lambda heard: heard.event["name"] in names) async for some in feed)
+    return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
+
+
+async def _frames(feed: AsyncIterator[list[FeedEvent]], ending: asyncio.Event) -> AsyncIterator[bytes]:
+    """The bytes of the stream, until the feed or the gateway ends; a comment when there is nothing for a while."""
+    ended = asyncio.ensure_future(ending.wait())
+    coming: asyncio.Future[list[FeedEvent]] | None = None
+    try:
+        yield OPENING
+        while True:
+            coming = coming or asyncio.ensure_future(anext(feed))
+            either: set[asyncio.Future[Any]] = {coming, ended}
+            await asyncio.wait(either, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                try:
+                    heard = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = None
+                yield b"".join(map(_frame, heard))
+            elif ended.done():
+                return
+            else:
+                yield KEEP_ALIVE
+    finally:
+        ended.cancel()
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+
+def _frame(heard: FeedEvent) -> bytes:
+    if not heard.event:
+        return f"id: {heard.id}\n\n".encode()
+    return f"id: {heard.id}\nevent: {heard.event['name']}\ndata: {heard.json}\n\n".encode()
+
+
+STREAM_ROUTES: Final[tuple[AnyRoute, ...]] = (
+    Route(
+        "GET",
+        f"{API}/executions/{{execution_id}}/events/stream",
+        "streamExecutionEvents",
+        "Follow the events of one execution",
+        "viewer",
+        execution_stream,
+        {
+            200: Answer("Server-Sent Events; ends with the execution", media=MEDIA),
+            204: Answer("That was the last event; browsers ask no more then"),
+        },
+        ExecutionStream,
+        refuses=("not-found",),
+        streams=True,
+        description="Each event once and in order, history first. `id` is the position in the journal.",
+    ),
+    Route(
+        "GET",
+        f"{API}/events/stream",
+        "streamEvents",
+        "Follow the events of all executions",
+        "viewer",
+        feed_stream,
+        {200: Answer("Server-Sent Events, without an end", media=MEDIA)},
+        FeedStream,
+        streams=True,
+        description="From now on, or from the event after `after`. Events of one execution come in their order.",
+    ),
+)

@@ -1,0 +1,151 @@
+"""``/api/v1/tokens`` and ``/api/v1/audit``: who may, and who did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from noetl_stream.gateway.documents.common import Document, Next, Time
+from noetl_stream.gateway.http.bodies import RequestModel, json_body
+from noetl_stream.gateway.http.parameters import InPath, Moment, Nothing, Paged, Parameters
+from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.access import NewToken, Role
+
+TOKENS: Final = f"{API}/tokens"
+AUDIT: Final = f"{API}/audit"
+
+
+class ApiTokenRequest(RequestModel):
+    """Without `paths`, all playbooks; without `expires`, until it is revoked."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    role: Role
+    paths: Annotated[list[str], Field(default_factory=list, max_length=100)]
+    expires: Moment | None = None
+
+
+class ApiToken(Document):
+    """What may be shown of a token; `last_used` is exact to the minute."""
+
+    id: str
+    name: str
+    role: Role
+    paths: list[str]
+    created: Time
+    created_by: str
+    expires: Time | None
+    last_used: Time | None
+    revoked: Time | None
+    revoked_by: str | None
+
+
+class NewApiToken(ApiToken):
+    """`secret` is the token itself. It is shown this once; the answer to a repeated call does not have it."""
+
+    secret: str | None = None
+
+
+class ApiTokens(Document):
+    items: list[ApiToken]
+
+
+class AuditEntry(Document):
+    """A call that changed something, or was refused. `status` is null while it goes on, or if the gateway died over it.
+    `reason` is the caller's, or why it was refused, or the kind of its problem.
+    """
+
+    number: int
+    at: Time
+    principal: str
+    role: str
+    method: str
+    operation: str
+    target: str
+    correlation_id: str
+    remote: str
+    idempotency_key: str
+    status: int | None
+    reason: str
+    made: str
+
+
+class AuditPage(Document):
+    items: list[AuditEntry]
+    next: Next
+
+
+class TokenAt(Parameters):
+    token_id: Annotated[str, InPath(), Field(min_length=1, max_length=64)]
+
+
+class AuditOf(Paged):
+    principal: Annotated[str | None, Field(max_length=256, description="Only what this principal did.")] = None
+
+
+async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
+    given = call.body
+    expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
+    new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
+    made = await call.operations.access.create_token(new, call.caller.principal)
+    return Reply(made, 201, {"Location": f"{TOKENS}/{made['id']}"})
+
+
+async def list_all(call: Call[Nothing, None]) -> Reply:
+    return Reply({"items": await call.operations.access.tokens()})
+
+
+async def revoke(call: Call[TokenAt, None]) -> Reply:
+    await call.operations.access.revoke_token(call.parameters.token_id, call.caller.principal)
+    return Reply(None, 204)
+
+
+async def audit(call: Call[AuditOf, None]) -> Reply:
+    at = call.parameters
+    return call.page(await call.operations.access.audit(at.limit, at.cursor, at.principal))
+
+
+ACCESS_ROUTES: Final[tuple[AnyRoute, ...]] = (
+    Route(
+        "POST",
+        TOKENS,
+        "createToken",
+        "Make an API token",
+        "admin",
+        create,
+        {201: Answer("It, with its secret", NewApiToken, ("Location",))},
+        Nothing,
+        json_body(ApiTokenRequest),
+        refuses=("conflict",),
+        unkept=("secret",),
+    ),
+    Route(
+        "GET",
+        TOKENS,
+        "listTokens",
+        "What may be shown of all tokens",
+        "admin",
+        list_all,
+        {200: Answer("In the order they were made", ApiTokens)},
+    ),
+    Route(
+        "DELETE",
+        TOKENS + "/{token_id}",
+        "revokeToken",
+        "Revoke a token, within two seconds on every gateway",
+        "admin",
+        revoke,
+        {204: Answer("It holds no longer")},
+        TokenAt,
+    ),
+    Route(
+        "GET",
+        AUDIT,
+        "listAudit",
+        "Calls that changed something, and calls that were refused, newest first",
+        "admin",
+        audit,
+        {200: Answer("A page of them", AuditPage, ("Link",))},
+        AuditOf,
+    ),
+)

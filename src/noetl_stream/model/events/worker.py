@@ -1,0 +1,171 @@
+"""Facts by workers; of loops and of steps without tool, by the server (LANGUAGE §13)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
+from noetl_stream.model.item_pages import Page
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+
+
+class StepClaimed(Fact, frozen=True, tag="step.claimed"):
+    """A worker asks whether it may run a copy that might not be the only one (PROTOCOL §3 *Claim*)."""
+
+    kind: ClassVar = Kind("step")
+
+    reply: str
+
+
+class StepStarted(Fact, frozen=True, tag="step.started"):
+    kind: ClassVar = Kind("step")
+
+    worker: str
+
+
+class TaskStarted(Fact, frozen=True, tag="task.started"):
+    kind: ClassVar = Kind("task")
+
+    task: str
+    attempt: int = 1
+    path: Path = ()
+
+
+class TaskProcessed(Fact, frozen=True, tag="task.processed"):
+    """A task ran, its policy decided, and its patches were applied: one fact, recorded together or not at all.
+
+    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any follows.
+    ``rule`` is the index of the rule that matched, -1 for the default, and ``unmatched`` says a policy had no match.
+    ``origin`` is where in the playbook a generated task comes from, as in ``choose at line 12``; ``guards`` are those
+    of its policy that were evaluated.
+    """
+
+    kind: ClassVar = Kind("task", by_outcome, through_halt=True)
+
+    task: str
+    attempt: int
+    outcome: Outcome
+    do: Literal["continue", "retry", "jump", "break", "fail"]
+    path: Path = ()
+    to: str | None = None
+    delay_s: float = 0.0
+    rule: int = -1
+    unmatched: bool = False
+    error: ErrorInfo | None = None
+    set_ctx: dict[str, Any] = {}
+    set_iter: dict[str, Any] = {}
+    set_vars: dict[str, Any] = {}
+    set_shared: dict[str, SharedValue] = {}
+    origin: str = ""
+    guards: list[EvaluatedGuard] = []
+
+
+class StepSuspended(Fact, frozen=True, tag="step.suspended"):
+    """The pipeline goes on later, on any worker: the command ends here (LANGUAGE §8).
+
+    ``waits`` says for what, one a waiting iteration. ``paused``: it is a loop that was asked to pause, and has begun no
+    further iterations for that reason: it may go on when the execution does, whatever others of it wait for.
+    """
+
+    kind: ClassVar = Kind("step", "paused")
+
+    waits: list[Wait] = []
+    paused: bool = False
+
+
+class LoopStarted(Fact, frozen=True, tag="loop.started"):
+    """``in`` was evaluated. Items stand here, so that replay needs no template; long lists go on in ``loop.paged``.
+
+    ``path`` is the iteration around an inner loop, ``()`` for the outermost. ``pages`` are those of a level inside a
+    local loop whose list is long: its worker has put them into the object store.
+    """
+
+    kind: ClassVar = Kind("loop", bounded=True)
+
+    step_run_id: str
+    count: int
+    items: list[Any] = []
+    max_in_flight: int = 1
+    local: bool = False
+    path: Path = ()
+    pages: list[Page] = []
+
+
+class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
+    """A worker was asked to evaluate ``in``, and has put the items into the object store: the level may start.
+
+    ``path`` is the iteration around an inner loop, ``()`` for the outermost.
+    """
+
+    kind: ClassVar = Kind("loop")
+
+    count: int
+    pages: list[Page] = []
+    max_in_flight: int = 1
+    path: Path = ()
+
+
+class LoopIterationStarted(Fact, frozen=True, tag="loop.iteration.started"):
+    kind: ClassVar = Kind("loop")
+
+    path: Path
+    worker: str = ""
+
+
+class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
+    kind: ClassVar = Kind("loop", "success")
+
+    path: Path
+
+
+class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
+    """``step_run_id`` is set where the server says it, of an iteration whose inner loop has failed."""
+
+    kind: ClassVar = Kind("loop", "error", bounded=True)
+
+    path: Path
+    error: ErrorInfo
+    step_run_id: str = ""
+
+
+class LoopDone(Fact, frozen=True, tag="loop.done"):
+    """``path`` is the iteration around an inner loop: its own end, not routed; ``()`` for the outermost."""
+
+    kind: ClassVar = Kind("loop", "success", bounded=True)
+
+    step_run_id: str
+    count: int
+    ok: int
+    failed: int
+    skipped: int
+    path: Path = ()
+
+
+class StepDone(Fact, frozen=True, tag="step.done"):
+    kind: ClassVar = Kind("step", "success")
+
+    step_run_id: str
+
+
+class StepFailed(Fact, frozen=True, tag="step.failed"):
+    kind: ClassVar = Kind("step", "error")
+
+    step_run_id: str
+    error: ErrorInfo
+
+
+WorkerFact = (
+    StepClaimed
+    | StepStarted
+    | TaskStarted
+    | TaskProcessed
+    | StepSuspended
+    | LoopStarted
+    | LoopPagedOut
+    | LoopIterationStarted
+    | LoopIterationDone
+    | LoopIterationFailed
+    | LoopDone
+    | StepDone
+    | StepFailed
+)

@@ -1,0 +1,1 @@
+"""Checks across a whole workflow: names, reads, writes, concurrency."""

@@ -1,0 +1,188 @@
+"""What templates may read at each place of a playbook, and what bare names mean there (LANGUAGE §2)."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
+from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
+from noetl_stream.playbook.vocabulary.names import NAMESPACES
+
+Path = tuple[str, ...]
+
+_WORKER: Final = NAMESPACES - {"keychain", "outcome", "event", "token"}
+_SERVER: Final = frozenset(["workload", "ctx", "steps", "execution_id"])
+
+INPUTS: Final = _WORKER | {"keychain"}
+POLICY: Final = _WORKER | {"outcome"}
+SUGAR: Final = _WORKER - {"_task", "_attempt"}
+ARC: Final = _SERVER | {"event", "vars", "args"}
+ADMISSION: Final = _SERVER | {"args", "token"}
+LOOP: Final = _SERVER | {"args"}
+INNER_LOOP: Final = LOOP | {"iter"}
+RESULT: Final = _SERVER
+
+_ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
+"""In which order namespaces win a bare name (LANGUAGE §2)."""
+
+Names = Mapping[str, Path]
+"""Bare names of one namespace and what they mean, such as ``{"city": ("iter", "parent", "city")}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class IterNames:
+    """What ``iter`` holds at one place: what rules set and, in a loop, what its levels set, the innermost first.
+
+    ``is_fixed``: no rule can set anything there, as in the ``in`` of an inner loop.
+    """
+
+    written: tuple[str, ...]
+    iterators: tuple[str, ...]
+    is_fixed: bool = False
+
+    def at(self, depth: int) -> tuple[str, ...]:
+        """The keys of ``iter``, or of ``iter.parent`` at depth 1, and so on."""
+        own = self.written if depth == 0 else ()
+        if depth >= len(self.iterators):
+            return own
+        fixed = READ_ONLY if depth + 1 < len(self.iterators) else READ_ONLY - {"parent"}
+        return (*own, self.iterators[depth], *sorted(fixed))
+
+    @property
+    def bare(self) -> Names:
+        """The bare names that mean something of ``iter``, the innermost iterator first."""
+        found = {name: ("iter", *["parent"] * depth, name) for depth, name in enumerate(self.iterators) if name}
+        return found | {name: ("iter", name) for name in self.written if name not in found}
+
+
+NOTHING_IN_ITER: Final = IterNames((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The names of one place: namespaces, what bare names are bound to, every reading of those that are declared more
+    than once, and what names of this step mean that cannot be read here. Then what some namespaces hold here."""
+
+    namespaces: frozenset[str]
+    bindings: Names
+    shadowed: Mapping[str, tuple[Path, ...]]
+    elsewhere: Names
+    iter: IterNames = NOTHING_IN_ITER
+    vars: Collection[str] = ()
+    results: Collection[str] = ()
+    keychain: Collection[str] = ()
+
+    @property
+    def unambiguous(self) -> Names:
+        """The bindings of names that are declared once."""
+        return _Unambiguous(self)
+
+
+class _Unambiguous(Mapping[str, Path]):
+    """A view: playbooks can declare many names, and each template is looked at through its own."""
+
+    def __init__(self, visible: Visible) -> None:
+        self._visible = visible
+
+    def __getitem__(self, name: str) -> Path:
+        if name in self._visible.shadowed:
+            raise KeyError(name)
+        return self._visible.bindings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._visible.bindings if name not in self._visible.shadowed)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Declared:
+    """Every name a playbook declares.
+
+    ``ctx``, ``workload`` and ``steps`` can be read everywhere, so their bindings are made once; a place adds those of
+    its own step.
+    """
+
+    def __init__(self, document: PlaybookDocument, steps: list[StepDraft]) -> None:
+        self.steps: Final = {step.name: step for step in steps if step.name}
+        self._keychain: Final = document.keychain
+        ctx = (name for step in steps for name in written(step, "ctx"))
+        self._common: dict[str, Names] = {
+            "ctx": _in("ctx", ctx),
+            "workload": _in("workload", document.workload),
+            "steps": _in("steps", self.steps),
+        }
+        self._args: dict[str, dict[str, Path]] = {}
+        for step in steps:
+            for arc in step.arcs:
+                self._args.setdefault(arc.step, {}).update(_in("args", arc.args.keys if arc.args else ()))
+            if step.join:
+                self._args.setdefault(step.name, {}).update(_in("args", MERGED_ARGS))
+        self._bindings, self._shadowed = _bound(self._common, self._common.values())
+
+    def visible(self, namespaces: frozenset[str], step: StepDraft | None, level: LoopDraft | None = None) -> Visible:
+        """The names of a place in ``step``, or outside of all steps.
+
+        Args:
+            level: The level of the step's loop that the place belongs to; the pipeline without it.
+        """
+        names = _iter_names(step, level) if step else NOTHING_IN_ITER
+        own = self._own(step, names) if step else {}
+        in_pipeline = self._own(step, _iter_names(step, None)) if step else {}
+        here = {space: bound for space, bound in own.items() if space in namespaces}
+        bindings, shadowed = _bound(self._common | here, here.values())
+        return Visible(
+            namespaces=namespaces,
+            bindings=ChainMap(bindings, self._bindings),
+            shadowed=ChainMap(shadowed, self._shadowed),
+            elsewhere={name: path for bound in in_pipeline.values() for name, path in bound.items()},
+            iter=names,
+            vars=written(step, "vars") if step else (),
+            results=own.get("results", ()),
+            keychain=self._keychain,
+        )
+
+    def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
+        results = _in("results", step.results)
+        return {"args": self._args.get(step.name, {}), "iter": names.bare, "results": results}
+
+
+def _in(namespace: str, names: Iterable[str]) -> dict[str, Path]:
+    return {name: (namespace, name) for name in names}
+
+
+def _bound(
+    declared: Mapping[str, Names], wanted: Iterable[Names]
+) -> tuple[dict[str, Path], dict[str, tuple[Path, ...]]]:
+    """What the names in ``wanted`` mean: the reading that wins, and all readings of those that have several."""
+    bindings: dict[str, Path] = {}
+    shadowed: dict[str, tuple[Path, ...]] = {}
+    spaces = [declared[space] for space in _ORDER if space in declared]
+    for name in (name for names in wanted for name in names if name not in NAMESPACES):
+        paths = tuple(names[name] for names in spaces if name in names)
+        bindings[name] = paths[0]
+        if len(paths) > 1:
+            shadowed[name] = paths
+    return bindings, shadowed
+
+
+def written(step: StepDraft, namespace: str) -> list[str]:
+    """The keys that the task policies of a step write into ``ctx``, ``iter`` or ``vars``, each once."""
+    rules = [rule for task in step.tasks if task.policy for rule in task.policy.rules]
+    names = [key.name for rule in rules for key, _ in rule.writes.get(namespace, ())]
+    shared = [shared.key.name for rule in rules for shared in rule.shared] if namespace == "ctx" else []
+    return list(dict.fromkeys(names + shared))
+
+
+def _iter_names(step: StepDraft, level: LoopDraft | None) -> IterNames:
+    levels = list(step.loop.levels()) if step.loop else []
+    if level is not None:
+        levels = levels[: levels.index(level)]
+    iterators = tuple(around.iterator or "" for around in reversed(levels))
+    if level is not None:
+        return IterNames((), iterators, is_fixed=True)
+    return IterNames(tuple(written(step, "iter")), iterators)

@@ -1,0 +1,92 @@
+"""From the text of a playbook to its plan, or to everything that is wrong with it (LANGUAGE §3 *Rejected*)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.check.bindings import Declared
+from noetl_stream.playbook.check.expressions import Expressions
+from noetl_stream.playbook.check.reads import ReadChecks
+from noetl_stream.playbook.check.templates import Templates
+from noetl_stream.playbook.check.unused_entries import check_unused
+from noetl_stream.playbook.check.workflow import check_workflow, warn_of_dead_arcs
+from noetl_stream.playbook.compile.layering import knobs_of
+from noetl_stream.playbook.compile.lowering import Lowering
+from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, ListIsFull, Problems
+from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.model.document import read_document
+from noetl_stream.playbook.model.step import read_steps
+from noetl_stream.playbook.model.workbook import read_workbook
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.yaml.source import read_source
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What came of a check: a plan unless there are errors; diagnostics in the order of the file, warnings included."""
+
+    plan: Plan | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.plan is not None
+
+
+def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
+    """Checks a playbook and compiles it. Never raises for bad input: what is wrong is in the diagnostics.
+
+    Args:
+        text: The YAML, as text or as the bytes of a file.
+        kinds: The tool kinds that are installed.
+        file: What diagnostics call the text.
+        limits: The operator's, which the playbook may lower.
+    """
+    problems = Problems(file)
+    try:
+        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
+    except ListIsFull:
+        plan = None
+    return CheckResult(None if problems.has_errors else plan, problems.sorted())
+
+
+def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> Plan | None:
+    source = read_source(text, problems)
+    if source is None:
+        return None
+    document = read_document(source.root, knobs_of(kinds), limits, problems)
+    workbook = read_workbook(document.workbook, kinds, problems)
+    steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
+    declared = Declared(document, steps)
+    check_workflow(document, steps, problems)
+    templates = Templates(source.text, problems, document.limits)
+    lowering = Lowering(document, declared, Expressions(templates, ReadChecks(declared, kinds, problems)))
+    plan = lowering.plan(_digest(text), steps)
+    warn_of_dead_arcs(plan, steps, problems)
+    check_unused(workbook, templates, problems)
+    return plan
+
+
+def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:
+    """The plan of a playbook; the arguments are those of :func:`check`.
+
+    Raises:
+        InvalidPlaybook: with every problem of the text.
+    """
+    checked = check(text, kinds, file=file, limits=limits)
+    if checked.plan is None:
+        raise InvalidPlaybook(checked.diagnostics)
+    return checked.plan
+
+
+def digest_of(text: str) -> str:
+    """What a plan is pinned by: the SHA-256 of the text's UTF-8 bytes, in hex."""
+    return _digest(text)
+
+
+def _digest(text: str | bytes) -> str:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return sha256(data).hexdigest()

@@ -1,0 +1,201 @@
+"""What a playbook was compiled to, for people and programs: ``playbook show --compiled`` (v10 §15 *debug map*).
+
+Every task has its ``line``; a generated one has the ``origin`` that says what in the file it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.plan import (
+    AdmitPlan,
+    ArcPlan,
+    LoopPlan,
+    Plan,
+    PolicyPlan,
+    RulePlan,
+    SharedPlan,
+    StepPlan,
+    TaskPlan,
+)
+from noetl_stream.template import Guard, Template
+
+_INDENT: Final = "  "
+_SHOWN_APART: Final = frozenset(["name", "kind", "line", "origin", "policy"])
+"""Keys of a task that its heading and the rules below it show."""
+
+
+def compiled_view(plan: Plan) -> dict[str, Any]:
+    """The plan as plain JSON, templates as they are written; what the playbook leaves at nothing is left out."""
+    return _said(
+        name=plan.name,
+        path=plan.path,
+        version=plan.version,
+        digest=plan.digest,
+        entry=plan.entry,
+        failure_mode=plan.failure_mode,
+        timeout_s=plan.timeout_s,
+        reference_first=plan.reference_first or None,
+        limits=_lowered(plan.limits),
+        result=_source(plan.result),
+        keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
+        steps=[_step(step) for step in plan.steps.values()],
+    )
+
+
+def compiled_text(plan: Plan) -> str:
+    """The same to read: a line for each task, rule and arc, generated tasks with their origin."""
+    view = compiled_view(plan)
+    marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "limits", "result")}
+    steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
+    return "\n".join([f"playbook {plan.path}  {_shown(marks)}", *steps]) + "\n"
+
+
+def _said(**values: Any) -> dict[str, Any]:
+    """What says something: a false or a zero does."""
+    return {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
+
+
+def _lowered(limits: Limits) -> dict[str, Any]:
+    usual = msgspec.structs.asdict(DEFAULT_LIMITS)
+    return {name: value for name, value in msgspec.structs.asdict(limits).items() if value != usual[name]}
+
+
+def _source(template: Template | Guard | None) -> Any:
+    return None if template is None else template.source
+
+
+def _step(step: StepPlan) -> dict[str, Any]:
+    return _said(
+        step=step.name,
+        line=step.line,
+        desc=step.desc,
+        pool=step.pool,
+        join=step.join,
+        timeout_s=step.timeout_s,
+        deadline_s=step.deadline_s,
+        admit=None if step.admit is None else _admit(step.admit),
+        loop=None if step.loop is None else _loop(step.loop),
+        tasks=[_task(task) for task in step.tasks],
+        routing=step.routing if step.arcs else None,
+        arcs=[_arc(arc) for arc in step.arcs],
+    )
+
+
+def _admit(admit: AdmitPlan) -> dict[str, Any]:
+    rules = [{"when": _source(rule.guard), "allow": rule.allow} for rule in admit.rules]
+    return _said(rules=rules, wait_s=admit.wait_s, on_timeout=admit.on_timeout if admit.wait_s is not None else None)
+
+
+def _loop(loop: LoopPlan) -> dict[str, Any]:
+    return _said(
+        iterator=loop.iterator,
+        mode=loop.mode,
+        exec=loop.placement,
+        failure_mode=loop.failure_mode,
+        max_in_flight=_source(loop.max_in_flight),
+        loop=None if loop.inner is None else _loop(loop.inner),
+    ) | {"in": _source(loop.items)}
+
+
+def _task(task: TaskPlan) -> dict[str, Any]:
+    return _said(
+        name=task.name,
+        kind=task.kind,
+        line=task.line,
+        origin=task.origin,
+        inputs={**(_source(task.inputs) or {}), **task.verbatim},
+        knobs=dict(task.knobs),
+        timeout=_said(**asdict(task.timeouts)),
+        policy=None if task.policy is None else _policy(task.policy),
+    )
+
+
+def _policy(policy: PolicyPlan) -> dict[str, Any]:
+    return {"on_unmatched": policy.on_unmatched, "rules": [_rule(rule) for rule in policy.rules]}
+
+
+def _rule(rule: RulePlan) -> dict[str, Any]:
+    is_retry = rule.do == "retry"
+    return _said(
+        when=_source(rule.guard),
+        do=rule.do,
+        to=rule.to,
+        line=rule.line,
+        attempts=rule.attempts,
+        backoff=rule.backoff if is_retry else None,
+        delay=_source(rule.delay_s),
+        max_delay=rule.max_delay_s if is_retry else None,
+        set_ctx=_sources(rule.set_ctx),
+        set_iter=_sources(rule.set_iter),
+        set_vars=_sources(rule.set_vars),
+        set_shared={name: _shared(shared) for name, shared in rule.set_shared.items()},
+    )
+
+
+def _sources(templates: Mapping[str, Template]) -> dict[str, Any]:
+    return {name: template.source for name, template in templates.items()}
+
+
+def _shared(shared: SharedPlan) -> dict[str, Any]:
+    return {"op": shared.op} if shared.value is None else {"op": shared.op, "value": shared.value.source}
+
+
+def _arc(arc: ArcPlan) -> dict[str, Any]:
+    return _said(step=arc.step, when=_source(arc.guard), args=arc.args.source, line=arc.line)
+
+
+def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
+    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s")}
+    if step.get("routing") == "inclusive":
+        marks["routing"] = "inclusive"
+    first = "  (entry)" if step["step"] == entry else ""
+    yield f"step {step['step']}{first}  line {step['line']}  {_shown(marks)}".rstrip()
+    admit = step.get("admit", {})
+    for rule in admit.get("rules", []):
+        yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
+    if "wait_s" in admit:
+        yield f"{_INDENT}admit waits {admit['wait_s']:g} s, then: {admit['on_timeout']}"
+    loop = step.get("loop")
+    while loop:
+        outer = {name: value for name, value in loop.items() if name not in ("in", "iterator", "loop")}
+        yield f"{_INDENT}loop {loop['iterator']} in {_brief(loop['in'])}  {_shown(outer)}"
+        loop = loop.get("loop")
+    for task in step.get("tasks", []):
+        yield from _task_lines(task)
+    for arc in step.get("arcs", []):
+        args = f"  args: {_brief(arc['args'])}" if "args" in arc else ""
+        yield f"{_INDENT}arc {_condition(arc, 'always')}: {arc['step']}{args}  line {arc['line']}"
+
+
+def _task_lines(task: Mapping[str, Any]) -> Iterator[str]:
+    origin = f"  from {task['origin']}" if "origin" in task else ""
+    yield f"{_INDENT}task {task['name']}  {task['kind']}  line {task['line']}{origin}"
+    for name, value in task.items():
+        if name not in _SHOWN_APART:
+            yield f"{_INDENT * 2}{name}: {_brief(value)}"
+    policy = task.get("policy", {"rules": []})
+    for rule in policy["rules"]:
+        rest = {name: value for name, value in rule.items() if name not in ("when", "do", "to", "line")}
+        to = f" {rule['to']}" if "to" in rule else ""
+        yield f"{_INDENT * 2}{_condition(rule)}: {rule['do']}{to}  {_shown(rest)}".rstrip()
+    if policy.get("on_unmatched") == "fail":
+        yield f"{_INDENT * 2}unmatched: fail"
+
+
+def _condition(rule: Mapping[str, Any], without: str = "else") -> str:
+    return f"when {rule['when']}" if rule.get("when") is not None else without
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name}: {_brief(value)}" for name, value in values.items() if value is not None)
+
+
+def _brief(value: Any) -> str:
+    return value if isinstance(value, str) and "\n" not in value else json.dumps(value, ensure_ascii=False)

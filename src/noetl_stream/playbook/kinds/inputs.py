@@ -1,0 +1,108 @@
+"""What a kind's own models say about a task's inputs and knobs (LANGUAGE §3, §12).
+
+Only constants are type-checked: a value that holds a template is known when it is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.model.explain import explain, sentence
+from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
+
+
+def spellings(model: type[BaseModel]) -> dict[str, str]:
+    """Every key the model reads, synonyms included → the field it fills."""
+    by_name = bool(model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name"))
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        for spelling in _spellings_of(name, field, by_name):
+            found[spelling] = name
+    return found
+
+
+def check_against(
+    node: Mapping,
+    model: type[BaseModel],
+    title: str,
+    problems: Problems,
+    *,
+    at: Location,
+    rendered: Collection[str] = (),
+    verbatim: Collection[str] = (),
+    also_known: Collection[str] = (),
+    is_whole: bool = True,
+) -> None:
+    """Checks a mapping's keys and constant values.
+
+    Args:
+        node: The mapping, without the keys that are the language's own.
+        model: What the kind accepts.
+        title: The mapping in messages, as in ``the inputs of kind `http` ``.
+        at: Where a missing key is reported.
+        rendered: Keys whose templates will be rendered; a template elsewhere is an error.
+        verbatim: Keys whose text is taken as it is, whatever braces it holds.
+        also_known: Keys of the language that may stand beside these, for suggestions.
+        is_whole: Whether a missing key is a problem.
+    """
+    known = spellings(model)
+    is_free = model.model_config.get("extra") == "allow"
+    constants: list[str] = []
+    filled: dict[str, str] = {}
+    for name, key in node.keys.items():
+        field = known.get(name)
+        value = node.values[name]
+        if field is None and not is_free:
+            words = [*known, *also_known]
+            hint = did_you_mean(name, words) or (f"known keys: {listed(words)}" if words else "it has none")
+            problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
+            continue
+        if field in filled:
+            message = f"`{name}` and `{filled[field]}` mean the same, only one of them can be used"
+            problems.error("conflicting_keys", message, key, "remove one")
+            continue
+        if field is not None:
+            filled[field] = name
+        if name in verbatim or not holds_template(value):
+            constants.append(name)
+        elif name not in rendered:
+            message = f"`{name}` is never rendered: {title} hold constants"
+            problems.error("template_not_rendered", message, value, "move the value into an input")
+    for name, info in model.model_fields.items():
+        if info.is_required() and name not in filled and is_whole:
+            words = [spelling for spelling, field in known.items() if field == name]
+            problems.error("missing_key", f"{title} need {' or '.join(f'`{word}`' for word in words)}", at)
+    _check_constants(node, model, constants, problems, at)
+
+
+def _check_constants(
+    node: Mapping, model: type[BaseModel], constants: Collection[str], problems: Problems, at: Location
+) -> None:
+    values = {name: node.values[name] for name in constants}
+    try:
+        model.model_validate({name: value.plain() for name, value in values.items()})
+    except ValidationError as failure:
+        for wrong in explain(failure, values):
+            problems.error("invalid_value", wrong.message, wrong.at)
+        for error in failure.errors(include_url=False):
+            # A rule over several keys can be judged only when all of them are known.
+            if not error["loc"] and len(values) == len(node.keys):
+                problems.error("invalid_value", sentence(error), at)
+
+
+def _spellings_of(name: str, field: FieldInfo, by_name: bool) -> list[str]:
+    alias = field.validation_alias or field.alias
+    match alias:
+        case None:
+            return [name]
+        case AliasChoices():
+            found = [str(item.path[0]) if isinstance(item, AliasPath) else item for item in alias.choices]
+        case AliasPath():
+            found = [str(alias.path[0])]
+        case _:
+            found = [alias]
+    return [*found, name] if by_name and name not in found else found

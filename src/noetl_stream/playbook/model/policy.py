@@ -1,0 +1,324 @@
+"""Rules: what admission and task policies have in common, and what a rule of each says (LANGUAGE §4, §5; v10 §5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from noetl_stream.playbook.diagnostics import Location, Problems
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Placeholders,
+    RejectedKey,
+    Required,
+    Reserved,
+    Section,
+    entries,
+    is_null,
+    pairs,
+    read_section,
+)
+from noetl_stream.playbook.model.shared_values import SharedDraft, read_shared
+from noetl_stream.playbook.model.timeouts import read_seconds
+from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout
+from noetl_stream.playbook.vocabulary import legacy
+from noetl_stream.playbook.vocabulary.names import check_identifier
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, kind_of
+
+_TRUE: Final = re.compile(r"\{\{-?\s*[Tt]rue\s*-?\}\}\Z")
+
+
+class Rule(Section):
+    title = "a rule"
+    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.RULE
+
+    when: Part = None
+    then: Annotated[Part, Required("{ when: …, then: { … } }")] = None
+
+
+class Else(Section):
+    title = "`else`"
+    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.RULE
+
+    then: Annotated[Part, Required(legacy.STEP_ELSE)] = None
+
+
+class Allow(Section):
+    title = "`then` of an admission rule"
+    shown = "write then: { allow: true }"
+    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.CONTROL
+
+    allow: Annotated[bool, Required("then: { allow: true }")] = True
+
+
+class Then(Section):
+    title = "`then`"
+    shown = "write then: { do: continue | retry | jump | break | fail, … }"
+    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.THEN
+
+    do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
+    attempts: int | None = None
+    backoff: Backoff | None = None
+    delay: Part = None
+    max_delay: float | None = None
+    to: str | None = None
+    set_ctx: Part = None
+    set_iter: Part = None
+    set_vars: Part = None
+    set_shared: Part = None
+
+
+class TaskPolicy(Placeholders):
+    title = "a task's policy"
+
+    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    on_unmatched: Literal["continue", "fail"] = "continue"
+    rules: Part = None
+
+
+class Admit(Section):
+    title = "`admit`"
+    shown = "write admit: { rules: [ { when: …, then: { allow: true } } ] }"
+
+    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = None
+    wait: Part = None
+
+
+class AdmitWait(Section):
+    title = "`admit.wait`"
+    shown = "write wait: { timeout_s: 3600, on_timeout: fail }"
+
+    timeout_s: Annotated[Part, Required("wait: { timeout_s: 3600, on_timeout: fail }")] = None
+    on_timeout: OnTimeout = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """One entry of ``rules``; ``when`` is ``None`` for ``else``."""
+
+    when: Node | None
+    then: Node | None
+    at: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitRuleDraft:
+    when: Node | None
+    allow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitDraft:
+    """Admission as read; ``wait_s`` is ``None`` without ``wait``."""
+
+    rules: list[AdmitRuleDraft]
+    wait_s: float | None
+    on_timeout: OnTimeout
+
+
+Write = tuple[MappingKey, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDraft:
+    """A task rule as read; ``writes`` go by namespace: ``ctx``, ``iter``, ``vars``. ``shared`` goes to ``ctx``."""
+
+    when: Node | None
+    at: Location
+    do: Directive
+    attempts: int | None = None
+    backoff: Backoff = "none"
+    delay: Node | None = None
+    max_delay_s: float = 300.0
+    to: str | None = None
+    to_node: Node | None = None
+    writes: MappingOf[str, list[Write]] = field(default_factory=dict)
+    shared: list[SharedDraft] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDraft:
+    """A task's policy as read; ``is_whole`` unless some of its rules could not be."""
+
+    rules: list[ActionDraft]
+    on_unmatched: Literal["continue", "fail"]
+    at: Location
+    is_whole: bool
+
+
+def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
+    """``step.spec.policy.admit``; ``None`` without it."""
+    if is_null(node):
+        return None
+    admit = read_section(node, Admit, problems)
+    rules = read_rules(admit.rules, problems)
+    wait = read_section(admit.wait, AdmitWait, problems)
+    drafts = [AdmitRuleDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
+    lets_all_in = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
+    if lets_all_in and admit.wait is not None:
+        hint = "a token waits only where a rule, or no rule, denies it"
+        problems.warn("no_effect", "`wait` has no effect: these rules let every token in", admit.wait, hint)
+    return AdmitDraft(
+        rules=drafts,
+        wait_s=read_seconds(wait.timeout_s, "`timeout_s`", problems),
+        on_timeout=wait.on_timeout,
+    )
+
+
+def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
+    """A task's policy; ``None`` when it has no readable rules."""
+    if not isinstance(node, Mapping):
+        shape = kind_of(node)
+        problems.error("policy_shape", legacy.POLICY_SHAPE.message.format(shape=shape), node, legacy.POLICY_SHAPE.hint)
+        return None
+    if is_null(node.get("rules")):
+        problems.error("policy_shape", "a task's policy needs `rules`", at, legacy.POLICY_SHAPE.hint)
+    policy = read_section(node, TaskPolicy, problems)
+    listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
+    rules = [action for rule in listed if (action := _read_action(rule, problems))]
+    is_whole = isinstance(policy.rules, Sequence) and len(rules) == len(policy.rules.items)
+    is_said = "on_unmatched" in node.keys and node.values["on_unmatched"].plain() == policy.on_unmatched
+    if is_said and any(always_holds(rule.when) for rule in rules):
+        message = "`on_unmatched` has no effect: one of these rules matches whatever the outcome"
+        problems.warn("no_effect", message, node.keys["on_unmatched"], "remove it, or the rule that always holds")
+    return PolicyDraft(rules, policy.on_unmatched, at, is_whole)
+
+
+def read_rules(
+    node: Node | None, problems: Problems, what: str = "`rules`", model: type[Rule] = Rule
+) -> list[RuleDraft]:
+    """A ladder of ``when`` and ``then`` with at most one ``else``, which stands last.
+
+    Args:
+        what: The list in messages.
+        model: What one of its rungs holds.
+    """
+    drafts: list[RuleDraft] = []
+    else_seen: MappingKey | None = None
+    if isinstance(node, Sequence) and not node.items:
+        problems.error("invalid_value", f"{what} is empty", node, "{ when: …, then: … }")
+    for item in entries(node, what, problems):
+        if not isinstance(item, Mapping):
+            problems.error("wrong_type", f"{model.title} must be a mapping, this is {kind_of(item)}", item)
+            continue
+        otherwise = item.keys.get("else")
+        if otherwise is None and else_seen is not None:
+            problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
+        if otherwise is not None:
+            if else_seen is not None:
+                problems.error("else_twice", f"a second `else`, the first is in line {else_seen.mark.line}", otherwise)
+            else_seen = otherwise
+            drafts.append(_read_else(item, otherwise, problems))
+            continue
+        rule = read_section(item, model, problems)
+        if rule.when is None:
+            message = f"{model.title} needs `when`, or is the `else`"
+            problems.error("missing_key", message, item, "{ when: …, then: … }")
+            continue
+        drafts.append(RuleDraft(rule.when, rule.then, item))
+    _warn_never_reached(drafts, model.title, problems)
+    return drafts
+
+
+def always_holds(when: Node | None) -> bool:
+    """Whether a condition says nothing: it is omitted, or plainly true."""
+    value = True if when is None else when.plain()
+    return value is True or (isinstance(value, str) and _TRUE.match(value.strip()) is not None)
+
+
+def _warn_never_reached(drafts: list[RuleDraft], title: str, problems: Problems) -> None:
+    """What stands after `when: true` is never asked; after a retry it is, once its attempts are used up."""
+    certain = next((rule for rule in drafts if rule.when and always_holds(rule.when) and not _retries(rule)), None)
+    if certain is None:
+        return
+    for rule in drafts[drafts.index(certain) + 1 :]:
+        message = f"{title} after the one in line {certain.at.mark.line} that always holds has no effect"
+        problems.warn("no_effect", message, rule.at, "put the one that always holds last, as `else`")
+
+
+def _retries(rule: RuleDraft) -> bool:
+    do = rule.then.get("do") if isinstance(rule.then, Mapping) else None
+    return do is not None and do.plain() == "retry"
+
+
+def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
+    inner = item.values["else"]
+    for name, other in item.keys.items():
+        if name == "then":
+            problems.error("else_without_then", "`then` stands beside `else`, not in it", other, legacy.STEP_ELSE)
+        elif name != "else":
+            problems.error("unknown_key", f"unknown key `{name}` beside `else`", other, legacy.STEP_ELSE)
+    if "then" in item.keys:
+        return RuleDraft(None, item.values["then"], item)
+    if not isinstance(inner, Mapping) or "then" not in inner.keys:
+        problems.error("else_without_then", "`else` holds no `then`", key, legacy.STEP_ELSE)
+        return RuleDraft(None, None, item)
+    return RuleDraft(None, read_section(inner, Else, problems).then, item)
+
+
+def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
+    if rule.then is None:
+        return None
+    then = read_section(rule.then, Then, problems)
+    if not isinstance(rule.then, Mapping):
+        return None
+    _check_action(then, rule.then, problems)
+    writes = {name: _read_writes(getattr(then, f"set_{name}"), name, problems) for name in ("ctx", "iter", "vars")}
+    return ActionDraft(
+        when=rule.when,
+        at=rule.at,
+        do=then.do or "continue",
+        attempts=then.attempts,
+        backoff=then.backoff or "none",
+        delay=then.delay,
+        max_delay_s=300.0 if then.max_delay is None else float(then.max_delay),
+        to=then.to,
+        to_node=rule.then.get("to"),
+        writes=writes,
+        shared=read_shared(then.set_shared, problems),
+    )
+
+
+def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
+    """Which options belong to which directive, and their ranges."""
+    if then.do == "retry" and "attempts" not in node.keys:
+        hint = "`attempts: 5` is the total number of runs, the first included"
+        problems.error("missing_key", "`do: retry` needs `attempts`", node, hint)
+    if then.do == "jump" and "to" not in node.keys:
+        problems.error("missing_key", "`do: jump` needs `to`", node, "to: <a task of this pipeline>")
+    owners = {"to": "jump", "attempts": "retry", "backoff": "retry", "delay": "retry", "max_delay": "retry"}
+    for name, owner in owners.items():
+        if name in node.keys and then.do is not None and then.do != owner:
+            message = f"`{name}` has no effect with `do: {then.do}`"
+            problems.error("no_effect", message, node.keys[name], f"remove it, or write do: {owner}")
+    if then.attempts is not None and then.attempts < 1:
+        problems.error("invalid_value", "`attempts` must be 1 or more", node.values["attempts"])
+    if then.do == "retry" and then.attempts == 1:
+        hint = "`attempts` counts all runs, the first included"
+        problems.warn("no_effect", "`attempts: 1` never runs the task again", node.values["attempts"], hint)
+    if then.max_delay is not None and then.max_delay < 0:
+        problems.error("invalid_value", "`max_delay` must be 0 or more seconds", node.values["max_delay"])
+    check_number(then.delay, "`delay`", 0, problems)
+
+
+def check_number(node: Node | None, what: str, least: int, problems: Problems) -> None:
+    """A literal number of at least ``least``, or a template; anything else is a diagnostic."""
+    if node is None:
+        return
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, str) and "{{" in value:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        message = f"{what} must be a number or a {{{{ template }}}}, this is {kind_of(node)}"
+        problems.error("wrong_type", message, node)
+    elif value < least:
+        problems.error("invalid_value", f"{what} must be {least} or more", node)
+
+
+def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[Write]:
+    what = f"`set_{namespace}`"
+    written = pairs(node, what, problems)
+    return [(key, value) for key, value in written if check_identifier(key.name, f"a key of {what}", key, problems)]

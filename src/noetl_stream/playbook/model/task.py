@@ -1,0 +1,181 @@
+"""Tasks: the shapes of ``tool``, their names, kind, inputs and ``spec`` (LANGUAGE §3, §5; v10 §7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass
+from typing import Any, Final
+
+from noetl_stream.playbook.compile.layering import Layer
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.kinds.inputs import check_against, spellings
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
+from noetl_stream.playbook.model.sections import is_null, text_of
+from noetl_stream.playbook.model.timeouts import overlay, read_timeouts
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.vocabulary import legacy
+from noetl_stream.playbook.vocabulary.names import check_name
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, kind_of
+
+LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
+_SPEC_KEYS: Final = frozenset(["policy", "timeout"])
+_SCOPE_IN_CODE: Final = re.compile(
+    r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDraft:
+    """A task as read; ``kind`` is ``None`` when it cannot be known. ``inputs`` holds what is rendered, ``verbatim`` the
+    nodes that never are. ``knobs`` and ``timeouts`` are effective: those of the scopes around it lie under its own."""
+
+    name: str
+    kind: KindSpec | None
+    at: Location
+    inputs: Mapping
+    verbatim: MappingOf[str, Node]
+    knobs: MappingOf[str, Any]
+    timeouts: Timeouts
+    policy: PolicyDraft | None
+    origin: str = ""
+
+
+def read_task(
+    node: Mapping, synthetic: str, kinds: Kinds, layer: Layer, problems: Problems, *, is_whole: bool = True
+) -> TaskDraft:
+    """A task that is no construct.
+
+    Args:
+        synthetic: Its name, unless it has one.
+        layer: What the scopes around it say.
+        is_whole: Whether an input that its kind needs and that is missing is a problem.
+    """
+    kind = _kind_of_task(node, kinds, problems)
+    name = name_of_task(node, _label_of(node) or synthetic, problems)
+    at: Location = node.get("name") or node.get("kind") or node
+    spec = _spec_of_task(node, problems)
+    policy = spec.get("policy")
+    nothing = Mapping(node.mark, node.pointer)
+    inputs, verbatim = _read_inputs(node, kind, at, problems, is_whole) if kind else (nothing, {})
+    return TaskDraft(
+        name=name,
+        kind=kind,
+        at=at,
+        inputs=inputs,
+        verbatim=verbatim,
+        knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
+        timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
+        policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
+    )
+
+
+def _read_inputs(
+    node: Mapping, kind: KindSpec, at: Location, problems: Problems, is_whole: bool
+) -> tuple[Mapping, MappingOf[str, Node]]:
+    """What is rendered before every run, and what never is."""
+    inputs = _without_misplaced(node.without(LANGUAGE_KEYS), kind, problems)
+    known = spellings(kind.inputs)
+    verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
+    rendered = [key for key in inputs.keys if key not in verbatim]
+    title = f"the inputs of kind `{kind.kind}`"
+    check_against(inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, is_whole=is_whole)
+    if kind.together and is_whole:
+        given = [known[key] for key, value in inputs.values.items() if key in known and not is_null(value)]
+        if (wrong := kind.together(given)) is not None:
+            problems.error("invalid_value", wrong, at)
+    _warn_templates_in_sql(inputs, kind, problems)
+    for key in verbatim:
+        _warn_unrendered(key, inputs.values[key], problems)
+    kept = {key: inputs.values[key] for key in inputs.keys if key in verbatim}
+    return inputs.without(verbatim), kept
+
+
+def _warn_templates_in_sql(inputs: Mapping, kind: KindSpec, problems: Problems) -> None:
+    """A value written into SQL text is quoted by nobody; a parameter is (LANGUAGE §12)."""
+    for key, value in inputs.values.items():
+        if key in kind.statements and holds_template(value):
+            hint = "write `$name` there and give the value under `params`"
+            problems.warn("template_in_sql", f"`{key}` has a template inside SQL text", value, hint)
+
+
+def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
+    if "kind" not in node.keys:
+        _no_kind(node, problems)
+        return None
+    value = node.values["kind"]
+    kind = text_of(value, "`kind`", problems)
+    if kind is None or kind in kinds:
+        return kinds[kind] if kind else None
+    near = did_you_mean(kind, kinds)
+    hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add others"
+    problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
+    return None
+
+
+def _label_of(node: Mapping) -> str | None:
+    """The name of a task in the older shape ``{ name: { kind: …, … } }``."""
+    for name, value in node.values.items():
+        if isinstance(value, Mapping) and "kind" not in node.keys and ("kind" in value.keys or len(node.keys) == 1):
+            return name
+    return None
+
+
+def _no_kind(node: Mapping, problems: Problems) -> None:
+    label = _label_of(node)
+    if label is not None:
+        hint = legacy.LABEL_KEYED.hint.format(name=label)
+        problems.error("label_keyed_task", legacy.LABEL_KEYED.message, node.keys[label], hint)
+        return
+    if "type" in node.keys:
+        advice = legacy.TASK["type"]
+        problems.error(advice.code, advice.message, node.keys["type"], advice.hint)
+        return
+    problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for one")
+
+
+def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
+    """The name a task or construct has, or is given."""
+    value = node.get("name")
+    name = text_of(value, "a task's `name`", problems)
+    if name is not None and value is not None and check_name(name, "a task's name", value, problems):
+        return name
+    return synthetic
+
+
+def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:
+    spec = node.get("spec")
+    if isinstance(spec, Mapping):
+        return spec
+    if spec is not None and not is_null(spec):
+        problems.error("wrong_type", f"`spec` must be a mapping, this is {kind_of(spec)}", spec)
+    return Mapping(node.mark, node.pointer)
+
+
+def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Any]:
+    """The kind's own keys, those of the scopes around included."""
+    known = spellings(kind.knobs)
+    misplaced = {name for name in spec.keys if name in legacy.TASK_SPEC and name not in known}
+    for name in misplaced:
+        advice = legacy.TASK_SPEC[name]
+        problems.error(advice.code, advice.message, spec.keys[name], advice.hint)
+    knobs = layer.knobs_for(kind, spec.without(_SPEC_KEYS | misplaced))
+    title = f"the `spec` keys of kind `{kind.kind}`"
+    check_against(knobs, kind.knobs, title, problems, at=at, also_known=sorted(_SPEC_KEYS))
+    return {name: value.plain() for name, value in knobs.values.items()}
+
+
+def _without_misplaced(inputs: Mapping, kind: KindSpec, problems: Problems) -> Mapping:
+    known = spellings(kind.inputs)
+    misplaced = {name for name in inputs.keys if name in legacy.TASK and name not in known}
+    for name in misplaced:
+        advice = legacy.TASK[name]
+        problems.error(advice.code, advice.message, inputs.keys[name], advice.hint)
+    return inputs.without(misplaced)
+
+
+def _warn_unrendered(name: str, node: Node, problems: Problems) -> None:
+    if isinstance(node, Scalar) and isinstance(node.value, str) and (found := _SCOPE_IN_CODE.search(node.value)):
+        message = f"`{name}` is never rendered, `{found.group()}` stays as it is"
+        problems.warn("template_not_rendered", message, node, "pass the value under `args`")

@@ -1,0 +1,180 @@
+"""The workbook: tasks that are written once and run by ``kind: workbook`` (LANGUAGE §12).
+
+A call becomes the entry's task under the call's name. The call's ``args`` are laid over the entry's ``args`` where its
+kind has that input, else over the entry's inputs themselves; its ``spec`` over the entry's. Both as scopes lie over
+each other (LANGUAGE §1 *Layering*): mappings go into each other key by key, anything else replaces. A call with a
+``policy`` does without the entry's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from noetl_stream.playbook.compile.layering import Layer, merged
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.kinds.inputs import spellings
+from noetl_stream.playbook.kinds.language import WORKBOOK
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, pairs, read_section
+from noetl_stream.playbook.model.sugar import word_of
+from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, read_task
+from noetl_stream.playbook.vocabulary.names import check_name
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
+
+_SHAPE: Final = "workbook: { tasks: { <name>: { kind: …, … } } }"
+
+
+class WorkbookTasks(Section):
+    title = "the workbook"
+
+    tasks: Part = None
+
+
+class ListedEntry(Section):
+    title = "an entry of the workbook"
+
+    name: Annotated[str, Required("- { name: …, tool: { kind: …, … } }")] = ""
+    tool: Annotated[Part, Required("- { name: …, tool: { kind: …, … } }")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkbookEntry:
+    """An entry as read; ``at`` is its name. ``draft`` is ``None`` when it cannot be called."""
+
+    at: Location
+    task: Mapping
+    draft: TaskDraft | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workbook:
+    """The entries by name, and which of them some task runs."""
+
+    entries: MappingOf[str, WorkbookEntry]
+    used: set[str] = field(default_factory=set)
+
+    def called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
+        """The task that a call runs, and its origin; ``None`` when it cannot be known, which is then reported.
+
+        Args:
+            node: The task of kind ``workbook``.
+            name: Its name.
+        """
+        named = node.get("task") or node.get("name")
+        if named is None:
+            hint = "write task: <entry>, or give the task the entry's name"
+            problems.error("missing_key", "a task of kind `workbook` needs `task`", node, hint)
+            return None
+        called = named.plain() if "task" in node.keys else name
+        if not isinstance(called, str):
+            return None
+        entry = self.entries.get(called)
+        if entry is None:
+            known = f"its entries: {listed(self.entries)}; `task` is never rendered" if self.entries else _SHAPE
+            hint = did_you_mean(called, self.entries) or known
+            problems.error("unknown_entry", f"the workbook has no entry `{called}`", named, hint)
+            return None
+        self.used.add(called)
+        if entry.draft is None or entry.draft.kind is None:
+            return None
+        own = node.without(node.keys.keys() - {"name", "spec"})
+        task = merged(_with_args(entry.task, entry.draft.kind, node.get("args"), problems), own)
+        return _with_spec(task, entry.task, own), f"workbook {called}, line {entry.at.mark.line}"
+
+    def unused(self) -> dict[str, WorkbookEntry]:
+        """The entries that no task runs."""
+        return {name: entry for name, entry in self.entries.items() if name not in self.used}
+
+
+def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbook:
+    """The root ``workbook``. Each entry is checked here as it stands, but for inputs that calls may yet give."""
+    entries: dict[str, WorkbookEntry] = {}
+    for name, at, task in _listed(node, problems):
+        if name in entries:
+            message = f"a second entry called `{name}`, the first is in line {entries[name].at.mark.line}"
+            problems.error("duplicate_name", message, at, "entries of the workbook have names of their own")
+        elif check_name(name, "an entry's name", at, problems) and isinstance(task, Mapping):
+            entries[name] = WorkbookEntry(at, task, _read_entry(task, name, kinds, problems))
+        elif not isinstance(task, Mapping):
+            problems.error("wrong_type", f"an entry is one task, this is {kind_of(task)}", task, "write { kind: …, … }")
+    return Workbook(entries)
+
+
+def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, Node]]:
+    if isinstance(node, Sequence):
+        found: list[tuple[str, Location, Node]] = []
+        for item in node.items:
+            entry = read_section(item, ListedEntry, problems)
+            if entry.name and entry.tool is not None and isinstance(item, Mapping):
+                found.append((entry.name, item.values["name"], entry.tool))
+        return found
+    tasks = read_section(node, WorkbookTasks, problems).tasks
+    return [(key.name, key, task) for key, task in ([] if is_null(tasks) else pairs(tasks, "`tasks`", problems))]
+
+
+def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> TaskDraft | None:
+    """The task of an entry that can be called."""
+    if (word := word_of(task)) is not None:
+        hint = f"write the `{word}` into the step, and its tasks into the workbook"
+        problems.error("workbook_entry", f"an entry is one task, no `{word}`", task.keys[word], hint)
+        return None
+    if "name" in task.keys:
+        problems.error("workbook_entry", "an entry's name stands outside of its task", task.keys["name"], "remove it")
+    draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, is_whole=False)
+    for rule in draft.policy.rules if draft.policy else ():
+        if rule.do == "jump":
+            hint = "the task that calls it may have a policy with `jump`"
+            problems.error("workbook_entry", "an entry of the workbook cannot jump", rule.to_node or rule.at, hint)
+    if draft.kind is WORKBOOK:
+        problems.error("workbook_entry", "an entry cannot call the workbook", task.values["kind"], "name its own kind")
+        return None
+    return draft
+
+
+def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Problems) -> Mapping:
+    """The entry's task with the call's ``args`` laid over."""
+    if not isinstance(args, Mapping):
+        if args is not None and holds_template(args):
+            hint = "write args: { … }: they are laid over the entry's, key by key"
+            problems.error("wrong_type", "a template cannot stand for all `args` here", args, hint)
+        return task
+    known = spellings(kind.inputs)
+    if "args" in known or kind.inputs.model_config.get("extra") == "allow":
+        return merged(task, Mapping(args.mark, args.pointer, {"args": _key_of(args)}, {"args": args}))
+    for name in args.keys.keys() & LANGUAGE_KEYS:
+        problems.error("unknown_key", f"`{name}` is no input of kind `{kind.kind}`", args.keys[name])
+    given = {known.get(name): name for name in args.keys}
+    renamed = {name: given.get(known.get(name), name) if name in known else name for name in task.keys}
+    task = Mapping(
+        task.mark,
+        task.pointer,
+        {renamed[name]: key for name, key in task.keys.items()},
+        {renamed[name]: value for name, value in task.values.items()},
+    )
+    return merged(task, args.without(LANGUAGE_KEYS))
+
+
+def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
+    """``task`` with what does not merge put right: a policy stands alone, ``timeout: n`` is ``{total: n}``."""
+    outer, inner = entry.get("spec"), call.get("spec")
+    if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
+        return task
+    spec = merged(_spelt_out(outer), _spelt_out(inner))
+    if "policy" in inner.keys:
+        spec.values["policy"] = inner.values["policy"]
+    return Mapping(task.mark, task.pointer, task.keys, {**task.values, "spec": spec})
+
+
+def _spelt_out(spec: Mapping) -> Mapping:
+    timeout = spec.get("timeout")
+    if not isinstance(timeout, Scalar):
+        return spec
+    key = MappingKey("total", timeout.mark, timeout.pointer)
+    total = Mapping(timeout.mark, timeout.pointer, {"total": key}, {"total": timeout})
+    return Mapping(spec.mark, spec.pointer, spec.keys, {**spec.values, "timeout": total})
+
+
+def _key_of(value: Mapping) -> MappingKey:
+    return MappingKey("args", value.mark, value.pointer)

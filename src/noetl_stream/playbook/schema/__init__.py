@@ -1,0 +1,1 @@
+"""JSON Schema (draft 2020-12) of the language."""

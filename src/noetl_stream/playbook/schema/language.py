@@ -1,0 +1,293 @@
+"""JSON Schema (draft 2020-12) of the language: ``noetl-stream playbook schema``.
+
+Made of the very models the parser reads with. A table says what the parts hold that the parser reads piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from pydantic import TypeAdapter
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.kinds.inputs import spellings
+from noetl_stream.playbook.kinds.keychain import keychain_kinds
+from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.model import document, loop, policy, step, sugar, timeouts, workbook
+from noetl_stream.playbook.model import shared_values as shared
+from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
+from noetl_stream.playbook.schema.kinds import (
+    HOLDS_TEMPLATE,
+    Schema,
+    by_kind,
+    ref,
+    refused,
+    settings_schema,
+    task_schemas,
+)
+from noetl_stream.playbook.vocabulary.names import LONGEST_NAME, NAMESPACES
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_NULL: Final[Schema] = {"type": "null"}
+_SECONDS: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
+_TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]"}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, _NULL]}
+
+
+def _section(model: type[Section]) -> Schema:
+    """A section where null says as much as its absence."""
+    return _or_null(ref(model.__name__))
+
+
+def _list(item: Schema, least: int = 0) -> Schema:
+    return {"type": "array", "items": item, **({"minItems": least} if least else {})}
+
+
+def _number_or_template(number: Schema) -> Schema:
+    return {"anyOf": [number, {"type": "string", "pattern": r"\{\{"}]}
+
+
+def _writes(value: Schema) -> Schema:
+    return {"type": "object", "propertyNames": ref("identifier"), "additionalProperties": value}
+
+
+def _ladder(rule: type[Section], then: Schema) -> Schema:
+    """``when`` and ``then``, ``when`` and ``then`` …, ``else``."""
+    otherwise = {"allOf": [ref("Else"), {"properties": {"then": then}}]}
+    rung = {"allOf": [ref(rule.__name__), {"required": ["when"], "properties": {"then": then}}]}
+    only_else = {"properties": {"else": otherwise}, "additionalProperties": False}
+    return _list({"type": "object", "if": {"required": ["else"]}, "then": only_else, "else": rung}, 1)
+
+
+_IN_FLIGHT: Final = _number_or_template({"type": "integer", "minimum": 1})
+
+PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
+    (document.Root, "metadata"): ref("Metadata"),
+    (document.Root, "keychain"): _or_null(_list(ref("keychain_entry"))),
+    (document.Root, "executor"): _section(document.Executor),
+    (document.Root, "workload"): {"type": ["object", "null"]},
+    (document.Root, "workflow"): _list(ref("Step"), 1),
+    (document.Root, "workbook"): {"anyOf": [ref("WorkbookTasks"), _list(ref("ListedEntry")), _NULL]},
+    (document.Executor, "spec"): _section(document.ExecutorSpec),
+    (document.ExecutorSpec, "result"): {"anyOf": [{"type": ["object", "array"]}, ref("holds_template")]},
+    (document.ExecutorSpec, "timeout"): ref("timeout"),
+    (document.ExecutorSpec, "timeout_s"): _or_null(_SECONDS),
+    (document.ExecutorSpec, "policy"): _section(document.ExecutorPolicy),
+    (document.ExecutorPolicy, "defaults"): _section(document.PolicyDefaults),
+    (document.ExecutorPolicy, "failure"): _section(document.PolicyFailure),
+    (document.ExecutorPolicy, "results"): _section(document.PolicyResults),
+    (document.ExecutorPolicy, "limits"): ref("limits"),
+    (document.PolicyDefaults, "timeouts"): ref("timeout"),
+    (step.Step, "spec"): _section(step.StepSpec),
+    (step.Step, "loop"): ref("Loop"),
+    (step.Step, "tool"): {"anyOf": [ref("entry"), ref("tasks")]},
+    (step.Step, "next"): ref("Router"),
+    (step.StepSpec, "join"): {"anyOf": [{"enum": ["all", "any", None]}, {"type": "integer", "minimum": 1}]},
+    (step.StepSpec, "timeout"): ref("timeout"),
+    (step.StepSpec, "policy"): _section(step.StepPolicy),
+    (step.StepPolicy, "admit"): _section(policy.Admit),
+    (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
+    (step.StepPolicy, "failure"): _section(document.PolicyFailure),
+    (step.StepPolicy, "emit"): _section(step.Emit),
+    (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
+    (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
+    (step.Router, "spec"): _section(step.RouterSpec),
+    (step.Router, "arcs"): _list(ref("Arc")),
+    (step.Arc, "when"): ref("guard"),
+    (step.Arc, "args"): {"type": ["object", "null"]},
+    (loop.Loop, "in_"): {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
+    (loop.Loop, "spec"): _section(loop.LoopSpec),
+    (loop.Loop, "loop"): _section(loop.Loop),
+    (loop.LoopSpec, "max_in_flight"): _IN_FLIGHT,
+    (loop.LoopSpec, "timeout"): ref("timeout"),
+    (loop.LoopSpec, "policy"): _section(loop.LoopPolicy),
+    (loop.LoopPolicy, "max_in_flight"): _IN_FLIGHT,
+    (loop.LoopPolicy, "failure"): _section(document.PolicyFailure),
+    (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
+    (policy.Admit, "wait"): _section(policy.AdmitWait),
+    (policy.AdmitWait, "timeout_s"): _SECONDS,
+    (policy.TaskPolicy, "rules"): _ladder(policy.Rule, ref("Then")),
+    (policy.Rule, "when"): ref("guard"),
+    (policy.Rule, "then"): {},
+    (policy.Else, "then"): {},
+    (policy.Then, "delay"): _number_or_template({"type": "number", "minimum": 0}),
+    (policy.Then, "set_ctx"): _writes({}),
+    (policy.Then, "set_iter"): _writes({}),
+    (policy.Then, "set_vars"): _writes({}),
+    (policy.Then, "set_shared"): _writes(ref("SharedEntry")),
+    (shared.SharedEntry, "value"): {},
+    (sugar.ChooseEntry, "name"): ref("name"),
+    (sugar.ChooseEntry, "choose"): _ladder(sugar.BranchRule, ref("tasks")),
+    (sugar.BranchRule, "when"): ref("guard"),
+    (sugar.BranchRule, "then"): {},
+    (sugar.WhileEntry, "name"): ref("name"),
+    (sugar.WhileEntry, "while_"): ref("Round"),
+    (sugar.UntilEntry, "name"): ref("name"),
+    (sugar.UntilEntry, "until"): ref("Round"),
+    (sugar.Round, "when"): ref("guard"),
+    (sugar.Round, "do"): ref("tasks"),
+    (workbook.WorkbookTasks, "tasks"): {
+        "type": ["object", "null"], "propertyNames": ref("name"), "additionalProperties": ref("workbook_task")
+    },
+    (workbook.ListedEntry, "tool"): ref("workbook_task"),
+}  # fmt: skip
+"""What the parts of sections hold."""
+
+VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
+    (document.Root, "apiVersion"): {"const": document.API_VERSION},
+    (document.Root, "kind"): {"const": "Playbook"},
+    (document.Metadata, "name"): _TEXT,
+    (document.Metadata, "path"): _TEXT,
+    (document.Metadata, "labels"): {
+        "type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}
+    },
+    (document.ExecutorSpec, "pool"): ref("pool"),
+    (step.StepSpec, "pool"): _or_null(ref("pool")),
+    (step.Step, "step"): ref("name"),
+    (loop.Loop, "iterator"): {"allOf": [ref("name"), {"not": {"enum": sorted(loop.READ_ONLY)}}]},
+    (policy.Then, "attempts"): {"type": ["integer", "null"], "minimum": 1},
+    (policy.Then, "max_delay"): {"type": ["number", "null"], "minimum": 0},
+    (workbook.ListedEntry, "name"): ref("name"),
+    **{(timeouts.TimeoutParts, name): _or_null(_SECONDS) for name in ("total", "connect", "read")},
+}  # fmt: skip
+"""Values of which the parser asks more than their type."""
+
+
+def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
+    """``needed`` must stand with a directive, and ``options`` with no other."""
+    is_it: Schema = {"properties": {"do": {"const": directive}}, "required": ["do"]}
+    others = {"not": {"anyOf": [{"required": [name]} for name in options]}}
+    return [{"if": is_it, "then": {"required": needed}, "else": others}]
+
+
+def _shared_takes(kind: str, operations: list[str]) -> Schema:
+    """What the value of these operations is, unless a template gives it."""
+    is_one: Schema = {"properties": {"op": {"enum": operations}}, "required": ["op"]}
+    value = {"anyOf": [{"type": kind}, {"allOf": [{"type": "string"}, ref("holds_template")]}]}
+    return {"if": is_one, "then": {"properties": {"value": value}}}
+
+
+RULES: Final[Mapping[type[Section], Schema]] = {
+    step.Step: {"anyOf": [{"required": ["tool"]}, {"required": ["next"]}], "dependentRequired": {"loop": ["tool"]}},
+    loop.Loop: {"required": ["in", "iterator"]},
+    policy.TaskPolicy: {"required": ["rules"]},
+    policy.Then: {
+        "allOf": [
+            *_only_with("retry", ["attempts", "backoff", "delay", "max_delay"], ["attempts"]),
+            *_only_with("jump", ["to"], ["to"]),
+        ]
+    },
+    shared.SharedEntry: {
+        "if": {"properties": {"op": {"const": "count"}}, "required": ["op"]},
+        "then": {"not": {"required": ["value"]}},
+        "else": {"required": ["value"]},
+        "allOf": [
+            _shared_takes("number", ["add", "min", "max"]),
+            _shared_takes("array", ["extend", "union"]),
+            _shared_takes("object", ["merge"]),
+        ],
+    },
+}
+"""Rules over several keys of a section."""
+
+LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
+"""Sections in which the knobs of tasks may stand, and are judged in the tasks (LANGUAGE §1 *Layering*)."""
+
+_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec)
+"""Sections whose model says everything."""
+
+SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))
+
+
+def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
+    """The schema of a playbook that may use these tool kinds, and lower these limits."""
+    kinds = {**kinds, **LANGUAGE_KINDS}
+    definitions = {**_common(limits), **{model.__name__: _section_schema(model) for model in SECTIONS}}
+    for model in LAYERED:
+        own = definitions[model.__name__]["properties"]
+        own |= {name: {} for kind in kinds.values() for name in spellings(kind.knobs) if name not in own}
+    for kind in kinds.values():
+        definitions |= task_schemas(kind, ref("TaskPolicy"), ref("timeout"))
+    for name, settings in keychain_kinds().items():
+        definitions |= settings_schema(name, settings)
+    definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
+    definitions |= {
+        "entry": _entry(kinds),
+        "tasks": _list(ref("entry"), 1),
+        "workbook_task": {**by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
+        "keychain_entry": by_kind("keychain_", keychain_kinds()),
+    }
+    root = definitions.pop(document.Root.__name__)
+    return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}
+
+
+def _common(limits: Limits) -> dict[str, Schema]:
+    return {
+        "identifier": {"type": "string", "maxLength": LONGEST_NAME, "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+        "name": {
+            **ref("identifier"),
+            "description": "Matches [A-Za-z_][A-Za-z0-9_]*, holds no `__` and is no namespace of templates.",
+            "not": {"anyOf": [{"enum": sorted(NAMESPACES)}, {"pattern": "__"}]},
+        },
+        "pool": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+        "guard": {
+            "description": "A boolean, or exactly one {{ expression }}.",
+            "anyOf": [{"type": "boolean"}, ref("expression")],
+        },
+        "expression": {"type": "string", "pattern": r"^\s*\{\{[\s\S]*\}\}\s*$"},
+        "holds_template": HOLDS_TEMPLATE,
+        "timeout": {"description": "Seconds for one attempt.", "anyOf": [_SECONDS, ref("TimeoutParts")]},
+        "limits": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: _limit(value) for name, value in msgspec.structs.asdict(limits).items()},
+        },
+    }
+
+
+def _limit(value: float) -> Schema:
+    whole = isinstance(value, int)
+    return {"type": "integer" if whole else "number", "minimum": 1 if whole else 0, "maximum": value}
+
+
+def _entry(kinds: Kinds) -> Schema:
+    """An entry of a pipeline: a task, or a construct, which is known by its word."""
+    schema: Schema = by_kind("task_", kinds)
+    for word, model in reversed(sugar.WORDS.items()):
+        schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
+    return {"type": "object", "if": {"required": ["kind"]}, "then": by_kind("task_", kinds), "else": schema}
+
+
+def _section_schema(model: type[Section]) -> Schema:
+    properties = refused(model.rejected)
+    required = []
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        schema = _value(model, name)
+        if any(isinstance(mark, Required) for mark in field.metadata):
+            required.append(key)
+            schema = {"allOf": [schema, {"not": _NULL}]}
+        properties[key] = schema
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return {**schema, **RULES.get(model, {})}
+
+
+def _value(model: type[Section], name: str) -> Schema:
+    """What may stand under a key of a section."""
+    field = model.model_fields[name]
+    for mark in field.metadata:
+        if isinstance(mark, PartMark):
+            return PARTS[model, name]
+        if isinstance(mark, Reserved):
+            return {"description": "Reserved for a later version.", "enum": [None, "", [], {}, *mark.neutral]}
+    annotation: Any = field.annotation
+    return VALUES.get((model, name)) or TypeAdapter(annotation).json_schema()

@@ -1,0 +1,134 @@
+"""The YAML tree with the place of every key and value. Plain JSON values only (LANGUAGE §1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl_stream.playbook.diagnostics import Position
+
+Plain = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value without parts. ``start`` and ``end`` are offsets of its spelling in the source text."""
+
+    value: Plain
+    mark: Position
+    pointer: str
+    start: int = 0
+    end: int = 0
+    style: str = ""
+
+    def plain(self) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    items: list[Node]
+    mark: Position
+    pointer: str
+
+    def plain(self) -> Any:
+        return [item.plain() for item in self.items]
+
+
+@dataclass(frozen=True, slots=True)
+class MappingKey:
+    """A mapping's key: where it stands, and the pointer of its value."""
+
+    name: str
+    mark: Position
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """``keys`` and ``values`` share their names and their order, which is that of the file."""
+
+    mark: Position
+    pointer: str
+    keys: dict[str, MappingKey] = field(default_factory=dict)
+    values: dict[str, Node] = field(default_factory=dict)
+
+    def plain(self) -> Any:
+        return {name: value.plain() for name, value in self.values.items()}
+
+    def get(self, name: str) -> Node | None:
+        return self.values.get(name)
+
+    def only(self, names: frozenset[str] | set[str]) -> Mapping:
+        """The same mapping with no other keys."""
+        return self.without(self.keys.keys() - names)
+
+    def without(self, names: frozenset[str] | set[str]) -> Mapping:
+        """The same mapping less some of its keys."""
+        return Mapping(
+            self.mark,
+            self.pointer,
+            {name: key for name, key in self.keys.items() if name not in names},
+            {name: value for name, value in self.values.items() if name not in names},
+        )
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def kind_of(node: Node) -> str:
+    """What people call the type of this value."""
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    match node.value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "text"
+        case _:
+            return "a number"
+
+
+def holds_template(node: Node) -> bool:
+    """Whether some text in this value has a template in it."""
+    if isinstance(node, Scalar):
+        return isinstance(node.value, str) and any(opening in node.value for opening in ("{{", "{%", "{#"))
+    if isinstance(node, Sequence):
+        return any(map(holds_template, node.items))
+    return any(map(holds_template, node.values.values()))
+
+
+def count_of(node: Node) -> int:
+    """How many values there are below this one, at any depth."""
+    if isinstance(node, Scalar):
+        return 0
+    parts = node.items if isinstance(node, Sequence) else list(node.values.values())
+    return len(parts) + sum(map(count_of, parts))
+
+
+def child(node: Node, step: str | int) -> Node | None:
+    """The part of ``node`` under a key or index."""
+    if isinstance(node, Mapping):
+        return node.values.get(str(step))
+    if isinstance(node, Sequence) and isinstance(step, int) and 0 <= step < len(node.items):
+        return node.items[step]
+    return None
+
+
+def descend(node: Node, path: tuple[str | int, ...]) -> Node:
+    """The part of ``node`` under ``path``, as deep as the path can be followed."""
+    for step in path:
+        inner = child(node, step)
+        if inner is None:
+            return node
+        node = inner
+    return node
+
+
+def extend_pointer(pointer: str, step: str | int) -> str:
+    """The JSON pointer (RFC 6901) of a part."""
+    return f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,339 @@
+"""YAML text → a tree with positions, or diagnostics.
+
+Built on ruamel's event stream, so that nothing is constructed, no tag is executed, and depth, size and aliases are
+bounded while reading (LANGUAGE §1, §14).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ruamel.yaml import YAML, events
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner, ScannerError
+from ruamel.yaml.tokens import DirectiveToken, TagToken
+
+from noetl_stream.playbook.diagnostics import BareLocation, ListIsFull, Position, Problems
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer
+from noetl_stream.playbook.yaml.positions import mark_of
+from noetl_stream.playbook.yaml.scalars import NumberOutOfRange, has_leading_zero, resolve
+
+MAX_PLAYBOOK_BYTES: Final = 512 * 1024
+MAX_YAML_DEPTH: Final = 64
+MAX_YAML_NODES: Final = 20_000
+MAX_YAML_ALIASES: Final = 500
+_MAX_TAG_CHARS: Final = 100
+
+_TOP: Final = BareLocation(Position(1, 1))
+_UNSAFE: Final = re.compile("[\x00\ud800-\udfff]")
+_STANDARD_TAGS: Final = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
+_COLLECTION_TAGS: Final = frozenset(["tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"])
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybookSource:
+    """A playbook as text and as tree."""
+
+    text: str
+    root: Node
+
+
+class _Stop(Exception):
+    """Reading cannot go on; the reason is among the problems."""
+
+
+def read_source(text: str | bytes, problems: Problems) -> PlaybookSource | None:
+    """The tree of a YAML text, or ``None`` when it is no YAML within the limits."""
+    decoded = _decode(text, problems)
+    if decoded is None:
+        return None
+    try:
+        root = _Reader(decoded, problems).document()
+    except (_Stop, ListIsFull):
+        return None
+    return PlaybookSource(decoded, root)
+
+
+def _decode(text: str | bytes, problems: Problems) -> str | None:
+    if isinstance(text, bytes):
+        try:
+            decoded = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            before = text[: error.start].decode("utf-8", "replace")
+            spot = BareLocation(mark_of(before, len(before)))
+            hint = "save the file as UTF-8"
+            problems.error("yaml_encoding", f"byte 0x{text[error.start]:02x} is not UTF-8", spot, hint)
+            return None
+    else:
+        decoded = text
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_PLAYBOOK_BYTES:
+        message = f"the playbook has {size:,} bytes, max_playbook_bytes is {MAX_PLAYBOOK_BYTES:,}"
+        problems.error("yaml_limit", message, _TOP, "keep data in a store and name it in the playbook")
+        return None
+    return decoded.removeprefix("\ufeff")
+
+
+def _mark_of(mark: Any) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
+
+
+class _Scanner(Scanner):
+    """ruamel's, less what no playbook needs and what takes long: long tags, directives of one's own."""
+
+    def scan_tag(self) -> TagToken:
+        token: TagToken = super().scan_tag()
+        if len(token.value[1]) > _MAX_TAG_CHARS:
+            raise ScannerError(problem=f"a tag of more than {_MAX_TAG_CHARS} characters", problem_mark=token.start_mark)
+        return token
+
+    def scan_directive(self) -> DirectiveToken:
+        token: DirectiveToken = super().scan_directive()
+        if token.name != "YAML":
+            raise ScannerError(problem="the only directive here is `%YAML 1.2`", problem_mark=token.start_mark)
+        return token
+
+
+class _Reader:
+    """Recursive descent over ruamel's events; the depth limit keeps the recursion shallow."""
+
+    def __init__(self, text: str, problems: Problems) -> None:
+        self._text = text
+        self._problems = problems
+        self._events = self._stream()
+        self._last = _TOP.mark
+        self._anchors: dict[str, Node] = {}
+        self._open: set[str] = set()
+        self._nodes = 0
+        self._aliases = 0
+        self._chars = len(text)
+
+    def document(self) -> Node:
+        """The one document of the text."""
+        next(self._events)
+        start = next(self._events)
+        if isinstance(start, events.StreamEndEvent):
+            self._stop("yaml_empty", "the playbook is empty", _TOP, "start with `apiVersion: noetl.io/v2`")
+        version = getattr(start, "version", None)
+        if version not in (None, (1, 2)):
+            number = ".".join(map(str, version or ()))
+            spot = BareLocation(_mark_of(start.start_mark))
+            self._problems.error("yaml_version", f"playbooks are YAML 1.2, this says {number}", spot)
+        root = self._node(next(self._events), "", 0)
+        next(self._events)
+        after = next(self._events)
+        if not isinstance(after, events.StreamEndEvent):
+            spot = BareLocation(_mark_of(after.start_mark))
+            hint = "one file holds one playbook"
+            self._problems.error("yaml_documents", "a second YAML document starts here", spot, hint)
+        if isinstance(root, Scalar) and root.value is None:
+            self._stop("yaml_empty", "the playbook is empty", _TOP, "start with `apiVersion: noetl.io/v2`")
+        return root
+
+    def _stream(self) -> Iterator[Any]:
+        try:
+            yaml = YAML(typ="safe", pure=True)
+            yaml.Scanner = _Scanner
+            for event in yaml.parse(self._text):
+                self._last = _mark_of(event.start_mark)
+                yield event
+        except ReaderError as error:
+            spot = BareLocation(mark_of(self._text, error.position))
+            character = self._text[error.position]
+            message = f"character U+{ord(character):04X} is not allowed in YAML"
+            hint = "save the file as UTF-8" if character == "\0" else "write it as an escape in double quotes"
+            self._stop("yaml_encoding", message, spot, f"remove it, or {hint}")
+        except MarkedYAMLError as error:
+            self._syntax(error)
+        except (YAMLError, ValueError, OverflowError, LookupError, AttributeError, AssertionError) as error:
+            # ruamel lets a few of its own slips through on malformed text; for the author they are one thing.
+            self._stop("yaml_syntax", f"this is not YAML: {error}", BareLocation(self._last))
+
+    def _syntax(self, error: MarkedYAMLError) -> None:
+        mark = error.problem_mark or error.context_mark
+        spot = BareLocation(_mark_of(mark) if mark else self._last)
+        problem = str(error.problem or error.context or "this is not YAML")
+        if "'\\t'" in problem:
+            self._stop("yaml_tab", "a tab cannot indent YAML", spot, "indent with spaces")
+        context = ""
+        if error.context and error.problem:
+            opened = f" that starts in line {error.context_mark.line + 1}" if error.context_mark else ""
+            context = f" ({error.context}{opened})"
+        is_colon = "mapping values" in problem
+        self._stop(
+            "yaml_syntax", f"{problem}{context}", spot, "put text that holds `: ` in quotes" if is_colon else None
+        )
+
+    def _stop(self, code: str, message: str, at: BareLocation, hint: str | None = None) -> None:
+        self._problems.error(code, message, at, hint)
+        raise _Stop
+
+    def _node(self, event: Any, pointer: str, depth: int) -> Node:
+        if isinstance(event, events.AliasEvent):
+            return self._aliased(event, pointer, depth)
+        self._count(event)
+        if depth > MAX_YAML_DEPTH:
+            message = f"nested deeper than max_yaml_depth, {MAX_YAML_DEPTH} levels"
+            self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
+        anchor = event.anchor
+        if anchor:
+            self._open.add(anchor)
+        node: Node
+        if isinstance(event, events.ScalarEvent):
+            node = self._scalar(event, pointer)
+        elif isinstance(event, events.SequenceStartEvent):
+            node = self._sequence(event, pointer, depth)
+        else:
+            node = self._mapping(event, pointer, depth)
+        if anchor:
+            self._open.discard(anchor)
+            self._anchors[anchor] = node
+        return node
+
+    def _count(self, event: Any) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_YAML_NODES:
+            message = f"more than max_yaml_nodes, {MAX_YAML_NODES:,} values, aliases spelt out"
+            self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark)))
+
+    def _aliased(self, event: Any, pointer: str, depth: int) -> Node:
+        spot = BareLocation(_mark_of(event.start_mark), pointer)
+        self._aliases += 1
+        if self._aliases > MAX_YAML_ALIASES:
+            self._stop("yaml_limit", f"more than max_yaml_aliases, {MAX_YAML_ALIASES} aliases", spot)
+        if event.anchor in self._open:
+            self._stop("yaml_alias", f"`*{event.anchor}` stands inside the very value it names", spot)
+        if event.anchor not in self._anchors:
+            self._problems.error("yaml_alias", f"no anchor `&{event.anchor}` stands before this alias", spot)
+            return Scalar(None, spot.mark, pointer)
+        return self._copy(self._anchors[event.anchor], event, pointer, depth)
+
+    def _copy(self, node: Node, event: Any, pointer: str, depth: int) -> Node:
+        self._count(event)
+        if depth > MAX_YAML_DEPTH:
+            message = f"nested deeper than max_yaml_depth, {MAX_YAML_DEPTH} levels, aliases spelt out"
+            self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
+        if isinstance(node, Scalar):
+            self._chars += node.end - node.start
+            if self._chars > MAX_PLAYBOOK_BYTES:
+                message = f"more than max_playbook_bytes, {MAX_PLAYBOOK_BYTES:,} bytes, aliases spelt out"
+                self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
+            return Scalar(node.value, node.mark, pointer, node.start, node.end, node.style)
+        if isinstance(node, Sequence):
+            inner = enumerate(node.items)
+            items = [self._copy(item, event, extend_pointer(pointer, index), depth + 1) for index, item in inner]
+            return Sequence(items, node.mark, pointer)
+        copied = Mapping(node.mark, pointer)
+        for name, value in node.values.items():
+            place = extend_pointer(pointer, name)
+            copied.keys[name] = MappingKey(name, node.keys[name].mark, place)
+            copied.values[name] = self._copy(value, event, place, depth + 1)
+        return copied
+
+    def _sequence(self, event: Any, pointer: str, depth: int) -> Sequence:
+        self._check_collection_tag(event, pointer)
+        items: list[Node] = []
+        while not isinstance(inner := next(self._events), events.SequenceEndEvent):
+            items.append(self._node(inner, extend_pointer(pointer, len(items)), depth + 1))
+        return Sequence(items, _mark_of(event.start_mark), pointer)
+
+    def _mapping(self, event: Any, pointer: str, depth: int) -> Mapping:
+        self._check_collection_tag(event, pointer)
+        mapping = Mapping(_mark_of(event.start_mark), pointer)
+        while not isinstance(inner := next(self._events), events.MappingEndEvent):
+            key = self._key(inner, pointer, depth + 1)
+            value = self._node(next(self._events), key.pointer if key else pointer, depth + 1)
+            if key is None:
+                self._problems.spoil(pointer)
+                continue
+            if key.name in mapping.keys:
+                first = mapping.keys[key.name].mark.line
+                message = f"the key `{key.name}` stands here a second time, first in line {first}"
+                self._problems.error("yaml_duplicate_key", message, key, "keep one of the two")
+                continue
+            mapping.keys[key.name] = key
+            mapping.values[key.name] = value
+        return mapping
+
+    def _key(self, event: Any, pointer: str, depth: int) -> MappingKey | None:
+        node = self._node(event, pointer, depth)
+        mark = _mark_of(event.start_mark)
+        if isinstance(node, Mapping | Sequence):
+            # {{ x }} without quotes is a mapping whose key is a mapping: by far the commonest way to get here.
+            braces = self._text[event.start_mark.index - 1 : event.start_mark.index + 1] == "{{"
+            spot = BareLocation(Position(mark.line, mark.column - 1) if braces else mark, pointer)
+            hint = 'put the template in quotes: "{{ … }}"' if braces else None
+            self._problems.error("yaml_key", "a key must be text, this is a collection", spot, hint)
+            return None
+        if not isinstance(node.value, str):
+            spelling = self._text[node.start : node.end].strip() or "null"
+            hint = f'write "{spelling}" in quotes'
+            self._problems.error(
+                "yaml_key", f"a key must be text, `{spelling}` is not", BareLocation(mark, pointer), hint
+            )
+            return None
+        if node.value == "<<" and not node.style:
+            message, hint = "YAML 1.2 has no merge keys", "write the keys out; aliases of whole values work"
+            self._problems.error("yaml_merge_key", message, BareLocation(mark, pointer), hint)
+            return None
+        return MappingKey(node.value, mark, extend_pointer(pointer, node.value))
+
+    def _scalar(self, event: Any, pointer: str) -> Scalar:
+        mark = _mark_of(event.start_mark)
+        spot = BareLocation(mark, pointer)
+        value = self._value(event, spot)
+        if isinstance(value, str) and (bad := _UNSAFE.search(value)):
+            message = f"text with U+{ord(bad.group()):04X} cannot be stored"
+            self._problems.error("yaml_encoding", message, spot, "remove the escape")
+            value = _UNSAFE.sub("", value)
+        return Scalar(value, mark, pointer, event.start_mark.index, event.end_mark.index, event.style or "")
+
+    def _value(self, event: Any, spot: BareLocation) -> Plain:
+        word: str = event.value
+        is_plain = not event.style
+        tag = event.tag
+        if tag == "!" or (tag is None and not is_plain):
+            return word
+        name = _STANDARD_TAGS.get(str(tag)) if tag is not None else None
+        if tag is not None and name is None:
+            self._refuse_tag(tag, spot)
+            return word
+        if name == "str":
+            return word
+        try:
+            value = resolve(word)
+        except NumberOutOfRange as error:
+            self._problems.error("yaml_number", str(error), spot, "put it in quotes if it is text")
+            return 0
+        if name is not None and _tag_name(value) != name and not (name == "float" and isinstance(value, int)):
+            self._problems.error("yaml_tag", f"`{word}` is no `!!{name}`", spot)
+        if is_plain and has_leading_zero(word):
+            message = f"`{word}` is the number {value}, its leading zeros are lost"
+            self._problems.warn("yaml_leading_zero", message, spot, f'write "{word}" in quotes to keep the text')
+        return value
+
+    def _check_collection_tag(self, event: Any, pointer: str) -> None:
+        if event.tag is not None and event.tag not in _COLLECTION_TAGS:
+            self._refuse_tag(event.tag, BareLocation(_mark_of(event.start_mark), pointer))
+
+    def _refuse_tag(self, tag: str, spot: BareLocation) -> None:
+        shown = "!!" + tag.removeprefix("tag:yaml.org,2002:") if tag.startswith("tag:yaml.org,2002:") else tag
+        self._problems.error("yaml_tag", f"the tag `{shown}` is not allowed", spot, "playbooks hold plain JSON values")
+
+
+def _tag_name(value: Plain) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case int():
+            return "int"
+        case float():
+            return "float"
+        case _:
+            return "str"

@@ -1,0 +1,118 @@
+"""The executions a server holds in memory: loaded from the journal when first needed, forgotten when ended."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.replay import replay
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import NotReady
+from noetl_stream.model.ids import partition_of
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.server.plan_cache import PlanCache
+
+ENDED_KEPT = 20_000
+
+
+@dataclass(slots=True)
+class CachedExecution:
+    """One execution in memory. ``at_ms`` is the time of its last fact.
+
+    ``through``: its reported messages are folded up to this sequence, those without effect too.
+    """
+
+    state: Execution | None
+    plan: Plan | InvalidPlan
+    started_ms: int = 0
+    at_ms: int = 0
+    through: int = 0
+
+
+class ExecutionCache:
+    """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch).
+
+    ``loaded`` is told of every state that comes from the journal.
+    """
+
+    def __init__(
+        self, store: Store, plans: PlanCache, cursor_of: Callable[[int], int], loaded: Callable[[Execution], None]
+    ) -> None:
+        self._store = store
+        self._plans = plans
+        self._cursor_of = cursor_of
+        self._loaded = loaded
+        self._executions: dict[str, CachedExecution] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    def get(self, execution_id: str) -> CachedExecution | None:
+        return self._executions.get(execution_id)
+
+    def has_ended(self, execution_id: str) -> bool:
+        """Whether it is known to have ended (as long as memory of it lasts)."""
+        return execution_id in self._ended
+
+    def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
+        """A place for an execution whose request is about to be folded."""
+        executions = self._executions[execution_id] = CachedExecution(None, plan)
+        return executions
+
+    def end(self, execution_id: str) -> None:
+        """Forgets the state of an execution that has ended and is committed."""
+        self._executions.pop(execution_id, None)
+        self._ended[execution_id] = None
+        while len(self._ended) > ENDED_KEPT:
+            self._ended.popitem(last=False)
+
+    def forget_all(self) -> None:
+        self._executions.clear()
+        self._ended.clear()
+
+    def forget_partitions(self, partitions: Collection[int]) -> None:
+        for execution_id in [key for key in self._executions if partition_of(key) in partitions]:
+            del self._executions[execution_id]
+
+    def __iter__(self) -> Iterator[tuple[str, CachedExecution]]:
+        return iter(self._executions.items())
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+    async def load(self, execution_ids: Collection[str]) -> None:
+        """Brings those of these executions into memory that Postgres knows and memory does not."""
+        unknown = [key for key in execution_ids if key not in self._executions and key not in self._ended]
+        if not unknown:
+            return
+        rows = await self._store.executions(unknown)
+        open_ids = []
+        for execution_id, row in rows.items():
+            if row.finished_ms is not None:
+                self.end(execution_id)
+            else:
+                open_ids.append(execution_id)
+        if not open_ids:
+            return
+        for execution_id, journal in (await self._store.journals(open_ids)).items():
+            executions = self._executions[execution_id] = await self._replay(execution_id, journal)
+            if executions.state is not None:
+                self._loaded(executions.state)
+
+    async def load_partitions(self, partitions: Collection[int]) -> None:
+        """Brings all open executions of these partitions into memory (after a takeover)."""
+        await self.load((await self._store.live_executions(partitions)).keys())
+
+    async def _replay(self, execution_id: str, journal: Sequence[StoredEvent]) -> CachedExecution:
+        state = replay(execution_id, journal)
+        digest = state.digest if state is not None else ""
+        known = await self._plans.load(digest)
+        if isinstance(known.plan, InvalidPlan) and state is not None and state.status == "running":
+            raise NotReady(
+                f"execution {execution_id} runs a playbook this server cannot compile: {known.plan.reason}",
+                hint="install here the tool kinds it was accepted with",
+            )
+        first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
+        through = self._cursor_of(partition_of(execution_id))  # all of its messages up to there are in the journal
+        return CachedExecution(state, known.plan, first_ms, last_ms, through)

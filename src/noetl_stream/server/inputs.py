@@ -1,0 +1,199 @@
+"""What executions wait for that does not come through EVENTS: timers, and results the fold must look into.
+
+Timers are rows in Postgres and stand in the folded state, too; the owner of a partition has its states in memory, so
+it fires them from there, by the database's clock (PROTOCOL §3 *Segments*).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import logging
+from collections.abc import Callable
+
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested, ReferenceLost, ReferenceResolved, TimerFired
+from noetl_stream.model.reference import Reference
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.gathering import gather_iterations
+from noetl_stream.ports.store import Store
+from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.reruns import RerunLoader
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 500
+"""How many timers one tick fires."""
+
+LOAD_AGAIN_S = 1.0
+
+FEW = 1024
+"""Up to so many timers it does not matter how many of them nobody waits for any more."""
+
+Input = tuple[str, RecordedFact]
+"""An execution and what is to be folded into it."""
+
+
+class ServerInputs:
+    """Notes what each state waits for; hands out what is due. ``nudge`` is called when something is, out of turn."""
+
+    def __init__(
+        self, store: Store, blobs: Blobs, clock: Clock, reusing: RerunLoader, nudge: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._clock = clock
+        self._reusing = reusing
+        self._nudge = nudge
+        self._due: list[tuple[int, str, str]] = []
+        self._noted: dict[tuple[str, str], int] = {}
+        self._many = FEW
+        self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._loaded: list[Input] = []
+        self._ahead_ms = 0
+        self._broken: BaseException | None = None
+
+    async def synchronize(self) -> None:
+        """Measures how far the database's clock is ahead of this machine's."""
+        self._ahead_ms = await self._store.now_ms() - self._clock.now_ms()
+
+    def now_ms(self) -> int:
+        """The database's time, as far as this process knows."""
+        return self._clock.now_ms() + self._ahead_ms
+
+    def note(self, state: Execution) -> None:
+        """A state as it is committed, or was loaded. Paused ones fire nothing: they are noted again when they go on."""
+        if state.deciding is not None and not state.ending:
+            self._load(state.execution_id, state.deciding, state.request)
+        if state.halted:
+            return
+        for timer_id, timer in state.timers.items():
+            key = (state.execution_id, timer_id)
+            if self._noted.get(key) != timer.due_ms:
+                self._noted[key] = timer.due_ms
+                heapq.heappush(self._due, (timer.due_ms, *key))
+
+    def next_in_s(self, most_s: float) -> float:
+        """Seconds until a timer is due, at most ``most_s``."""
+        if not self._due:
+            return most_s
+        return min(most_s, max(0.0, (self._due[0][0] - self.now_ms()) / 1000))
+
+    def ready(self, executions: ExecutionCache) -> list[Input]:
+        """Everything that is due now and still waited for, at most :data:`MOST_AT_ONCE` timers.
+
+        Raises:
+            NotReady: there is no object store; any other error of a lookup comes as it is, too: nobody waits in vain.
+        """
+        if self._broken is not None:
+            raise self._broken
+        if len(self._due) > self._many:
+            self._forget_others(executions)
+        now_ms = self.now_ms()
+        ready, self._loaded = self._loaded, []
+        while self._due and self._due[0][0] <= now_ms and len(ready) < MOST_AT_ONCE:
+            due_ms, execution_id, timer_id = heapq.heappop(self._due)
+            if self._noted.get((execution_id, timer_id)) == due_ms:
+                del self._noted[execution_id, timer_id]
+            state = _state_of(executions, execution_id)
+            timer = state.timers.get(timer_id) if state is not None and not state.halted else None
+            if timer is not None and timer.due_ms == due_ms:
+                fact = TimerFired(timer_id, timer.purpose, timer.subject, timer.path)
+                ready.append((execution_id, RecordedFact(fact, at_ms=now_ms)))
+        return ready
+
+    def __len__(self) -> int:
+        """How many timers it remembers."""
+        return len(self._due)
+
+    def _forget_others(self, executions: ExecutionCache) -> None:
+        """Forgets timers nobody waits for any more: one of many days would stay long after its execution's end."""
+
+        def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
+            state = _state_of(executions, execution_id)
+            timer = state.timers.get(timer_id) if state is not None else None
+            return timer is not None and timer.due_ms == due_ms
+
+        self._due = [one for one in self._due if is_set(*one)]
+        heapq.heapify(self._due)
+        self._noted = {(execution_id, timer_id): due_ms for due_ms, execution_id, timer_id in self._due}
+        self._many = max(FEW, 2 * len(self._due))
+
+    def forget(self) -> None:
+        """Everything noted: what is still owned is noted again when it is loaded."""
+        self._due.clear()
+        self._noted.clear()
+        self._loaded.clear()
+        for task in self._loading.values():
+            task.cancel()
+        self._loading.clear()
+
+    async def close(self) -> None:
+        tasks = list(self._loading.values())
+        self.forget()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
+        key = (execution_id, reference.key)
+        if key in self._loading:
+            return
+        loaded = self._fetch(execution_id, reference) if rerun is None else self._take_over(execution_id, rerun)
+        task = self._loading[key] = asyncio.create_task(loaded)
+        task.add_done_callback(lambda done: self._loading_ended(key, done))
+
+    def _loading_ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self._loading.get(key) is task:
+            del self._loading[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+            self._nudge()
+
+    async def _fetch(self, execution_id: str, reference: Reference) -> None:
+        fact: ReferenceResolved | ReferenceLost
+        value = None
+        try:
+            data = await self._read(reference)
+            value = codec.decode_json(data)
+            fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
+        except (BlobMissing, PayloadRefused) as error:
+            fact = ReferenceLost(reference.key, f"a result of {reference.size} bytes cannot be read: {error}")
+        self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
+        self._nudge()
+
+    async def _take_over(self, execution_id: str, rerun: ExecutionRequested) -> None:
+        while True:
+            try:
+                facts = await self._reusing.inputs(execution_id, rerun)
+                break
+            except Unreachable as error:
+                log.warning("cannot look into the original of %s: %s; trying again", execution_id, error)
+                await self._clock.sleep(LOAD_AGAIN_S)
+        at_ms = self.now_ms()
+        self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms)) for fact in facts]
+        self._nudge()
+
+    async def _read(self, reference: Reference) -> bytes:
+        while True:
+            try:
+                if reference.store == "journal":
+                    # Not always one of the execution that reads it: a child may have handed it up.
+                    owner, _, step_run_id = reference.key.partition(".")
+                    return await gather_iterations(self._store, self._blobs, owner, step_run_id)
+                data = await self._blobs.get(reference.key)
+            except Unreachable as error:
+                log.warning("cannot look into %s: %s; trying again", reference.key, error)
+                await self._clock.sleep(LOAD_AGAIN_S)
+                continue
+            found = "sha256:" + hashlib.sha256(data).hexdigest()
+            if reference.checksum and found != reference.checksum:
+                raise PayloadRefused(f"its checksum differs: {reference.key}")
+            return data
+
+
+def _state_of(executions: ExecutionCache, execution_id: str) -> Execution | None:
+    one = executions.get(execution_id)
+    return one.state if one is not None else None

@@ -1,0 +1,76 @@
+"""Playbooks by digest: compiled once, kept while they are used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import NamedTuple
+
+from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.errors import BlobMissing
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.store import PlaybookRow, Store
+from noetl_stream.ports.subjects import playbook_key
+
+PLANS_KEPT = 512
+
+
+class KnownPlaybook(NamedTuple):
+    """``row`` is ``None`` when there is no source to keep."""
+
+    plan: Plan | InvalidPlan
+    row: PlaybookRow | None
+
+
+class PlanCache:
+    """Looks a digest up in memory, then in Postgres, then in the object store where clients put it.
+
+    Args:
+        limits: The operator's, which a playbook may lower.
+    """
+
+    def __init__(self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._kinds = kinds
+        self._limits = limits
+        self._known: OrderedDict[str, KnownPlaybook] = OrderedDict()
+
+    def get(self, digest: str) -> KnownPlaybook | None:
+        """What memory holds."""
+        return self._known.get(digest)
+
+    async def load(self, digest: str) -> KnownPlaybook:
+        """The playbook, or why it cannot run. An unknown digest is not remembered: it may be put later."""
+        known = self._known.get(digest)
+        if known is not None:
+            self._known.move_to_end(digest)
+            return known
+        row = await self._store.playbook(digest)
+        if row is None:
+            try:
+                source = (await self._blobs.get(playbook_key(digest))).decode()
+            except BlobMissing:
+                return KnownPlaybook(InvalidPlan(f"no playbook with digest {digest} is known", []), None)
+            row = PlaybookRow(digest, "", None, source)
+        known = await asyncio.to_thread(self._compile, row)
+        self._known[digest] = known
+        while len(self._known) > PLANS_KEPT:
+            self._known.popitem(last=False)
+        return known
+
+    def _compile(self, row: PlaybookRow) -> KnownPlaybook:
+        if digest_of(row.source) != row.digest:
+            return KnownPlaybook(InvalidPlan(f"the playbook stored as {row.digest} has another digest", []), None)
+        checked = check(row.source, self._kinds, limits=self._limits)
+        if checked.plan is None:
+            diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
+            first = next((d for d in checked.diagnostics if d.severity == "error"), None)
+            reason = f"line {first.line}: {first.message}" if first else "the playbook has errors"
+            return KnownPlaybook(InvalidPlan(reason, diagnostics), row)
+        plan = checked.plan
+        return KnownPlaybook(plan, PlaybookRow(row.digest, plan.path, plan.version, row.source))

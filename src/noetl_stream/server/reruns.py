@@ -1,0 +1,53 @@
+"""What reruns wait for: their originals, read and taken apart beside the loop (LANGUAGE §9 *Rerun*)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.rerun.journal_summary import JournalSummary
+from noetl_stream.engine.rerun.reuse import refuse_rerun, reuse
+from noetl_stream.model.events import ExecutionRequested, Fact
+from noetl_stream.model.rejection import Rejection
+from noetl_stream.ports.store import Store
+from noetl_stream.server.plan_cache import PlanCache
+
+ORIGINALS_AT_ONCE: Final = 4
+"""How many journals are in memory at a time, whole: a thousand executions may be retried by one command."""
+
+
+class RerunLoader:
+    """Finds the inputs with which a rerun can begin."""
+
+    def __init__(self, store: Store, plans: PlanCache) -> None:
+        self._store = store
+        self._plans = plans
+        self._places = asyncio.Semaphore(ORIGINALS_AT_ONCE)
+
+    async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        """See :func:`~noetl_stream.engine.rerun.reuse.reuse`.
+
+        Raises:
+            Unreachable: a store is away.
+            NotReady: the original was written by a newer version.
+        """
+        async with self._places:
+            return await self._inputs(execution_id, request)
+
+    async def _inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        assert request.rerun is not None
+        original = request.rerun.of
+        row = await self._store.execution(original)
+        if row is None:
+            return (refuse_rerun(Rejection("unknown_execution", f"there is no execution {original}")),)
+        if row.finished_ms is None:
+            return (refuse_rerun(Rejection("not_ended", f"execution {original} has not ended: it is {row.status}")),)
+        plan = (await self._plans.load(request.digest)).plan
+        if isinstance(plan, InvalidPlan):
+            return (refuse_rerun(Rejection("invalid_playbook", plan.reason)),)
+        journal = await self._store.journal(original)
+        if len(journal) != row.position:
+            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} is being deleted")),)
+        return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))

@@ -1,0 +1,1 @@
+"""Questions that any server answers over NATS."""

@@ -1,0 +1,338 @@
+"""The environment's settings: read once, here and nowhere else. ``docs/settings.md`` has the same table for people."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+from noetl_stream.errors import UsageError
+from noetl_stream.sealing.keys import read_key
+from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.tools import (
+    HTTP_ALLOW_VARIABLE,
+    HttpAllow,
+    ToolSettings,
+    read_duckdb_folders,
+    read_http_allow,
+)
+
+LogFormat = Literal["text", "json"]
+GatewayAuth = Literal["open", "required"]
+Choice = TypeVar("Choice", bound=str)
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
+GATEWAY_AUTHS: tuple[GatewayAuth, ...] = ("open", "required")
+NATS_SCHEMES = ("nats", "tls", "ws", "wss")
+POSTGRES_SCHEMES = ("postgres", "postgresql")
+GATEWAY_SCHEMES = ("http", "https")
+
+DEFAULT_HOME = "~/.noetl"
+DEFAULT_CONFIG = "~/.config"
+TOKEN_VARIABLE = "NOETL_TOKEN"
+DEFAULT_POOL = "default"
+DEFAULT_SLOTS = 64
+MAX_SLOTS = 10_000
+DEFAULT_LOG_LEVEL = "info"
+DEFAULT_LOG_FORMAT: LogFormat = "text"
+POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""A pool is one token of a NATS subject, and part of its consumer's name."""
+
+CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
+CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
+KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
+OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
+KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
+"""They look like credentials called `key` and `old_keys`, which therefore cannot be given by a variable."""
+
+LIMIT_PREFIX = "NOETL_LIMIT_"
+LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
+
+GATEWAY_PREFIX = "NOETL_GATEWAY_"
+MAX_GATEWAY_LIMIT = 2**31 - 1
+
+
+class GatewayLimits(NamedTuple):
+    """How much a gateway takes in. Errors name the variable; ``docs/settings.md`` says what each means."""
+
+    max_requests: int = 1000
+    max_streams: int = 1000
+    max_behind: int = 100_000
+    max_body_bytes: int = 4 * 1024 * 1024
+    max_playbook_bytes: int = 1024 * 1024
+
+    def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
+        """The variable that bounds bodies of this kind, and what it says, in bytes."""
+        if size == "json":
+            return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
+        return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
+
+
+def _gateway_limit(name: str) -> Any:
+    default = GatewayLimits._field_defaults[name]
+    return field(default=default, metadata=_from(GATEWAY_PREFIX + name.upper(), str(default)))
+
+
+def _from(variable: str, default: str) -> dict[str, str]:
+    """Where a field comes from, and its default in words: what the table in the documentation is tested against."""
+    return {"variable": variable, "default": default}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says, checked.
+
+    Attributes:
+        nats_url: One or more ``nats://`` addresses with commas between, or ``None`` for the embedded NATS.
+        postgres_dsn: A ``postgresql://`` address, or ``None`` for the embedded Postgres. Both are given, or neither.
+        home_folder: Where the embedded servers live, absolute; ``None`` if nothing says where. Read :attr:`home`.
+        pool: The worker pool that ``worker`` serves.
+        slots: Tasks a worker runs at the same time.
+        log_level: ``debug``, ``info``, ``warning`` or ``error``.
+        log_format: ``text`` or ``json``, one line a record either way.
+        credentials: By lower-case name, a DSN or JSON text (LANGUAGE §11).
+        credential_key: What servers encrypt stored credentials with, or ``None`` for the embedded stack's own key.
+        credential_old_keys: Keys that only decrypt, until everything is rotated.
+        http_allow: What `http` tasks may reach beside the public internet; ``None`` leaves it to the place.
+        shell: Whether `shell` tasks may run.
+        duckdb_folders: Folders whose files `duckdb` tasks may use, absolute.
+        limits: By lower-case name, numbers as written; ``model.limits.operator_limits`` makes limits of them.
+        gateway_max_requests, …: Read :attr:`gateway_limits`.
+        gateway_auth: Whether a gateway lets everybody in, or nobody without a token; ``None``: its address says.
+        oidc: The identity provider whose tokens a gateway takes.
+        url, token, context: The gateway that commands ask, what they show to it, its name in :attr:`contexts_file`.
+        no_color: Whether output stays without colours (https://no-color.org).
+    """
+
+    nats_url: str | None = field(default=None, repr=False, metadata=_from("NOETL_NATS_URL", "the embedded NATS"))
+    postgres_dsn: str | None = field(
+        default=None, repr=False, metadata=_from("NOETL_POSTGRES_DSN", "the embedded Postgres")
+    )
+    home_folder: Path | None = field(default=None, metadata=_from("NOETL_HOME", DEFAULT_HOME))
+    pool: str = field(default=DEFAULT_POOL, metadata=_from("NOETL_POOL", DEFAULT_POOL))
+    slots: int = field(default=DEFAULT_SLOTS, metadata=_from("NOETL_SLOTS", str(DEFAULT_SLOTS)))
+    log_level: str = field(default=DEFAULT_LOG_LEVEL, metadata=_from("NOETL_LOG_LEVEL", DEFAULT_LOG_LEVEL))
+    log_format: LogFormat = field(default=DEFAULT_LOG_FORMAT, metadata=_from("NOETL_LOG_FORMAT", DEFAULT_LOG_FORMAT))
+    credentials: Mapping[str, str] = field(
+        default_factory=dict, repr=False, metadata=_from(CREDENTIAL_VARIABLE, "none")
+    )
+    credential_key: str | None = field(
+        default=None, repr=False, metadata=_from(KEY_VARIABLE, "the embedded stack's own")
+    )
+    credential_old_keys: tuple[str, ...] = field(default=(), repr=False, metadata=_from(OLD_KEYS_VARIABLE, "none"))
+    http_allow: HttpAllow | None = field(
+        default=None, metadata=_from(HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none")
+    )
+    shell: bool = field(default=True, metadata=_from("NOETL_SHELL", "on"))
+    duckdb_folders: tuple[Path, ...] = field(default=(), metadata=_from("NOETL_DUCKDB_PATHS", "none"))
+    limits: Mapping[str, str] = field(default_factory=dict, metadata=_from(LIMIT_VARIABLE, "see limits.md"))
+    gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_behind: int = _gateway_limit("max_behind")
+    gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
+    gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_auth: GatewayAuth | None = field(
+        default=None, metadata=_from("NOETL_GATEWAY_AUTH", "open on loopback, else required")
+    )
+    oidc: OidcSettings | None = field(default=None, metadata=_from("NOETL_OIDC_<NAME>", "none"))
+    url: str | None = field(default=None, metadata=_from("NOETL_URL", "none"))
+    token: str | None = field(default=None, repr=False, metadata=_from(TOKEN_VARIABLE, "none"))
+    context: str | None = field(default=None, metadata=_from("NOETL_CONTEXT", "the current one"))
+    config_folder: Path | None = field(default=None, metadata=_from("XDG_CONFIG_HOME", DEFAULT_CONFIG))
+    no_color: bool = field(default=False, metadata=_from("NO_COLOR", "colours on a terminal"))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Reads ``environ``, by default the process' own. A variable set to nothing counts as not set.
+
+        Raises:
+            UsageError: a value cannot be; the message names its variable and never shows an address or credential.
+        """
+        given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
+        nats_url = _address(given, "NOETL_NATS_URL", NATS_SCHEMES)
+        postgres_dsn = _address(given, "NOETL_POSTGRES_DSN", POSTGRES_SCHEMES)
+        http_allow = given.get(HTTP_ALLOW_VARIABLE)
+        _check_both_or_neither(nats_url, postgres_dsn)
+        return cls(
+            nats_url=nats_url,
+            postgres_dsn=postgres_dsn,
+            home_folder=_home(given),
+            pool=_pool(given),
+            slots=_number(given, "NOETL_SLOTS", DEFAULT_SLOTS, MAX_SLOTS),
+            log_level=_choice(given, "NOETL_LOG_LEVEL", LOG_LEVELS, DEFAULT_LOG_LEVEL),
+            log_format=_choice(given, "NOETL_LOG_FORMAT", LOG_FORMATS, DEFAULT_LOG_FORMAT),
+            credentials=MappingProxyType(_credentials(given)),
+            credential_key=_key(given),
+            credential_old_keys=_old_keys(given),
+            http_allow=None if http_allow is None else read_http_allow(http_allow),
+            shell=_choice(given, "NOETL_SHELL", ("on", "off"), "on") == "on",
+            duckdb_folders=read_duckdb_folders(given),
+            limits=MappingProxyType(limits_given(given)),
+            **{
+                f"gateway_{name}": _number(given, GATEWAY_PREFIX + name.upper(), default, MAX_GATEWAY_LIMIT)
+                for name, default in GatewayLimits._field_defaults.items()
+            },
+            gateway_auth=_gateway_auth(given),
+            oidc=read_oidc(given),
+            url=_address(given, "NOETL_URL", GATEWAY_SCHEMES),
+            token=given.get(TOKEN_VARIABLE),
+            context=given.get("NOETL_CONTEXT"),
+            config_folder=Path(given["XDG_CONFIG_HOME"]) if "XDG_CONFIG_HOME" in given else None,
+            no_color="NO_COLOR" in given,
+        )
+
+    @property
+    def gateway_limits(self) -> GatewayLimits:
+        return GatewayLimits(*(getattr(self, f"gateway_{name}") for name in GatewayLimits._fields))
+
+    @property
+    def home(self) -> Path:
+        """The home folder, absolute.
+
+        Raises:
+            UsageError: neither ``NOETL_HOME`` nor ``HOME`` is set. Asked only here, because a role with servers of
+                its own needs no home.
+        """
+        if self.home_folder is None:
+            raise UsageError(
+                "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the local stack"
+            )
+        return self.home_folder
+
+    @property
+    def contexts_file(self) -> Path | None:
+        """Where gateways have names; ``None`` if nothing says where that is."""
+        folder = self.config_folder or _own(DEFAULT_CONFIG)
+        return folder and folder / "noetl-stream" / "contexts.yaml"
+
+    @property
+    def names_stack(self) -> bool:
+        """Whether the environment says which NATS and Postgres commands are to use."""
+        return self.nats_url is not None or self.home_folder not in (None, _own(DEFAULT_HOME))
+
+    def tools(self, *, embedded: bool) -> ToolSettings:
+        """What tools may do here. On the embedded stack, which is one machine's own, `http` reaches that machine."""
+        unsaid = read_http_allow("loopback") if embedded else HttpAllow()
+        return ToolSettings(self.http_allow or unsaid, self.shell, self.duckdb_folders)
+
+
+def _address(given: Mapping[str, str], variable: str, schemes: tuple[str, ...]) -> str | None:
+    value = given.get(variable)
+    if value is None:
+        return None
+    for part in value.split(",") if schemes is NATS_SCHEMES else [value]:
+        if urlsplit(part.strip()).scheme not in schemes:
+            raise UsageError(f"{variable} is not an address", hint=f"it begins with {schemes[0]}://")
+    return value
+
+
+def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
+    if (nats_url is None) == (postgres_dsn is None):
+        return
+    present, absent = "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"
+    if nats_url is None:
+        present, absent = absent, present
+    raise UsageError(f"{present} is set and {absent} is not", hint="set both for your own servers, or neither")
+
+
+def _home(given: Mapping[str, str]) -> Path | None:
+    value = given.get("NOETL_HOME", DEFAULT_HOME)
+    if value == "~" or value.startswith("~/"):
+        own = given.get("HOME")
+        return None if own is None else Path(own, value[2:]).absolute()
+    if value.startswith("~"):
+        raise UsageError("NOETL_HOME cannot name another user's folder by ~", hint="write the whole path")
+    return Path(value).absolute()
+
+
+def _own(folder: str) -> Path | None:
+    with suppress(RuntimeError):  # a user may have no home
+        return Path(folder).expanduser()
+    return None
+
+
+def _pool(given: Mapping[str, str]) -> str:
+    value = given.get("NOETL_POOL", DEFAULT_POOL)
+    if POOL_NAME.fullmatch(value) is None:
+        raise UsageError(f"NOETL_POOL is {value!r}", hint="a pool has 1 to 64 letters, digits, _ and -")
+    return value
+
+
+def _number(given: Mapping[str, str], variable: str, default: int, most: int) -> int:
+    value = given.get(variable, str(default))
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
+        raise UsageError(f"{variable} is {value!r}", hint=f"a whole number from 1 to {most}")
+    return int(value)
+
+
+def _choice(given: Mapping[str, str], variable: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
+    value = given.get(variable, default).lower()
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise UsageError(f"{variable} is {value!r}", hint=f"one of {', '.join(choices)}")
+
+
+def _gateway_auth(given: Mapping[str, str]) -> GatewayAuth | None:
+    return _choice(given, "NOETL_GATEWAY_AUTH", GATEWAY_AUTHS, "open") if "NOETL_GATEWAY_AUTH" in given else None
+
+
+def _credentials(given: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for variable, value in given.items():
+        name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
+        if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
+            continue
+        if found.get(name, value) != value:
+            raise UsageError(f"{variable} gives the credential {name!r} a second value", hint="names ignore case")
+        found[name] = value
+    return found
+
+
+def limits_given(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Numbers as written, by the names of limits: :attr:`Settings.limits` for who needs no other setting."""
+    given, prefix = os.environ if environ is None else environ, LIMIT_PREFIX
+    return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
+
+
+def _key(given: Mapping[str, str]) -> str | None:
+    value = given.get(KEY_VARIABLE)
+    if value is not None:
+        read_key(value, KEY_VARIABLE)
+    return value
+
+
+def _old_keys(given: Mapping[str, str]) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(OLD_KEYS_VARIABLE, "").split(",") if part.strip())
+    if values and KEY_VARIABLE not in given:
+        raise UsageError(f"{OLD_KEYS_VARIABLE} is set and {KEY_VARIABLE} is not", hint="give the key to write with too")
+    for value in values:
+        read_key(value, OLD_KEYS_VARIABLE)
+    return values
+
+
+def environment_variable(name: str) -> str | None:
+    """A variable of this process that a playbook's keychain names (``kind: env``, LANGUAGE §11), or a context."""
+    return os.environ.get(name)
+
+
+def child_environment(
+    nats_url: str, postgres_dsn: str, credentials: Mapping[str, str], keys: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of a child process that is to work in the same place as this one.
+
+    Args:
+        keys: What the child may encrypt and decrypt credentials with; only servers and gateways need any.
+    """
+    found = {name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, TOKEN_VARIABLE)}
+    if keys:
+        found |= {KEY_VARIABLE: keys[0], OLD_KEYS_VARIABLE: ",".join(keys[1:])}
+    found |= {"NOETL_NATS_URL": nats_url, "NOETL_POSTGRES_DSN": postgres_dsn}
+    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in credentials.items()}

@@ -1,0 +1,82 @@
+"""What the operator of a worker lets its tools do: a part of :mod:`noetl_stream.settings.environment`."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from noetl_stream.errors import UsageError
+
+HTTP_ALLOW_VARIABLE: Final = "NOETL_HTTP_ALLOW"
+HTTP_ALLOW_WORDS: Final = {
+    "none": (),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+}
+HOST_NAME: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\.?")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAllow:
+    """What `http` tasks may reach beside the public internet: networks, and hosts by name wherever they lead."""
+
+    networks: tuple[Network, ...] = ()
+    host_names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """What the operator of a worker lets its tools do: by default nothing that a stranger's playbook could misuse.
+
+    Attributes:
+        http_allow: Beside the public internet.
+        shell: Whether tasks may run commands.
+        duckdb_folders: Folders whose files SQL may read and write, absolute.
+    """
+
+    http_allow: HttpAllow = HttpAllow()
+    shell: bool = True
+    duckdb_folders: tuple[Path, ...] = ()
+
+
+def read_http_allow(text: str) -> HttpAllow:
+    """``loopback``, ``private``, ``none``, addresses, networks (``10.1.0.0/16``) and host names, with commas between.
+
+    Raises:
+        UsageError: an entry is none of these.
+    """
+    networks: list[Network] = []
+    names: set[str] = set()
+    for entry in (part.strip().lower() for part in text.split(",")):
+        if entry in HTTP_ALLOW_WORDS:
+            networks += map(ipaddress.ip_network, HTTP_ALLOW_WORDS[entry])
+            continue
+        try:
+            networks.append(ipaddress.ip_network(entry))
+        except ValueError:
+            # Digits alone are a mistyped network, and never the name of a host.
+            if HOST_NAME.fullmatch(entry) is None or entry.replace(".", "").isdecimal():
+                hint = "loopback, private, none, an address, a network such as 10.1.0.0/16, or a host name"
+                raise UsageError(f"{HTTP_ALLOW_VARIABLE} has the entry {entry!r}", hint=hint) from None
+            names.add(entry.rstrip("."))
+    return HttpAllow(tuple(networks), frozenset(names))
+
+
+def read_duckdb_folders(given: Mapping[str, str]) -> tuple[Path, ...]:
+    """``NOETL_DUCKDB_PATHS``, the folders separated as in ``PATH``.
+
+    Raises:
+        UsageError: one is not absolute.
+    """
+    folders = tuple(Path(part) for part in given.get("NOETL_DUCKDB_PATHS", "").split(os.pathsep) if part)
+    for folder in folders:
+        if not folder.is_absolute():
+            raise UsageError(f"NOETL_DUCKDB_PATHS has {str(folder)!r}", hint="write the whole path of each folder")
+    return folders

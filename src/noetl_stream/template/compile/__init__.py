@@ -1,0 +1,1 @@
+"""From text to a compiled template: parse, bind names, find every problem."""

@@ -1,0 +1,318 @@
+"""Binds the names of a template: every name becomes a read of a namespace, every problem is found (LANGUAGE §2).
+
+The tree that comes out holds no free name, no dot on a namespace and no call but to listed functions, macros and
+methods; reads, methods and loops are filters of the environment (``@read``, …), so that each rule has one home.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any, Final, TypeAlias
+
+from jinja2 import nodes
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.template.compile.findings import Findings, Names
+from noetl_stream.template.failures import closest, shorten
+from noetl_stream.template.filters.methods import METHODS
+from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
+from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
+from noetl_stream.template.runtime.environment import (
+    CONCAT,
+    CUT,
+    FUNCTIONS,
+    METHOD,
+    MISSING,
+    READ,
+    REQUIRE,
+    SEARCH,
+    SPREAD,
+    WEIGH,
+)
+from noetl_stream.template.runtime.reads import COMPUTED, Read, make_read
+
+Comparison: TypeAlias = tuple[tuple[str, ...], str]
+
+HALF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
+HALF_MESSAGE: Final = "there is half a character (a surrogate) in the text, which no JSON can hold"
+_NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
+
+
+class ExpressionBinder:
+    """Rewrites expressions of one text and collects what they read.
+
+    Attributes:
+        max_depth: How deep expressions and statements may nest.
+        names_in_text: Names that the template itself assigns, where the binder stands now.
+        paths: What is read, each from its namespace up to the first key that is computed or is no text.
+        functions: The reads of the text, by the index that ``@read`` carries.
+        comparisons: Literals that paths are compared with.
+    """
+
+    def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._names: Final = names
+        self._findings: Final = findings
+        self._limits: Final = limits
+        self.max_depth: Final = limits.max_template_depth
+        self._read_paths: Final[list[tuple[Any, ...]]] = []
+        self._depth = 0
+        self._is_too_deep = False
+        self.names_in_text: set[str] = set()
+        self.paths: Final[set[tuple[str, ...]]] = set()
+        self.functions: Final[list[Read]] = []
+        self.comparisons: Final[list[Comparison]] = []
+
+    def expression(self, node: nodes.Expr, *, tolerant: bool = False) -> nodes.Expr:
+        """``node`` with its names bound.
+
+        Args:
+            node: Is changed in place where that is possible.
+            tolerant: Whether the expression may come out undefined.
+        """
+        self._depth += 1
+        try:
+            if self._depth > self.max_depth:
+                self.too_deep(node)
+                return nodes.Const(None, lineno=node.lineno)
+            return self._bound(node, tolerant)
+        finally:
+            self._depth -= 1
+
+    def too_deep(self, node: nodes.Node) -> None:
+        """Notes, once, that the template nests too deeply."""
+        if self._is_too_deep:
+            return
+        self._is_too_deep = True
+        message = f"the template nests deeper than limits.max_template_depth ({self.max_depth})"
+        self._findings.add("template_syntax", message, node.lineno)
+
+    def _bound(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
+        match node:
+            case nodes.Name() | nodes.Getattr() | nodes.Getitem():
+                return self._chain(node, tolerant)
+            case nodes.Filter():
+                return self._filter(node, tolerant)
+            case nodes.Test():
+                return self._test(node)
+            case nodes.Call():
+                return self._call(node)
+            case nodes.CondExpr():
+                return self._conditional(node, tolerant)
+            case nodes.Compare():
+                return self._compare(node)
+            case nodes.Concat():
+                self._children(node)
+                return self._operation(CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
+            case nodes.Tuple():
+                self._children(node)
+                return nodes.List(node.items, lineno=node.lineno)
+            case nodes.Neg():
+                return self._negative(node)
+            case nodes.Const():
+                return self._constant(node)
+        self._children(node)
+        return node
+
+    def _negative(self, node: nodes.Neg) -> nodes.Expr:
+        node.node = self.expression(node.node)
+        value: Any = node.node.value if isinstance(node.node, nodes.Const) else None
+        return nodes.Const(-value, lineno=node.lineno) if type(value) in (int, float) else node
+
+    def _constant(self, node: nodes.Const) -> nodes.Const:
+        value, most = node.value, self._limits.max_template_number_bits
+        if isinstance(value, str) and HALF_A_CHARACTER.search(value):
+            self._findings.add("template_syntax", HALF_MESSAGE, node.lineno)
+        elif isinstance(value, int) and value.bit_length() > most:
+            message = f"the number is larger than limits.max_template_number_bits ({most:,})"
+            self._findings.add("template_syntax", message, node.lineno)
+        return node
+
+    def _children(self, node: nodes.Node) -> None:
+        for field, value in list(node.iter_fields()):
+            if isinstance(value, list):
+                setattr(node, field, [self._child(element) for element in value])
+            else:
+                setattr(node, field, self._child(value))
+
+    def _child(self, value: Any) -> Any:
+        if isinstance(value, nodes.Expr):
+            return self.expression(value)
+        if isinstance(value, nodes.Helper):
+            self._children(value)
+        return value
+
+    def _operation(self, name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -> nodes.Filter:
+        return nodes.Filter(first, name, list(args), [], None, None, lineno=at.lineno)
+
+    def _chain(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
+        links: list[nodes.Getattr | nodes.Getitem] = []
+        root = node
+        while isinstance(root, nodes.Getattr | nodes.Getitem) and not _is_slice(root):
+            links.append(root)
+            root = root.node
+        links.reverse()
+        if isinstance(root, nodes.Name) and root.name not in self.names_in_text:
+            return self._read(root, links, tolerant)
+        if not isinstance(root, nodes.Name):
+            root = self._cut(root) if _is_slice(root) else self.expression(root, tolerant=True)
+        bound = root
+        for link in links:
+            link.node = bound
+            if isinstance(link, nodes.Getitem):
+                link.arg = self.expression(link.arg)
+            bound = link
+        may_be_undefined = links or isinstance(root, nodes.Name)
+        return self._operation(REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
+
+    def _cut(self, node: Any) -> nodes.Expr:
+        bounds = node.arg
+        given = [bounds.start, bounds.stop, bounds.step]
+        nothing = nodes.Const(None, lineno=node.lineno)
+        args = [nothing if bound is None else self.expression(bound) for bound in given]
+        return self._operation(CUT, self.expression(node.node), node, *args)
+
+    def _read(self, root: nodes.Name, links: list[nodes.Getattr | nodes.Getitem], tolerant: bool) -> nodes.Expr:
+        parts: list[Any] = []
+        keys: list[nodes.Expr] = []
+        for link in links:
+            if isinstance(link, nodes.Getattr):
+                parts.append(link.attr)
+                continue
+            key = self.expression(link.arg)
+            if isinstance(key, nodes.Const):
+                parts.append(key.value)
+            else:
+                parts.append(COMPUTED)
+                keys.append(key)
+        meant = self._names.meaning(root, self._findings)
+        if meant is None:
+            return nodes.Const(None, lineno=root.lineno)
+        path = (*meant, *parts)
+        self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
+        self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
+        self._read_paths.append(path)
+        return self._operation(READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys)
+
+    def _call(self, node: nodes.Call) -> nodes.Expr:
+        callee = node.node
+        if isinstance(callee, nodes.Getattr):
+            return self._method(node, callee)
+        node.node = nodes.Const(None, lineno=node.lineno)
+        self._children(node)
+        self._count_spread(node)
+        node.node = callee
+        if not isinstance(callee, nodes.Name):
+            self._findings.add("template_syntax", "only functions, macros and methods can be called", node.lineno)
+        elif callee.name not in self.names_in_text and callee.name not in self._names.functions:
+            self._names.note_unknown_function(callee, self._findings)
+        return node
+
+    def _method(self, node: nodes.Call, callee: nodes.Getattr) -> nodes.Expr:
+        if callee.attr not in METHODS:
+            close = None if self._findings.full else closest(callee.attr, sorted(METHODS))
+            hint = f"did you mean `{close}`?" if close else "a dot reads a key, and a key is no function"
+            self._findings.add("template_syntax", f"there is no method `{shorten(callee.attr)}`", callee.lineno, hint)
+        called = self._operation(
+            METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
+        )
+        # Jinja's own parser fills both with keywords, whatever their annotations say.
+        called.kwargs = node.kwargs  # type: ignore[assignment]
+        called.dyn_args, called.dyn_kwargs = node.dyn_args, node.dyn_kwargs
+        self._children(called)
+        self._count_spread(called)
+        return called
+
+    def _count_spread(self, node: nodes.Call | nodes.Filter | nodes.Test) -> None:
+        for field in ("dyn_args", "dyn_kwargs"):
+            value = getattr(node, field)
+            if value is not None:
+                setattr(node, field, self._operation(SPREAD, value, value))
+
+    def _filter(self, node: nodes.Filter, tolerant: bool) -> nodes.Expr:
+        self._check_filter(node)
+        subject, args = node.node, node.args
+        lenient = node.name in TOLERANT_FILTERS
+        if subject is not None:
+            node.node = self.expression(subject, tolerant=lenient)
+        node.args = [self.expression(arg, tolerant=lenient) for arg in args]
+        for keyword in node.kwargs:
+            keyword.value = self.expression(keyword.value, tolerant=lenient)
+        node.dyn_args, node.dyn_kwargs = self._child(node.dyn_args), self._child(node.dyn_kwargs)
+        self._count_spread(node)
+        if node.name in MAYBE_UNDEFINED_FILTERS and not tolerant:
+            return self._operation(REQUIRE, node, node)
+        return node
+
+    def _check_filter(self, node: nodes.Filter) -> None:
+        if node.name not in FILTERS:
+            self._unknown("filter", node.name, FILTERS, node)
+        first = node.args[0] if node.args else None
+        if node.name == "map" and isinstance(first, nodes.Const) and first.value not in FILTERS:
+            self._unknown("filter", first.value, FILTERS, first)
+        place = _NAMES_A_TEST.get(node.name)
+        if place is not None and len(node.args) > place:
+            named = node.args[place]
+            if isinstance(named, nodes.Const) and named.value not in TESTS:
+                self._unknown("test", named.value, TESTS, named)
+
+    def _test(self, node: nodes.Test) -> nodes.Expr:
+        if node.name not in TESTS:
+            self._unknown("test", node.name, TESTS, node)
+        subject, node.node = node.node, nodes.Const(None, lineno=node.lineno)
+        self._children(node)
+        self._count_spread(node)
+        node.node = self.expression(subject, tolerant=node.name in TOLERANT_TESTS)
+        return node
+
+    def _unknown(self, what: str, name: Any, known: Mapping[str, Any], node: nodes.Node) -> None:
+        close = None if self._findings.full else closest(str(name), known)
+        hint = f"did you mean `{close}`?" if close else None
+        self._findings.add(f"unknown_{what}", f"there is no {what} `{shorten(str(name))}`", node.lineno, hint)
+
+    def _conditional(self, node: nodes.CondExpr, tolerant: bool) -> nodes.Expr:
+        node.test = self.expression(node.test)
+        node.expr1 = self.expression(node.expr1, tolerant=tolerant)
+        if node.expr2 is not None:
+            node.expr2 = self.expression(node.expr2, tolerant=tolerant)
+            return node
+        node.expr2 = self._operation(MISSING, nodes.Const(None, lineno=node.lineno), node)
+        return node if tolerant else self._operation(REQUIRE, node, node)
+
+    def _compare(self, node: nodes.Compare) -> nodes.Expr:
+        self._children(node)
+        left: Any = node
+        for right in node.ops:
+            searched = right.op in ("in", "notin")
+            if right.op in ("eq", "ne"):
+                self._note(left.expr, right.expr)
+                self._note(right.expr, left.expr)
+            elif searched and isinstance(right.expr, nodes.List):
+                for element in right.expr.items:
+                    self._note(left.expr, element)
+            if searched and not _is_literal(right.expr):
+                right.expr = self._operation(SEARCH, right.expr, node)
+            elif not (searched or _is_literal(left.expr) or _is_literal(right.expr)):
+                left.expr = self._operation(WEIGH, left.expr, node)
+            left = right
+        return node
+
+    def _note(self, read: nodes.Expr, literal: nodes.Expr) -> None:
+        if not (isinstance(read, nodes.Filter) and read.name == READ and isinstance(literal, nodes.Const)):
+            return
+        path = self._read_paths[read.node.value]  # type: ignore[union-attr]
+        if isinstance(literal.value, str) and all(isinstance(part, str) for part in path):
+            self.comparisons.append((path, literal.value))
+
+
+def _is_slice(node: nodes.Expr) -> bool:
+    return isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+
+
+def _is_literal(node: nodes.Expr) -> bool:
+    """Whether comparing with it costs no more than it is long, which the template's length bounds."""
+    return isinstance(node, nodes.Const) or (isinstance(node, nodes.List) and all(map(_is_literal, node.items)))
+
+
+EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}

@@ -1,0 +1,144 @@
+"""Methods a template may call on a value: a listed set, by direct call only (LANGUAGE §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from jinja2.runtime import LoopContext
+
+from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.runtime.access import kind_of
+from noetl_stream.template.runtime.meter import CHARS_AN_OPERATION, Meter
+
+MAPPING_METHODS: Final = frozenset({"items", "keys", "values", "get"})
+
+TEXT_METHODS: Final = frozenset(
+    {
+        *("upper", "lower", "title", "capitalize", "casefold", "swapcase"),
+        *("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"),
+        *("split", "rsplit", "splitlines", "partition", "rpartition", "join", "replace"),
+        *("startswith", "endswith", "find", "rfind", "index", "count"),
+        *("isdigit", "isalpha", "isalnum", "isnumeric", "isdecimal", "isspace", "isupper", "islower", "isidentifier"),
+        *("ljust", "rjust", "center", "zfill"),
+    }
+)
+
+LOOP_METHODS: Final = frozenset({"cycle", "changed"})
+
+METHODS: Final = MAPPING_METHODS | TEXT_METHODS | LOOP_METHODS
+
+_PADDING: Final = frozenset({"ljust", "rjust", "center", "zfill"})
+_STRIPPING: Final = frozenset({"strip", "lstrip", "rstrip"})
+_CUTTING: Final = frozenset({"split", "rsplit", "splitlines"})
+_LOOKING: Final = frozenset({"startswith", "endswith", "find", "rfind", "index", "count"})
+_FROM_THE_END: Final = frozenset({"rfind", "rsplit", "rpartition"})
+_COMPARED_AT_ONCE: Final = 1_024
+PIECES_FACTOR: Final = 4
+"""What cuts a text into pieces costs so much more than what copies it."""
+
+
+def call_method(meter: Meter, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """What ``value.name(…)`` gives.
+
+    Raises:
+        EvaluationFailure: if the value has no such method, or has a key of that name, which is no function.
+    """
+    meter.work(1)
+    if isinstance(value, Mapping):
+        if name in value:
+            raise EvaluationFailure(f"`{name}` is a key here, and {kind_of(value[name])} cannot be called")
+        if name in MAPPING_METHODS:
+            return _of_mapping(meter, value, name, *args, **kwargs)
+    elif isinstance(value, str) and name in TEXT_METHODS:
+        return _of_text(meter, value, name, *args, **kwargs)
+    elif isinstance(value, LoopContext) and name in LOOP_METHODS:
+        meter.weigh(list(args))  # `changed` compares them with those of the turn before
+        return getattr(value, name)(*args)
+    raise EvaluationFailure(f"{kind_of(value)} has no method `{name}`")
+
+
+def _of_mapping(meter: Meter, value: Mapping[str, Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    if name == "get":
+        return _get(value, *args, **kwargs)
+    if args or kwargs:
+        raise EvaluationFailure(f"`{name}()` takes no arguments")
+    meter.work(len(value))
+    if name == "items":
+        return [list(pair) for pair in value.items()]
+    return list(value.keys() if name == "keys" else value.values())
+
+
+def _get(value: Mapping[str, Any], key: Any, default: Any = None) -> Any:
+    return value.get(key, default) if isinstance(key, str) else default
+
+
+def _of_text(meter: Meter, text: str, name: str, *args: Any, **kwargs: Any) -> Any:
+    if name == "replace":
+        return replace(meter, text, *args, **kwargs)
+    if name == "join":
+        return _join(meter, text, *args)
+    if name in _STRIPPING:
+        return strip(meter, text, *args, method=name)
+    _count(meter, text, name, (*args, *kwargs.values()))
+    if name in ("startswith", "endswith"):
+        args = tuple(_alternatives(meter, arg) for arg in args)
+    result = getattr(text, name)(*args, **kwargs)
+    if isinstance(result, list | tuple):
+        meter.repeat(len(result))
+        return list(result)
+    return result
+
+
+def _count(meter: Meter, text: str, name: str, args: Sequence[Any]) -> None:
+    if name in _LOOKING:
+        meter.work(len(text) // CHARS_AN_OPERATION)
+    else:
+        meter.write(len(text) * (PIECES_FACTOR if name in _CUTTING else 1))
+    for arg in args:
+        if name in _FROM_THE_END and isinstance(arg, str):
+            compare_all(meter, text, arg)
+        elif name in _PADDING and isinstance(arg, int):
+            meter.write(max(arg, 0))
+
+
+def _join(meter: Meter, separator: str, elements: Any) -> str:
+    meter.work(len(elements))
+    texts = list(elements)
+    for position, element in enumerate(texts):
+        if not isinstance(element, str):
+            raise EvaluationFailure(
+                f"element {position} is {kind_of(element)}, `join` of a text takes text", hint="use the filter `join`"
+            )
+    meter.write(sum(map(len, texts)) + len(separator) * len(texts))
+    return separator.join(texts)
+
+
+def replace(meter: Meter, text: str, old: str, new: str, count: int | None = None) -> str:
+    """``text`` with ``old`` replaced by ``new``, everywhere or ``count`` times."""
+    times = -1 if count is None else count
+    found = text.count(old) if times < 0 else min(text.count(old), times)
+    meter.write(len(text) + found * len(new))
+    return text.replace(old, new, times)
+
+
+def strip(meter: Meter, text: str, chars: str | None = None, *, method: str = "strip") -> str:
+    """``text`` without white space, or ``chars``, at its ends."""
+    meter.write(len(text))
+    if isinstance(chars, str):
+        chars = "".join(dict.fromkeys(chars))
+        compare_all(meter, text, chars)
+    stripped: str = getattr(text, method)(chars)
+    return stripped
+
+
+def compare_all(meter: Meter, text: str, other: str) -> None:
+    """Counts what takes, at worst, as many comparisons as the two have pairs of characters."""
+    meter.work(len(text) * len(other) // _COMPARED_AT_ONCE)
+
+
+def _alternatives(meter: Meter, value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    meter.work(len(value))
+    return tuple(value)

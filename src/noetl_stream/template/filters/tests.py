@@ -1,0 +1,101 @@
+"""Tests of templates (``is defined``, ``is odd``, …): Jinja's, counted, and some of our own where Jinja's differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jinja2 import Undefined, pass_context
+from jinja2.runtime import Context
+from jinja2.tests import TESTS as JINJA_TESTS
+from jinja2.utils import _PassArg
+
+from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.filters.base import Filter, leading, meter_of
+from noetl_stream.template.runtime.access import kind_of
+from noetl_stream.template.runtime.meter import CHARS_AN_OPERATION
+from noetl_stream.template.runtime.scope import ABSENT
+
+_TAKEN_TESTS: Final = (
+    *("boolean", "true", "false", "integer", "float", "number", "string", "mapping", "sequence", "iterable"),
+    "in",
+    *("==", "eq", "equalto", "!=", "ne", "<", "lt", "lessthan", "<=", "le", ">", "gt", "greaterthan", ">=", "ge"),
+)
+_COMPARING: Final = frozenset(_TAKEN_TESTS[_TAKEN_TESTS.index("==") :])
+
+TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
+"""Tests under which an undefined part is allowed."""
+
+
+def is_defined(value: Any) -> bool:
+    """Whether ``value`` is neither undefined nor absent."""
+    return not isinstance(value, Undefined) and value is not ABSENT
+
+
+def is_none(value: Any) -> bool:
+    """Whether ``value`` is null or absent."""
+    return value is None or value is ABSENT
+
+
+def _counted(name: str, function: Any) -> Filter:
+    pass_arg = _PassArg.from_obj(function)
+
+    @pass_context
+    def tested(context: Context, value: Any, *args: Any) -> bool:
+        meter = meter_of(context)
+        meter.work(1)
+        if name in _COMPARING:
+            meter.weigh(value)
+        elif name == "in" and args:
+            meter.search(args[0])
+        return bool(function(*leading(pass_arg, context), value, *args))
+
+    return tested
+
+
+def _remainder(value: Any, divisor: Any) -> Any:
+    for number in (value, divisor):
+        if not isinstance(number, int | float):
+            raise EvaluationFailure(f"only a number can be odd, even or divisible, this is {kind_of(number)}")
+    return value % divisor
+
+
+def _is_odd(value: Any) -> bool:
+    return bool(_remainder(value, 2) == 1)
+
+
+def _is_even(value: Any) -> bool:
+    return bool(_remainder(value, 2) == 0)
+
+
+def _is_divisibleby(value: Any, divisor: Any) -> bool:
+    return bool(_remainder(value, divisor) == 0)
+
+
+@pass_context
+def _is_lower(context: Context, value: Any) -> bool:
+    return isinstance(value, str) and _looked_at(context, value).islower()
+
+
+@pass_context
+def _is_upper(context: Context, value: Any) -> bool:
+    return isinstance(value, str) and _looked_at(context, value).isupper()
+
+
+def _looked_at(context: Context, text: str) -> str:
+    meter_of(context).work(len(text) // CHARS_AN_OPERATION)
+    return text
+
+
+TESTS: Final[Mapping[str, Filter]] = {
+    **{name: _counted(name, JINJA_TESTS[name]) for name in _TAKEN_TESTS},
+    "odd": _counted("odd", _is_odd),
+    "even": _counted("even", _is_even),
+    "divisibleby": _counted("divisibleby", _is_divisibleby),
+    "lower": _counted("lower", _is_lower),
+    "upper": _counted("upper", _is_upper),
+    "defined": is_defined,
+    "undefined": lambda value: not is_defined(value),
+    "none": is_none,
+}
+"""Every test a template may use."""

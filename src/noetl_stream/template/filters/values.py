@@ -1,0 +1,214 @@
+"""Filters and tests of templates: Jinja's deterministic ones, counted, and some of our own where Jinja's differ.
+
+Left out: clocks and chance (``random``), HTML (``safe``, ``xmlattr``, ``urlize``, …) and Python objects (``attr``,
+``pprint``). Lists always come back as lists, never as generators, which would be true even when empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from jinja2 import Undefined, pass_context
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.filters import ignore_case, make_attrgetter, make_multi_attrgetter
+from jinja2.runtime import Context
+from jinja2.utils import _PassArg
+
+from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.filters.base import Filter, leading, meter_of, refuse_no_value, scope_of
+from noetl_stream.template.filters.text import TEXT_FILTERS
+from noetl_stream.template.runtime.access import kind_of, text_of
+from noetl_stream.template.runtime.operators import add
+from noetl_stream.template.runtime.scope import ABSENT
+
+MAX_PRECISION: Final = 100
+
+_TAKEN_FILTERS: Final = (
+    *("dictsort", "groupby", "list", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr"),
+    "sort",
+)
+"""Jinja's own that look at every element."""
+
+_ATTRIBUTE_AT: Final = (
+    dict.fromkeys(("sum", "groupby", "selectattr", "rejectattr"), 0)
+    | dict.fromkeys(("join", "unique", "min", "max"), 1)
+    | {"sort": 2}
+)
+"""Which argument of a filter, if it is not called ``attribute``, is a path that it follows for each element."""
+
+_ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "unique"})
+"""Filters that compare elements with each other."""
+
+_LARGEST_HASHED: Final = 2**61 - 1
+"""Whole numbers from here on share hashes, so that a set of them could take for ever."""
+
+TOLERANT_FILTERS: Final = frozenset({"default", "d"})
+"""Filters under which an undefined part is allowed."""
+
+MAYBE_UNDEFINED_FILTERS: Final = frozenset({"default", "d", "first", "last", "min", "max"})
+"""Filters whose result can be undefined: of an empty list, or of an undefined default."""
+
+
+def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
+    """``value``, or ``default_value`` if it is undefined or absent, or with ``boolean`` if it is false."""
+    if isinstance(value, Undefined) or value is ABSENT or (boolean and not value):
+        return default_value
+    return value
+
+
+def _walking(name: str, function: Filter) -> Filter:
+    """``function``, which looks at every element, or at every character of a text."""
+    pass_arg, place = _PassArg.from_obj(function), _ATTRIBUTE_AT.get(name)
+
+    @pass_context
+    def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_no_value(name, value)
+        given = args[place] if place is not None and len(args) > place else None
+        attribute = kwargs.get("attribute", given)
+        steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
+        meter_of(context).work(1 + _length(value) * steps)
+        if name in _ORDERING:
+            _count_keys(context, value, attribute)
+        result = function(*leading(pass_arg, context), value, *args, **kwargs)
+        return list(result) if isinstance(result, Iterator) else result
+
+    return filtered
+
+
+def _glancing(name: str, function: Filter) -> Filter:
+    """``function``, which costs the same for every value."""
+    pass_arg = _PassArg.from_obj(function)
+
+    @pass_context
+    def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_no_value(name, value)
+        meter_of(context).work(1)
+        return function(*leading(pass_arg, context), value, *args, **kwargs)
+
+    return filtered
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | list | tuple | Mapping) else 0
+
+
+def _count_keys(context: Context, value: Any, attribute: Any) -> None:
+    # Keys that are text are copied, to be compared without case; each is compared with some of the others.
+    meter, keys_of = meter_of(context), make_multi_attrgetter(context.environment, attribute)
+    elements = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+    times = 1 + len(elements).bit_length() // 4
+    meter.work(len(elements) * times)
+    for element in elements:
+        for key in keys_of(element):
+            if isinstance(key, str):
+                meter.write(len(key))
+            for _ in range(times):
+                meter.weigh(key)
+
+
+@pass_context
+def _join(context: Context, value: Any, separator: str = "", attribute: str | int | None = None) -> str:
+    meter, references = meter_of(context), scope_of(context).references
+    if attribute is not None:
+        value = map(make_attrgetter(context.environment, attribute), value)
+    texts = [text_of(element, references, meter) for element in value]
+    between = text_of(separator, references, meter)
+    meter.write(len(between) * len(texts))
+    return between.join(texts)
+
+
+@pass_context
+def _sum(context: Context, value: Any, attribute: str | int | None = None, start: Any = 0) -> Any:
+    meter, total = meter_of(context), start
+    if attribute is not None:
+        value = map(make_attrgetter(context.environment, attribute), value)
+    for element in value:
+        total = add(meter, total, element)
+    return total
+
+
+@pass_context
+def _unique(context: Context, value: Any, case_sensitive: bool = False, attribute: Any = None) -> list[Any]:
+    key_of = make_attrgetter(context.environment, attribute, postprocess=None if case_sensitive else ignore_case)
+    first: dict[Any, Any] = {}
+    for element in value:
+        key = key_of(element)
+        first.setdefault((str(key),) if isinstance(key, int) and abs(key) >= _LARGEST_HASHED else key, element)
+    return list(first.values())
+
+
+@pass_context
+def _batch(context: Context, value: Any, size: int, fill: Any = None) -> list[Any]:
+    meter_of(context).repeat(size)
+    return list(JINJA_FILTERS["batch"](value, size, fill))
+
+
+@pass_context
+def _slice(context: Context, value: Any, slices: int, fill: Any = None) -> list[Any]:
+    meter = meter_of(context)
+    meter.repeat(slices)
+    meter.work(max(slices, 0))
+    elements = list(value)
+    size, longer = divmod(len(elements), slices)
+    parts, begin = [], 0
+    for number in range(slices):
+        end = begin + size + (number < longer)
+        padding = [fill] if fill is not None and longer and number >= longer else []
+        parts.append(elements[begin:end] + padding)
+        begin = end
+    return parts
+
+
+def _items(value: Any) -> list[list[Any]]:
+    if not isinstance(value, Mapping):
+        raise EvaluationFailure(f"`items` takes a mapping, this is {kind_of(value)}")
+    return [list(pair) for pair in value.items()]
+
+
+@pass_context
+def _int(context: Context, value: Any, default: Any = 0, base: int = 10) -> Any:
+    meter = meter_of(context)
+    result = JINJA_FILTERS["int"](meter.weigh(value), default, base)
+    if isinstance(result, int):
+        meter.compute(result.bit_length())
+    return result
+
+
+@pass_context
+def _float(context: Context, value: Any, default: Any = 0.0) -> Any:
+    return JINJA_FILTERS["float"](meter_of(context).weigh(value), default)
+
+
+def _round(value: Any, precision: int = 0, method: str = "common") -> Any:
+    if not isinstance(value, int | float):
+        raise EvaluationFailure(f"`round` takes a number, this is {kind_of(value)}")
+    if abs(precision) > MAX_PRECISION:
+        raise EvaluationFailure(f"`precision` of round must be at most {MAX_PRECISION}")
+    return JINJA_FILTERS["round"](value, precision, method)
+
+
+_OWN_FILTERS: Final[Mapping[str, Filter]] = {
+    "batch": _batch,
+    "items": _items,
+    "join": _join,
+    "slice": _slice,
+    "sum": _sum,
+    "unique": _unique,
+}
+_GLANCING_FILTERS: Final[Mapping[str, Filter]] = {
+    **{name: JINJA_FILTERS[name] for name in ("abs", "count", "first", "last", "length")},
+    "float": _float,
+    "int": _int,
+    "round": _round,
+}
+
+FILTERS: Final[Mapping[str, Filter]] = {
+    **{name: _walking(name, JINJA_FILTERS[name]) for name in _TAKEN_FILTERS},
+    **{name: _walking(name, function) for name, function in _OWN_FILTERS.items()},
+    **{name: _glancing(name, function) for name, function in _GLANCING_FILTERS.items()},
+    **TEXT_FILTERS,
+    "default": or_default,
+    "d": or_default,
+}
+"""Every filter a template may use."""

@@ -1,0 +1,1 @@
+"""Rendering: scopes, the sandbox, and what a rendering may cost."""

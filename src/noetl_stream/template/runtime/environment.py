@@ -1,0 +1,233 @@
+"""The sandbox in which Jinja runs what it compiled: no attributes, no calls but listed ones, everything counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from jinja2 import Undefined, nodes, pass_context
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.utils import Namespace
+
+from noetl_stream.template.compile.parsing import ParsingEnvironment
+from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.filters.base import meter_of, scope_of
+from noetl_stream.template.filters.methods import call_method
+from noetl_stream.template.filters.tests import TESTS
+from noetl_stream.template.filters.values import FILTERS
+from noetl_stream.template.runtime import operators
+from noetl_stream.template.runtime.access import NOT_THERE, Missing, kind_of, missing, reach, require, text_of
+from noetl_stream.template.runtime.meter import exceeded
+from noetl_stream.template.runtime.reads import Read
+from noetl_stream.template.runtime.scope import NO_REFERENCES
+
+READS: Final = "@reads"
+"""Where a template's reads stand among the names of a Jinja context."""
+
+_BINARY: Final = {
+    "+": operators.add,
+    "-": operators.subtract,
+    "*": operators.multiply,
+    "**": operators.power,
+    "%": operators.remainder,
+}
+_LOOP_ATTRIBUTES: Final = frozenset(
+    {
+        *("index", "index0", "revindex", "revindex0", "first", "last", "length", "depth", "depth0"),
+        *("previtem", "nextitem"),
+    }
+)
+
+
+class TemplateEnvironment(ParsingEnvironment):
+    """Jinja's sandbox with the rules of LANGUAGE §2 for dots, calls and operators."""
+
+    intercepted_binops = frozenset(_BINARY)
+
+    def __init__(self) -> None:
+        super().__init__(
+            undefined=Missing, finalize=_written, keep_trailing_newline=True, optimized=False, autoescape=False
+        )
+        self.filters = {**FILTERS, **_OPERATIONS}
+        self.tests = dict(TESTS)
+        self.globals = dict(FUNCTIONS)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """``obj.attribute`` of a local value: a key, or what a loop or a namespace object offers."""
+        if isinstance(obj, Undefined):
+            return obj
+        if isinstance(obj, LoopContext) and attribute in _LOOP_ATTRIBUTES:
+            return getattr(obj, attribute)
+        if isinstance(obj, Namespace):
+            return obj._Namespace__attrs.get(attribute, missing(attribute))  # noqa: SLF001  Jinja says it nowhere else
+        if isinstance(obj, tuple) and attribute in getattr(obj, "_fields", ()):
+            return getattr(obj, attribute)  # what `groupby` gives: grouper and list
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """``obj[argument]`` of a local value."""
+        if isinstance(obj, Undefined):
+            return obj
+        found = reach(obj, require(argument), NO_REFERENCES)
+        return missing(str(argument)) if found is NOT_THERE else found
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """``left operator right``, counted."""
+        return _BINARY[operator](meter_of(context), left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """A call of a function, a macro, or of a recursive loop."""
+        require(__obj)
+        if not (isinstance(__obj, Macro | LoopContext) or any(__obj is function for function in FUNCTIONS.values())):
+            raise EvaluationFailure(f"{kind_of(__obj)} cannot be called")
+        meter = meter_of(__context)
+        meter.enter()
+        if isinstance(__obj, LoopContext):
+            (iterable,) = args
+            args = (_iterate(__context, iterable, 0, 1),)
+        try:
+            return __context.call(__obj, *args, **kwargs)
+        finally:
+            meter.leave()
+
+    def call_filter(
+        self,
+        name: str,
+        value: Any,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+        eval_ctx: nodes.EvalContext | None = None,
+    ) -> Any:
+        """A filter that another filter names, as in ``map('upper')``."""
+        if name not in FILTERS:
+            raise EvaluationFailure(f"there is no filter `{name}`")
+        return super().call_filter(name, value, args, kwargs, context, eval_ctx)
+
+
+@pass_context
+def _written(context: Context, value: Any) -> str:
+    return text_of(value, scope_of(context).references, meter_of(context))
+
+
+@pass_context
+def _range(context: Context, *bounds: int) -> list[int]:
+    meter, numbers = meter_of(context), range(*bounds)
+    if len(numbers[: meter.limits.max_template_range_items + 1]) > meter.limits.max_template_range_items:
+        raise exceeded("max_template_range_items", meter.limits)
+    meter.work(len(numbers))
+    return list(numbers)
+
+
+@pass_context
+def _dict(context: Context, members: Any = (), /, **named: Any) -> dict[str, Any]:
+    if not isinstance(members, list | tuple | Mapping):
+        raise EvaluationFailure(f"a mapping is made of a mapping or of pairs, this is {kind_of(members)}")
+    meter_of(context).work(len(members) + len(named))
+    made: dict[str, Any] = {}
+    for key, value in members.items() if isinstance(members, Mapping) else members:
+        if not isinstance(key, str):
+            raise EvaluationFailure(f"a key of a mapping must be text, this is {kind_of(key)}")
+        made[key] = value
+    return made | named
+
+
+@pass_context
+def _namespace(context: Context, members: Any = (), /, **named: Any) -> Namespace:
+    return Namespace(_dict(context, members, **named))
+
+
+FUNCTIONS: Final = {"range": _range, "dict": _dict, "namespace": _namespace}
+"""Every function a template may call."""
+
+
+@pass_context
+def _read(context: Context, index: int, *keys: Any) -> Any:
+    read: Read = context.parent[READS][index]
+    return read(scope_of(context), meter_of(context), *keys)
+
+
+@pass_context
+def _method(context: Context, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return call_method(meter_of(context), value, name, *args, **kwargs)
+
+
+@pass_context
+def _concat(context: Context, values: list[Any]) -> str:
+    return "".join([_written(context, value) for value in values])
+
+
+@pass_context
+def _iterate(context: Context, value: Any, chars: int, cost: int) -> Any:
+    if not isinstance(value, list | tuple | str | Mapping):
+        raise EvaluationFailure(f"{kind_of(value)} cannot be iterated")
+    _charge(context, len(value) * chars, len(value) * cost)
+    return value
+
+
+@pass_context
+def _charge(context: Context, chars: int, cost: int) -> None:
+    meter = meter_of(context)
+    meter.write(chars)
+    meter.work(cost)
+
+
+@pass_context
+def _weigh(context: Context, value: Any) -> Any:
+    return meter_of(context).weigh(value)
+
+
+@pass_context
+def _search(context: Context, container: Any) -> Any:
+    return meter_of(context).search(container)
+
+
+@pass_context
+def _cut(context: Context, value: Any, start: Any, stop: Any, step: Any) -> Any:
+    return operators.cut(meter_of(context), value, start, stop, step)
+
+
+@pass_context
+def _spread(context: Context, value: Any) -> Any:
+    if not isinstance(value, list | tuple | Mapping):
+        raise EvaluationFailure(f"arguments are spread from a list or a mapping, this is {kind_of(value)}")
+    meter_of(context).work(len(value))
+    return value
+
+
+def _require(value: Any) -> Any:
+    return require(value)
+
+
+def _no_else(value: None) -> Missing:
+    return NO_ELSE
+
+
+NO_ELSE: Final = Missing("the condition is false and there is no `else`")
+
+READ: Final = "@read"
+METHOD: Final = "@method"
+CONCAT: Final = "@concat"
+ITERATE: Final = "@iterate"
+CHARGE: Final = "@charge"
+WEIGH: Final = "@weigh"
+SEARCH: Final = "@search"
+CUT: Final = "@cut"
+SPREAD: Final = "@spread"
+MISSING: Final = "@missing"
+REQUIRE: Final = "@require"
+
+_OPERATIONS: Final = {
+    READ: _read,
+    METHOD: _method,
+    CONCAT: _concat,
+    ITERATE: _iterate,
+    CHARGE: _charge,
+    WEIGH: _weigh,
+    SEARCH: _search,
+    CUT: _cut,
+    SPREAD: _spread,
+    REQUIRE: _require,
+    MISSING: _no_else,
+}
+"""What the binding puts into a tree in place of names, dots and calls; no template can write these filters."""

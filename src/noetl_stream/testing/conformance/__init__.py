@@ -1,0 +1,1 @@
+"""One suite a port, inherited by the tests of every adapter."""

@@ -1,0 +1,106 @@
+"""What every :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit` must do, as tests
+to inherit.
+
+A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py`` has the
+fixtures:
+
+``tokens``, ``audit``
+    Empty ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, AuditEntry, StoredToken, Tokens, hash_of
+
+
+def stored_token(token_id: str, **changes: object) -> StoredToken:
+    """A token that holds for ever."""
+    made = StoredToken(token_id, f"name of {token_id}", "operator", ("team/a", "ü"), hash_of(token_id), 1_000, "ann")
+    return made._replace(**changes)  # type: ignore[arg-type]
+
+
+def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
+    """A call that came in."""
+    made = AuditedCall(1_000, principal, "operator", "POST", "cancelExecution", "e-1", "c-1", "127.0.0.1", "key-1")
+    return made._replace(**changes)  # type: ignore[arg-type]
+
+
+class TokensConformance:
+    async def test_a_token_is_read_back(self, tokens: Tokens) -> None:
+        token = stored_token("a", expires_ms=9_000)
+        assert await tokens.add(token)
+        assert await tokens.get("a") == token
+        assert await tokens.get("b") is None
+
+    async def test_tokens_are_listed_as_they_were_made(self, tokens: Tokens) -> None:
+        for token_id, created_ms in (("c", 1), ("a", 2), ("b", 1)):
+            await tokens.add(stored_token(token_id, created_ms=created_ms))
+        assert [token.id for token in await tokens.list_all()] == ["b", "c", "a"]
+
+    async def test_a_name_is_taken_until_its_token_is_revoked(self, tokens: Tokens) -> None:
+        assert await tokens.add(stored_token("a", name="ci"))
+        assert not await tokens.add(stored_token("b", name="ci"))
+        assert await tokens.get("b") is None
+        await tokens.revoke("a", 5_000, "bob")
+        assert await tokens.add(stored_token("b", name="ci"))
+
+    async def test_of_two_at_once_one_gets_the_name(self, tokens: Tokens) -> None:
+        adding = [tokens.add(stored_token(token_id, name="ci")) for token_id in "abcd"]
+        assert sorted(await asyncio.gather(*adding)) == [False, False, False, True]
+
+    async def test_the_first_revocation_stays(self, tokens: Tokens) -> None:
+        await tokens.add(stored_token("a"))
+        assert await tokens.revoke("a", 5_000, "bob")
+        assert await tokens.revoke("a", 6_000, "eve")
+        assert await tokens.get("a") == stored_token("a", revoked_ms=5_000, revoked_by="bob")
+
+    async def test_what_is_not_there_cannot_be_revoked(self, tokens: Tokens) -> None:
+        assert not await tokens.revoke("a", 5_000, "bob")
+
+    async def test_a_use_is_noted_unless_one_is_noted_since(self, tokens: Tokens) -> None:
+        await tokens.add(stored_token("a"))
+        noted = []
+        for at_ms in (100_000, 130_000, 160_000, 160_001):
+            await tokens.use("a", at_ms, at_ms - 60_000)
+            found = await tokens.get("a")
+            assert found is not None
+            noted.append(found.last_used_ms)
+        assert noted == [100_000, 100_000, 100_000, 160_001]
+
+
+class AuditConformance:
+    async def test_a_call_is_on_record_before_it_is_answered(self, audit: Audit) -> None:
+        number = await audit.begin(attempted())
+        assert await audit.page(10, None, None) == [AuditEntry(number, attempted(), None)]
+        await audit.answer(number, AuditedAnswer(202, "", "e-2"))
+        assert await audit.page(10, None, None) == [AuditEntry(number, attempted(), AuditedAnswer(202, "", "e-2"))]
+
+    async def test_a_refusal_is_written_at_once(self, audit: Audit) -> None:
+        await audit.add(attempted("", role=""), AuditedAnswer(401, "this needs a token"))
+        (entry,) = await audit.page(10, None, None)
+        assert entry[1:] == (attempted("", role=""), AuditedAnswer(401, "this needs a token"))
+
+    async def test_an_answer_stays(self, audit: Audit) -> None:
+        number = await audit.begin(attempted())
+        await audit.answer(number, AuditedAnswer(200))
+        await audit.answer(number, AuditedAnswer(500))
+        assert (await audit.page(1, None, None))[0].answer == AuditedAnswer(200)
+
+    async def test_pages_go_from_new_to_old(self, audit: Audit) -> None:
+        numbers = [await audit.begin(attempted(target=str(n))) for n in range(5)]
+        first = await audit.page(2, None, None)
+        second = await audit.page(2, first[-1].number, None)
+        third = await audit.page(2, second[-1].number, None)
+        assert [entry.attempt.target for entry in [*first, *second, *third]] == ["4", "3", "2", "1", "0"]
+        assert [entry.number for entry in [*first, *second, *third]] == numbers[::-1]
+        assert await audit.page(2, numbers[0], None) == []
+
+    async def test_the_calls_of_one_principal_can_be_asked_for(self, audit: Audit) -> None:
+        for principal in ("ann", "bob", "ann", ""):
+            await audit.begin(attempted(principal))
+        found = await audit.page(10, None, "ann")
+        assert [entry.attempt.principal for entry in found] == ["ann", "ann"]
+        assert await audit.page(10, found[-1].number, "ann") == []
+        assert len(await audit.page(10, None, "")) == 1

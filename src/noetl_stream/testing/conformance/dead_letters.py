@@ -1,0 +1,131 @@
+"""What every :class:`~noetl_stream.ports.dead_letters.DeadLetters` must do, as tests to inherit.
+
+A test class inherits :class:`DeadLetterConformance`; the module has two fixtures:
+
+``store``
+    An empty, verified store, which writes the letters.
+``letters``
+    Those of this store.
+"""
+
+from __future__ import annotations
+
+from noetl_stream.errors import Fenced, JournalConflict
+from noetl_stream.ports.dead_letters import (
+    MAX_LETTER_BYTES,
+    MAX_LETTER_WORDS,
+    DeadLetter,
+    DeadLetterRow,
+    DeadLetters,
+    LetterSource,
+    dead_letter,
+)
+from noetl_stream.ports.store import InboxItem, Store
+from noetl_stream.testing.conformance.store_rows import event_row, following, refusal_of, taken, tick_of
+
+
+def letter(
+    letter_id: str, *, source: LetterSource = "events", reason: str = "it is none", body: bytes = b'{"n":1}'
+) -> DeadLetterRow:
+    """A letter of partition 0."""
+    return dead_letter(letter_id, 1_000, source, 0, "run-1", "noetl.events.0.run-1.reported", reason, body, 7)
+
+
+async def write(store: Store, *letters: DeadLetterRow) -> None:
+    """Commits a tick that passes these messages over."""
+    (lease,) = await taken(store)
+    await store.commit(tick_of("one", [lease])._replace(dead_letters=letters))
+
+
+async def ids_of(letters: DeadLetters) -> list[str]:
+    """Those on the list."""
+    return [one.row.id for one in await letters.page(100, None)]
+
+
+class DeadLetterConformance:
+    async def test_a_letter_is_read_as_the_tick_has_written_it(self, store: Store, letters: DeadLetters) -> None:
+        row = letter("events-1")
+        assert await letters.get("events-1") is None
+        await write(store, row)
+        found = await letters.get("events-1")
+        assert found == DeadLetter(1, row, "waiting", None, None)
+        assert (row.size, row.body) == (7, b'{"n":1}')
+
+    async def test_the_list_is_newest_first_without_bodies_and_goes_on_from_a_number(
+        self, store: Store, letters: DeadLetters
+    ) -> None:
+        await write(store, *(letter(f"events-{n}") for n in range(5)))
+        first = await letters.page(2, None)
+        assert [one.row.id for one in first] == ["events-4", "events-3"]
+        assert {one.row.body for one in first} == {b""}
+        assert {one.row.size for one in first} == {7}
+        rest = await letters.page(10, first[-1].number)
+        assert [one.row.id for one in rest] == ["events-2", "events-1", "events-0"]
+
+    async def test_a_tick_with_events_writes_letters_too(self, store: Store, letters: DeadLetters) -> None:
+        (lease,) = await taken(store)
+        tick = tick_of("one", [lease], events=[event_row("run-1", 1)])
+        await store.commit(tick._replace(dead_letters=[letter("events-1")]))
+        assert await ids_of(letters) == ["events-1"]
+        assert len(await store.journal("run-1")) == 1
+
+    async def test_a_tick_that_is_refused_writes_no_letter(self, store: Store, letters: DeadLetters) -> None:
+        (lease,) = await taken(store)
+        stale = tick_of("two", [lease])._replace(dead_letters=[letter("events-1")])
+        assert isinstance(await refusal_of(store, stale), Fenced)
+        assert await ids_of(letters) == []
+
+    async def test_a_letter_written_twice_is_an_alarm(self, store: Store, letters: DeadLetters) -> None:
+        (lease,) = await taken(store)
+        tick = tick_of("one", [lease])._replace(dead_letters=[letter("events-1")])
+        await store.commit(tick)
+        assert isinstance(await refusal_of(store, following(tick)), JournalConflict)
+        assert await ids_of(letters) == ["events-1"]
+
+    async def test_whatever_a_stranger_sends_can_be_kept(self, store: Store, letters: DeadLetters) -> None:
+        words = "a\0b\ud800" + "x" * MAX_LETTER_WORDS
+        body = bytes(range(256)) * (MAX_LETTER_BYTES // 256) + b"more"
+        row = dead_letter("events-1", 1_000, "events", 0, words, words, words, body, 7)
+        await write(store, row)
+        found = await letters.get("events-1")
+        assert found is not None and found.row == row
+        assert (found.row.size, len(found.row.body)) == (MAX_LETTER_BYTES + 4, MAX_LETTER_BYTES)
+        assert found.row.reason.startswith("a\\0b\\ud800x")
+
+    async def test_a_requeued_letter_leaves_the_list_and_says_who_did_it(
+        self, store: Store, letters: DeadLetters
+    ) -> None:
+        await write(store, letter("events-1"), letter("events-2"))
+        assert await letters.requeue("events-1", "alice", 5_000)
+        assert await ids_of(letters) == ["events-2"]
+        found = await letters.get("events-1")
+        assert found is not None
+        assert (found.state, found.settled_by, found.settled_ms) == ("requeued", "alice", 5_000)
+        assert found.row == letter("events-1")
+        assert await store.inbox([0], 10) == []
+
+    async def test_a_discarded_letter_leaves_the_list_and_its_body_is_forgotten(
+        self, store: Store, letters: DeadLetters
+    ) -> None:
+        await write(store, letter("events-1"))
+        assert await letters.discard("events-1", "bob", 6_000)
+        assert await ids_of(letters) == []
+        found = await letters.get("events-1")
+        assert found is not None
+        assert (found.state, found.settled_by, found.settled_ms) == ("discarded", "bob", 6_000)
+        assert (found.row.body, found.row.size) == (b"", 7)
+
+    async def test_a_letter_is_settled_once(self, store: Store, letters: DeadLetters) -> None:
+        await write(store, letter("inbox-1", source="inbox"), letter("events-2"))
+        assert await letters.requeue("inbox-1", "alice", 5_000)
+        assert await letters.discard("events-2", "alice", 5_000)
+        for letter_id in ("inbox-1", "events-2", "never-written"):
+            assert not await letters.requeue(letter_id, "bob", 6_000)
+            assert not await letters.discard(letter_id, "bob", 6_000)
+        assert len(await store.inbox([0], 10)) == 1
+
+    async def test_a_requeued_letter_of_the_inbox_stands_there_again(self, store: Store, letters: DeadLetters) -> None:
+        await write(store, letter("inbox-7", source="inbox", body='{"word":"ä"}'.encode()))
+        assert await letters.requeue("inbox-7", "alice", 5_000)
+        (item,) = await store.inbox([0], 10)
+        assert item == InboxItem(item.seq, 0, "run-1", '{"word":"ä"}'.encode())

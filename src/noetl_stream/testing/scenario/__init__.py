@@ -1,0 +1,1 @@
+"""Engine scenarios: given, when, then; no IO, no clock."""

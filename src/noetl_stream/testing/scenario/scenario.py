@@ -1,0 +1,372 @@
+"""Engine scenarios: given a playbook, when a worker reports, then these decisions follow. No IO, no clock.
+
+    scenario = Scenario(PLAYBOOK)
+    scenario.start(workload={"pages": 2})
+    scenario.done("fetch", {"rows": 3})
+    assert scenario.status == "completed"
+
+The engine is the real one, the playbook is checked and compiled as a server would, and every fact that is fed is held
+against the laws of the engine (DESIGN §3, PROTOCOL §2): ``InvariantBroken`` says which did not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from textwrap import dedent
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from noetl_stream.engine.advance import Advanced, advance
+from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
+from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.run_lease import answer_claim
+from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, RecordedFact, Status
+from noetl_stream.model import codec
+from noetl_stream.model.events import (
+    CancelRequested,
+    ChildFinished,
+    ClientRequest,
+    CtxPatched,
+    ExecutionRequested,
+    Fact,
+    Parent,
+    Path,
+    PauseRequested,
+    ReferenceLost,
+    ReferenceResolved,
+    ResumeRequested,
+    SignalReceived,
+    StepScheduled,
+    TimerFired,
+    TokenInjected,
+)
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import ClaimAnswer, StepCommand
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.scenario.invariants import InvariantBroken, hold_against_the_laws
+from noetl_stream.testing.scenario.objects import Objects
+from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun, Sink
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
+PARTITION = 0
+
+
+class AskRefused(Exception):
+    """What was asked of the execution cannot be done now; the message says why, ``code`` tells programs."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class JournalEntry(NamedTuple):
+    """One position of the journal: an input (``decided`` is false) or a decision."""
+
+    recorded: RecordedFact
+    decided: bool
+
+
+class Scenario:
+    """One execution of a playbook on the engine alone.
+
+    Args:
+        playbook: The YAML, indented as you like; or what it was compiled to, for another run of it.
+        kinds: The tool kinds the playbook may name; those installed here by default.
+
+    Raises:
+        InvalidPlaybook: the playbook has errors.
+
+    Attributes:
+        state: ``None`` before :meth:`start`.
+        journal: Everything that was folded, in order; its index plus one is the position.
+        inputs: Everything that was fed, with effect or without.
+        objects: Results that workers keep by reference: those that ``objects.takes``.
+    """
+
+    def __init__(self, playbook: str | Plan, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
+        self.kinds = installed_kinds() if kinds is None else kinds
+        self.plan: Plan = playbook if isinstance(playbook, Plan) else compile_playbook(dedent(playbook), self.kinds)
+        self.execution_id = execution_id
+        self.state: Execution | None = None
+        self.journal: list[JournalEntry] = []
+        self.inputs: list[RecordedFact] = []
+        self.objects = Objects(lambda: (entry.recorded for entry in self.journal))
+        self.now_ms = 1_000_000
+        self._deliveries: dict[str, int] = {}
+        self._takeovers: set[int] = set()
+        self._requests = 0
+
+    # --- when ---------------------------------------------------------------------------------------------------------
+
+    def start(
+        self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None, parent: Parent | None = None
+    ) -> Sequence[Fact]:
+        """Someone asks for a run, another execution if there is a ``parent``; the decisions that follow."""
+        plan = self.plan
+        request = ExecutionRequested("request-1", plan.digest, plan.path, workload or {}, ctx or {}, parent=parent)
+        return self.feed(RecordedFact(request)).journal
+
+    def done(self, step: str, result: Any = ARGS, *, index: int | Path | None = None) -> Sequence[Fact]:
+        """A worker runs the owed command of ``step`` to its end, each task with this result; what follows."""
+        before = len(self.journal)
+        self._run(step, index).finish(result)
+        return self._decided_since(before)
+
+    def failed(
+        self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | Path | None = None
+    ) -> Sequence[Fact]:
+        """A worker runs the owed command of ``step``, whose tasks all fail; what follows."""
+        before = len(self.journal)
+        self._run(step, index).fail(kind, message)
+        return self._decided_since(before)
+
+    def take(self, step: str, *, index: int | Path | None = None, tell: Sink | None = None) -> ScriptedRun:
+        """A worker takes the owed command of ``step`` (of its iteration ``index``, if it is a distributed loop).
+
+        Its run reports to the fold as it goes, or to ``tell``. Every further run of a command has a higher rank.
+        """
+        owed = self.owed(step, index)
+        number = self._deliveries[owed.command_id] = self._deliveries.get(owed.command_id, 0) + 1
+        return ScriptedRun(
+            self.plan,
+            self.kinds,
+            self.command(owed),
+            tell or self.feed,
+            num_delivered=number,
+            nonce=f"n{number}",
+            objects=self.objects,
+        )
+
+    def claim(self, run: ScriptedRun) -> ClaimAnswer:
+        """``run`` asks whether it may run, is answered by the fold, and heeds that (PROTOCOL §3 *Claim*)."""
+        run.claim()
+        answer = self.answer_to(run.run)
+        run.answered(answer)
+        return answer
+
+    def issue_again(self, assignment: Assignment, reason: str = "the queue lacks it") -> Advanced:
+        """The shell's own input: a command is ordered once more (PROTOCOL §2 *Reconcile*)."""
+        issue = assignment.issue + 1
+        fact = StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
+        return self.feed(RecordedFact(fact))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; every timer that is due fires, in order."""
+        until_ms = self.now_ms + round(seconds * 1000)
+        while self.state is not None and not self.state.halted:
+            due = [(timer.due_ms, timer_id) for timer_id, timer in self.state.timers.items()]
+            if not due or min(due)[0] > until_ms:
+                break
+            due_ms, timer_id = min(due)
+            timer = self.state.timers[timer_id]
+            self.now_ms = max(self.now_ms, due_ms)
+            self.feed(RecordedFact(TimerFired(timer_id, timer.purpose, timer.subject, timer.path)))
+        self.now_ms = until_ms
+
+    def ask(self, kind: type[ClientRequest], **fields: Any) -> Advanced:
+        """A client asks something of the execution: a patch, a signal, a cancel … What is so already has no effect.
+
+        Raises:
+            AskRefused: it cannot be done now.
+        """
+        self._requests += 1
+        fact = kind(f"asked-{self._requests}", **fields)
+        if objection := rejection_of(self.plan, self.execution, fact):
+            raise AskRefused(objection.text, objection.code)
+        if is_redundant(self.execution, fact):
+            return Advanced(self.state, False, ())
+        return self.feed(RecordedFact(fact))
+
+    def patch(self, **keys: Any) -> Advanced:
+        """``ctx`` keys set from outside."""
+        return self.ask(CtxPatched, patch=keys)
+
+    def signal(self, name: str, payload: Any = None) -> Advanced:
+        return self.ask(SignalReceived, signal=name, payload=payload)
+
+    def inject(self, step: str, **args: Any) -> Advanced:
+        return self.ask(TokenInjected, step=step, args=args)
+
+    def cancel(self, reason: str = "") -> Advanced:
+        return self.ask(CancelRequested, reason=reason)
+
+    def pause(self) -> Advanced:
+        return self.ask(PauseRequested)
+
+    def resume(self) -> Advanced:
+        return self.ask(ResumeRequested)
+
+    def child_ended(self, result: Any = None, *, error: ErrorInfo | None = None, child: str = "") -> Advanced:
+        """A child has ended with this result, or like this: the oldest that lives, unless ``child`` names one."""
+        child_id = child or next(iter(self.execution.children))
+        outcome = Outcome("ok", codec.payload_of(result)) if error is None else Outcome("error", error=error)
+        return self.feed(RecordedFact(ChildFinished(child_id, "", outcome)))
+
+    def look_into(self) -> Advanced:
+        """The shell hands in the value of the reference that the execution must look into."""
+        reference = self.execution.deciding
+        assert reference is not None, "the execution is looking into nothing"
+        value = self.objects[reference.key]
+        return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
+
+    def lose(self, reason: str = "it is gone") -> Advanced:
+        """The shell finds that this reference leads nowhere."""
+        reference = self.execution.deciding
+        assert reference is not None, "the execution is looking into nothing"
+        return self.feed(RecordedFact(ReferenceLost(reference.key, reason)))
+
+    def take_over(self) -> None:
+        """Another server goes on: it has the journal, and no value of any reference.
+
+        Raises:
+            LawBroken: the journal gives another state.
+        """
+        state = self.replayed()
+        if state != replace(self.execution, resolved={}):
+            raise InvariantBroken(f"the journal gives the state: {state} is not {self.execution}")
+        self._takeovers.add(len(self.inputs))
+        self.state = state
+
+    def feed(self, recorded: RecordedFact) -> Advanced:
+        """One input is folded.
+
+        Raises:
+            LawBroken: the engine did not keep its laws.
+        """
+        before = self.state
+        recorded = recorded._replace(at_ms=max(recorded.at_ms, self.now_ms))
+        advanced = advance(self.plan, before, recorded, self.execution_id)
+        hold_against_the_laws(self.plan, before, recorded, advanced, position=len(self.journal))
+        self.inputs.append(recorded)
+        if advanced.taken:
+            self.journal.append(JournalEntry(recorded, decided=False))
+            at_ms = recorded.at_ms
+            self.journal += [JournalEntry(RecordedFact(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
+        self.state = advanced.state
+        return advanced
+
+    # --- then ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def execution(self) -> Execution:
+        """The state after what was fed so far."""
+        assert self.state is not None, "the scenario has not been started"
+        return self.state
+
+    @property
+    def status(self) -> Status:
+        return self.execution.status
+
+    @property
+    def ctx(self) -> dict[str, Any]:
+        return self.execution.ctx
+
+    @property
+    def result(self) -> Any:
+        """The result of an execution that has completed, in plain values."""
+        outcome = self.execution.outcome
+        assert outcome is not None and outcome.status == "ok", f"the execution is {self.status}"
+        return self.objects.value_of(outcome.result)
+
+    @property
+    def error(self) -> ErrorInfo:
+        """Why the execution has failed."""
+        outcome = self.execution.outcome
+        assert outcome is not None and outcome.error is not None, f"the execution is {self.status}"
+        return outcome.error
+
+    @property
+    def names(self) -> list[str]:
+        """The event names of the journal, in order."""
+        return [str(type(entry.recorded.fact).__struct_config__.tag) for entry in self.journal]
+
+    def facts(self, of: type[AnyFactOf]) -> list[AnyFactOf]:
+        """The facts of one class in the journal, in order."""
+        return [entry.recorded.fact for entry in self.journal if isinstance(entry.recorded.fact, of)]
+
+    @property
+    def working(self) -> list[tuple[str, int | Path | None]]:
+        """What workers owe an end: step and iteration (``None`` outside distributed loops, a path in inner ones), in
+        order of ordering.
+        """
+        runs = self.execution.runs
+        assignments = self.execution.assignments.values()
+        return [(runs[one.step_run_id].step, _shown(one.path)) for one in assignments]
+
+    @property
+    def suspended(self) -> list[tuple[str, int | Path | None]]:
+        """What waits without a worker: step and iteration, in order of suspension."""
+        runs = self.execution.runs
+        return [(runs[one.step_run_id].step, _shown(one.path)) for one in self.execution.suspensions.values()]
+
+    @property
+    def held(self) -> list[str]:
+        """The steps of the tokens that admission holds, in order of arrival."""
+        return [waiting.token.step for waiting in self.execution.tokens.values() if waiting.held]
+
+    def owed(self, step: str, index: int | Path | None = None) -> Assignment:
+        """The oldest command of ``step`` (and iteration) that is owed an end."""
+        path = () if index is None else (index,) if isinstance(index, int) else index
+        for assignment in self.execution.assignments.values():
+            if self.execution.runs[assignment.step_run_id].step == step and assignment.path == path:
+                return assignment
+        raise AssertionError(f"no command of {step}{list(path) or ''} is owed; there are {self.working}")
+
+    def command(self, assignment: Assignment) -> StepCommand:
+        """The order as a worker reads it from the wire."""
+        return codec.decode_command(codec.encode(build_command(self.plan, self.execution, assignment, PARTITION)))
+
+    def answer_to(self, run: RunId) -> ClaimAnswer:
+        """What a run that has claimed is told."""
+        return codec.decode_claim_answer(codec.encode(answer_claim(self.state, run)))
+
+    def replayed(self) -> Execution | None:
+        """The state that the journal gives with ``evolve`` alone, each fact read back from its bytes."""
+        state: Execution | None = None
+        for recorded, _ in self.journal:
+            fact = codec.decode_fact(codec.encode(recorded.fact))
+            state = evolve(state, recorded._replace(fact=fact, value=NOT_AT_HAND), self.execution_id)
+        return state
+
+    def decided_again(self) -> list[JournalEntry]:
+        """The journal that ``advance`` gives for the same inputs."""
+        state: Execution | None = None
+        journal: list[JournalEntry] = []
+        for number, recorded in enumerate(self.inputs):
+            if number in self._takeovers and state is not None:
+                state = replace(state, resolved={})
+            advanced = advance(self.plan, state, recorded, self.execution_id)
+            if advanced.taken:
+                journal += [JournalEntry(recorded, decided=False)]
+                at_ms = recorded.at_ms
+                journal += [JournalEntry(RecordedFact(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
+            state = advanced.state
+        return journal
+
+    def _run(self, step: str, index: int | Path | None) -> ScriptedRun:
+        """A run the fold listens to: it claims the command if another run has it."""
+        begun = self.owed(step, index).run is not None
+        run = self.take(step, index=index)
+        if begun:
+            self.claim(run)
+        return run
+
+    def _decided_since(self, position: int) -> list[Fact]:
+        return [entry.recorded.fact for entry in self.journal[position:] if entry.decided]
+
+
+def _shown(path: Path) -> int | Path | None:
+    return None if not path else path[0] if len(path) == 1 else path
+
+
+@cache
+def installed_kinds() -> Kinds:
+    """What the checker must know of the tool kinds of this environment."""
+    return kinds_of(load_tools())

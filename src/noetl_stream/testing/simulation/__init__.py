@@ -1,0 +1,1 @@
+"""The seeded simulation of servers, workers and clients (PROTOCOL §6)."""

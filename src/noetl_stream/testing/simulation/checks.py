@@ -1,0 +1,136 @@
+"""What must hold after every commit of a simulation, and when it has come to rest (PROTOCOL §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from noetl_stream.engine.decide.quiescence import at_quiescence
+from noetl_stream.engine.replay import replay
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionReused, Fact, StepScheduled, TokenClaimed, TokenEnqueued
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.messages import InputByReport
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.store import StoredEvent
+from noetl_stream.server.server import Server
+from noetl_stream.testing.simulation.faults import STEADY
+from noetl_stream.testing.simulation.work import Job
+from noetl_stream.testing.simulation.world import SimulatedWorld
+
+
+async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
+    """Whether what ``server`` holds in memory is what Postgres holds, and at rest."""
+    problems = []
+    views = await world.store.read_partitions()
+    for execution_id, executions in server.executions:
+        owned, view = server.ownership.get(partition_of(execution_id)), views[partition_of(execution_id)]
+        if owned is None or (view.owner, view.epoch) != (server.owner, owned.epoch) or executions.state is None:
+            continue
+        if replay(execution_id, await world.store.journal(execution_id, -1)) != executions.state:
+            problems.append(f"{execution_id}: the journal folds to another state than {server.owner} holds")
+        if isinstance(executions.plan, Plan) and (follows := at_quiescence(executions.plan, executions.state)):
+            problems.append(f"{execution_id}: is not at rest: {follows}")
+    return problems
+
+
+async def final_problems(world: SimulatedWorld) -> list[str]:
+    """Everything that is not as it must be once all is at rest."""
+    problems = [f"ended before its time: {role}" for role in world.ended]
+    for execution_id, (submission, job) in {**world.accepted, **world.refused}.items():
+        journal = await world.store.journal(execution_id, -1)
+        if await world.store.request(execution_id, submission.request_id) is None:
+            problems.append(f"{execution_id}: has no request row")
+        problems += await _execution_problems(world, execution_id, job, journal)
+        problems += _effect_problems(world, execution_id, journal)
+        problems += _record_problems(world, execution_id, journal)
+    for execution_id in await world.store.live_executions(range(PARTITIONS)):
+        if execution_id not in world.accepted:
+            problems.append(f"{execution_id}: a child has not ended")
+    problems += [f"{execution_id}: waits for nothing" for execution_id in await world.store.stuck(100)]
+    if standing := await world.broker.command_queue.present():
+        problems.append(f"commands left in the queue: {sorted(standing)}")
+    return problems
+
+
+async def _execution_problems(
+    world: SimulatedWorld, execution_id: str, job: Job, journal: Sequence[StoredEvent]
+) -> list[str]:
+    row = await world.store.execution(execution_id)
+    if row is None or row.finished_ms is None:
+        state = replay(execution_id, journal)
+        waits = [] if state is None else [f"{a.command_id} issue {a.issue}" for a in state.assignments.values()]
+        return [f"{execution_id} ({job.name}): has not ended; it waits for {waits}"]
+    problems = []
+    positions = [entry.position for entry in journal]
+    if positions != list(range(1, row.position + 1)):
+        problems.append(f"{execution_id}: positions {positions}, its row says {row.position}")
+    state, told = replay(execution_id, journal), (row.status, row.position, codec.decode_json(row.ctx))
+    if state is None or (state.status, state.position, state.ctx) != told:
+        problems.append(f"{execution_id}: the journal folds to another end than its row")
+    if execution_id in world.refused and job.accepted:
+        problems.append(f"{execution_id} ({job.name}): was refused")
+    result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
+    if (row.status, result) != (job.status, job.result) and not _given_up(world, row.error):
+        problems.append(f"{execution_id} ({job.name}): {row.status} with {result}, {row.error!r}, not {job.result}")
+    return problems
+
+
+def _given_up(world: SimulatedWorld, error: bytes | None) -> bool:
+    """Delivered too often: that is right when leases were ended again and again."""
+    return world.misfortune.touches and error is not None and b"lease_exhausted" in error
+
+
+def _effect_problems(world: SimulatedWorld, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+    commands, issues = _commands(journal)
+    late, steady = world.misfortune.publishes_late, STEADY.issuperset(world.misfortune.kinds)
+    for command_id, issue in issues.items():
+        if steady and issue > 1:
+            yield f"{execution_id}: command {command_id} was issued {issue} times, without excuse"
+    for effect, count in world.effects.items():
+        if effect.execution_id != execution_id or count == 1:
+            continue
+        ids = commands.get(effect.step, set())
+        if ids & world.touched or (late and any(issues[one] > 1 for one in ids)):
+            continue
+        yield f"{execution_id}: {count} times the effect of {effect.step}, attempt {effect.attempt}, without excuse"
+
+
+def _commands(journal: Sequence[StoredEvent]) -> tuple[dict[str, set[str]], dict[str, int]]:
+    """The commands of each step, and how often each was issued."""
+    token_steps: dict[str, str] = {}
+    run_steps: dict[str, str] = {}
+    commands: dict[str, set[str]] = {}
+    issues: dict[str, int] = {}
+    for fact in _told(journal):
+        if isinstance(fact, TokenEnqueued):
+            token_steps[fact.token.token_id] = fact.token.step
+        elif isinstance(fact, TokenClaimed):
+            run_steps[fact.step_run_id] = token_steps[fact.token_id]
+        elif isinstance(fact, StepScheduled):
+            commands.setdefault(run_steps[fact.step_run_id], set()).add(fact.command_id)
+            issues[fact.command_id] = fact.issue
+    return commands, issues
+
+
+def _told(journal: Sequence[StoredEvent]) -> Iterator[Fact]:
+    """What it says, with what was reused of another one."""
+    for entry in journal:
+        fact = codec.decode_fact(entry.data)
+        yield from fact.entries if isinstance(fact, ExecutionReused) else [fact]
+
+
+def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+    """Every published record says what Postgres says: a tick that was not committed was never published."""
+    rows = {entry.position: entry for entry in journal}
+    for stored in world.broker.event_log.stored:
+        if stored.is_reported or stored.message.execution_id != execution_id:
+            continue
+        record = codec.decode_record(stored.message.body)
+        for position, raw in enumerate(record.entries, record.first_position):
+            row, entry = rows.get(position), codec.decode_entry(raw)
+            if isinstance(entry, InputByReport):
+                agrees = row is not None and row.source != "server" and row.report_id in (None, entry.report_id)
+            else:
+                agrees = row is not None and row.source == "server" and codec.decode_fact(row.data) == entry
+            if not agrees:
+                yield f"{execution_id}: a record at position {position} says other than Postgres"

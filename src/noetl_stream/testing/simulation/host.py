@@ -1,0 +1,314 @@
+"""A process of a simulation: everything it does with the outside passes through here, so that it can be frozen or
+killed in the middle of anything, and so that what it sends takes its time.
+
+A killed host never returns from the call it is in, and nothing it still tries happens. A frozen one goes on later where
+it was: a zombie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
+from noetl_stream.model import codec
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Handler, Subscription
+from noetl_stream.ports.command_queue import CommandSource, Delivery, QueuedCommand, QueuedPool
+from noetl_stream.ports.event_log import DecidedMessage, EventReader, ReportedMessage
+from noetl_stream.ports.store import Store
+
+Value = TypeVar("Value")
+
+
+class Fate(Protocol):
+    """What may befall hosts. The default befalls nothing."""
+
+    async def befall(self, host: SimulatedHost, point: str) -> None:
+        """Called where ``host`` is about to do ``point``, and again (``point`` ending in ``.done``) when it has.
+
+        It may take time, :meth:`SimulatedHost.kill`, :meth:`SimulatedHost.freeze`, or raise what the port may raise.
+        """
+        ...
+
+    def loses(self, host: SimulatedHost, what: str) -> bool:
+        """Whether this message, which nobody confirms, is lost: a bus subject, or ``ack``."""
+        ...
+
+
+class GoodFate:
+    async def befall(self, host: SimulatedHost, point: str) -> None:
+        """Nothing."""
+
+    def loses(self, host: SimulatedHost, what: str) -> bool:
+        return False
+
+
+class SimulatedHost:
+    """One process. Its ports are given to one role."""
+
+    def __init__(self, name: str, broker: MemoryBroker, store: Store, fate: Fate) -> None:
+        self.name = name
+        self.alive = True
+        self.fate = fate
+        self.log = HostLog(self, broker)
+        self.queue = HostQueue(self, broker)
+        self.bus = HostBus(self, broker)
+        self.blobs: Blobs = _Passing(self, "blobs", broker.blobs)
+        self.store: Store = _Passing(self, "store", store)
+        self._awake = asyncio.Event()
+        self._awake.set()
+        self._later: list[Callable[[], None]] = []
+        self._unplug: list[Callable[[], Awaitable[None]]] = []
+        self._unplugging: list[asyncio.Future[None]] = []
+        self.leased: set[HostDelivery] = set()
+        """Deliveries it has and has neither acknowledged nor given back."""
+        self.sources: list[MemoryCommandSource] = []
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.alive and not self._awake.is_set()
+
+    def kill(self) -> None:
+        """Ends it like ``kill -9``: its connections are gone, and no call of it goes on."""
+        if self.alive:
+            self.alive = False
+            self._awake.clear()
+            self._unplugging = [asyncio.ensure_future(unplug()) for unplug in self._unplug]
+
+    def freeze(self) -> None:
+        """Stands still until :meth:`thaw`, as in a long garbage collection or a suspended virtual machine."""
+        self._awake.clear()
+
+    def thaw(self) -> None:
+        if self.alive:
+            self._awake.set()
+            later, self._later = self._later, []
+            for act in later:
+                act()
+
+    def when_awake(self, act: Callable[[], None]) -> None:
+        """Does what cannot wait: now, after the thaw, or never."""
+        if self._awake.is_set():
+            act()
+        elif self.alive:
+            self._later.append(act)
+
+    @property
+    def fetched(self) -> set[str]:
+        """The commands that came to it and that it has not begun."""
+        return {codec.decode_command(body).command_id for source in self.sources for body in source.waiting}
+
+    def renew_leases(self) -> None:
+        """What a worker's own thread does in real time."""
+        for delivery in tuple(self.leased):
+            delivery.in_progress()
+
+    async def around(self, point: str, work: Callable[[], Awaitable[Value]]) -> Value:
+        """``work``, with what may befall this host before and after it."""
+        await self.passes(point)
+        value = await work()
+        await self.passes(f"{point}.done")
+        return value
+
+    async def awake(self) -> None:
+        """Ends when it may go on; a dead one waits for ever."""
+        await self._awake.wait()
+
+    def plugged(self, unplug: Callable[[], Awaitable[None]]) -> None:
+        """``unplug`` is called when it is killed."""
+        self._unplug.append(unplug)
+
+    async def passes(self, point: str) -> None:
+        """It is at this point."""
+        await self._awake.wait()
+        await self.fate.befall(self, point)
+        await self._awake.wait()
+
+
+class _Passing:
+    """An adapter all of whose methods are asynchronous and pass the host."""
+
+    def __init__(self, host: SimulatedHost, name: str, real: object) -> None:
+        self._host = host
+        self._name = name
+        self._real = real
+
+    def __getattr__(self, method: str) -> Any:
+        work = getattr(self._real, method)
+
+        async def call(*arguments: Any) -> Any:
+            return await self._host.around(f"{self._name}.{method}", lambda: work(*arguments))
+
+        return call
+
+
+class HostReader:
+    """An event reader of a host."""
+
+    def __init__(self, host: SimulatedHost, real: EventReader) -> None:
+        self._host = host
+        self._real = real
+        self._on_its_way: int | None = None
+
+    @property
+    def high_water(self) -> int:
+        return self._real.high_water if self._on_its_way is None else self._on_its_way - 1
+
+    @property
+    def contact_s(self) -> float:
+        return self._real.contact_s
+
+    async def next_batch(self, limit: int) -> list[ReportedMessage]:
+        await self._host.awake()
+        batch = await self._real.next_batch(limit)
+        self._on_its_way = batch[0].sequence
+        await self._host.passes("log.next_batch.done")
+        self._on_its_way = None
+        return batch
+
+    async def close(self) -> None:
+        await self._host.around("log.close_reader", self._real.close)
+
+
+class HostLog:
+    """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
+
+    def __init__(self, host: SimulatedHost, broker: MemoryBroker) -> None:
+        self._host = host
+        self._real = broker.event_log
+
+    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
+        work = self._real.publish_reported
+        return await self._host.around("log.publish_reported", lambda: work(execution_id, message_id, body))
+
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        work = self._real.publish_decided
+        return asyncio.ensure_future(self._host.around("log.publish_decided", lambda: work(messages)))
+
+    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
+        work = self._real.open_reader
+        reader = await self._host.around("log.open_reader", lambda: work(partitions, after))
+        self._host.plugged(reader.close)
+        return cast(EventReader, HostReader(self._host, reader))
+
+    async def last_sequence(self) -> int:
+        return await self._host.around("log.last_sequence", self._real.last_sequence)
+
+    async def stored_at(self, sequence: int) -> int | None:
+        return await self._host.around("log.stored_at", lambda: self._real.stored_at(sequence))
+
+    async def first_sequence(self) -> int:
+        return await self._host.around("log.first_sequence", self._real.first_sequence)
+
+    async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
+        return await self._host.around("log.beyond", lambda: self._real.beyond(cursors))
+
+    async def verify(self) -> None:
+        await self._host.around("log.verify", self._real.verify)
+
+
+class HostDelivery:
+    """A delivery of a host."""
+
+    def __init__(self, host: SimulatedHost, real: Delivery) -> None:
+        host.leased.add(self)
+        self.body = real.body
+        self.num_delivered = real.num_delivered
+        self.stored_ms = real.stored_ms
+        self._host = host
+        self._real = real
+
+    def ack(self) -> None:
+        self._host.leased.discard(self)
+        if not self._host.fate.loses(self._host, "ack"):
+            self._host.when_awake(self._real.ack)
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        self._host.leased.discard(self)
+        self._host.when_awake(lambda: self._real.nak(delay_s))
+
+    def in_progress(self) -> None:
+        self._host.when_awake(self._real.in_progress)
+
+
+class HostSource:
+    """A command source of a host."""
+
+    def __init__(self, host: SimulatedHost, real: CommandSource) -> None:
+        self._host = host
+        self._real = real
+
+    @property
+    def connected_ms(self) -> int:
+        return self._real.connected_ms
+
+    def request(self, count: int) -> None:
+        self._host.when_awake(lambda: self._real.request(count))
+
+    async def next(self) -> Delivery:
+        await self._host.awake()
+        delivery = await self._real.next()
+        await self._host.awake()
+        return HostDelivery(self._host, delivery)
+
+    async def close(self) -> None:
+        await self._host.around("queue.close_source", self._real.close)
+
+
+class HostQueue:
+    """:class:`~noetl_stream.ports.command_queue.CommandQueue` of a host."""
+
+    def __init__(self, host: SimulatedHost, broker: MemoryBroker) -> None:
+        self._host = host
+        self._real = broker.command_queue
+
+    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
+        return asyncio.ensure_future(self._host.around("queue.issue", lambda: self._real.issue(commands)))
+
+    async def open_source(self, pool: str) -> CommandSource:
+        source = await self._host.around("queue.open_source", lambda: self._real.open_source(pool))
+        self._host.plugged(source.close)
+        self._host.sources.append(source)
+        return cast(CommandSource, HostSource(self._host, source))
+
+    async def present(self) -> set[str]:
+        return await self._host.around("queue.present", self._real.present)
+
+    async def pools(self) -> list[QueuedPool]:
+        return await self._host.around("queue.pools", self._real.pools)
+
+    async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        await self._host.around("queue.withdraw", lambda: self._real.withdraw(commands))
+
+    async def verify(self) -> None:
+        await self._host.around("queue.verify", self._real.verify)
+
+
+class HostBus:
+    """:class:`~noetl_stream.ports.bus.Bus` of a host."""
+
+    def __init__(self, host: SimulatedHost, broker: MemoryBroker) -> None:
+        self._host = host
+        self._real = broker.bus
+
+    def send(self, subject: str, body: bytes) -> None:
+        if not self._host.fate.loses(self._host, subject):
+            self._host.when_awake(lambda: self._real.send(subject, body))
+
+    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
+        return await self._host.around("bus.ask", lambda: self._real.ask(subject, body, timeout_s))
+
+    async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
+        return await self._host.around("bus.ask_all", lambda: self._real.ask_all(subject, body, wait_s))
+
+    async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
+        async def hear(subject: str, body: bytes, reply: str) -> None:
+            await self._host.awake()
+            await handler(subject, body, reply)
+
+        subscription = await self._host.around("bus.listen", lambda: self._real.listen(subject, hear, group))
+        self._host.plugged(subscription.close)
+        return subscription

@@ -1,0 +1,139 @@
+"""The seeded simulation of servers and workers (PROTOCOL §6).
+
+One seed is one story: a few executions on several servers and workers, half a minute in which things go wrong, then
+fair weather, in which everything must come to its right end. The same seed always tells the same story. To hear many:
+``python -m noetl_stream.testing.simulation.simulation --seeds 2000``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.testing.simulation.checks import final_problems, memory_problems
+from noetl_stream.testing.simulation.faults import TROUBLE_S, FaultPlan
+from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.time import SimulatedLoop
+from noetl_stream.testing.simulation.work import JOBS
+from noetl_stream.testing.simulation.world import SimulatedWorld
+
+EXECUTIONS = 7
+PATIENCE_S = 400.0
+"""How long fair weather lasts before what has not ended counts as stuck."""
+
+LOOK_EVERY_S = 2.0
+CHECKED_COMMITS = 0.2
+"""The share of commits after which memory is compared with the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """What came of a seed. ``digest`` is that of all messages stored; ``length_s`` is simulated time."""
+
+    seed: int
+    kinds: tuple[str, ...]
+    problems: tuple[str, ...]
+    length_s: float
+    digest: str
+
+    def __str__(self) -> str:
+        lines = "\n  ".join(self.problems) or "all is well"
+        return f"seed {self.seed} ({', '.join(self.kinds)}), {self.length_s:.0f} s:\n  {lines}"
+
+
+class _Watching(FaultPlan):
+    """A misfortune that also checks, after some commits, what the server holds."""
+
+    def __init__(self, seed: int, kinds: tuple[str, ...] | None) -> None:
+        super().__init__(seed, kinds)
+        self.problems: list[str] = []
+        self.world: SimulatedWorld | None = None
+        self._chance = Random(f"checks {seed}")
+
+    async def befall(self, host: SimulatedHost, point: str) -> None:
+        assert self.world is not None
+        if point == "store.take_over":
+            self.world.begun.add(host.name)
+        if point == "store.commit.done" and self._chance.random() < CHECKED_COMMITS:
+            self.problems += await memory_problems(self.world, self.world.servers[host.name])
+        await super().befall(host, point)
+
+
+def tell(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationReport:
+    """Runs a seed.
+
+    Args:
+        kinds: What goes wrong, of those in ``simulated_faults``; by default the seed chooses.
+    """
+    loop = SimulatedLoop(seed)
+    try:
+        return loop.run_until_complete(_tell(seed, kinds))
+    except Exception as error:  # a check that fails on what it finds, or a loop that hangs: the story of this seed
+        return SimulationReport(seed, _Watching(seed, kinds).kinds, (repr(error),), loop.time(), "")
+    finally:
+        loop.close()
+
+
+async def _tell(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
+    dice = Random(f"story {seed}")
+    misfortune = _Watching(seed, kinds)
+    world = misfortune.world = SimulatedWorld(misfortune)
+    await world.register()
+    strikes = misfortune.enter(world)
+    for role, count in (("server", dice.randint(1, 3)), ("worker", dice.randint(1, 3))):
+        for _ in range(count):
+            world.start(role)
+    jobs = [dice.choice(JOBS) for _ in range(EXECUTIONS)]
+    clients = [asyncio.create_task(world.submit(job, dice.uniform(0, TROUBLE_S / 2))) for job in jobs]
+    began_s = world.clock.monotonic_s()
+    for at_s, strike in strikes:
+        await world.clock.sleep(max(0.0, began_s + at_s - world.clock.monotonic_s()))
+        strike()
+    await world.clock.sleep(max(0.0, began_s + TROUBLE_S - world.clock.monotonic_s()))
+    await world.clear_up()
+    await _come_to_rest(world, clients)
+    problems = [*misfortune.problems, *await final_problems(world)]
+    length_s = world.clock.monotonic_s()
+    digest = _digest(world)
+    await world.close()
+    return SimulationReport(seed, misfortune.kinds, tuple(problems), length_s, digest)
+
+
+async def _come_to_rest(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
+    """Until every client has its answer, every execution has ended and the queue is empty, or patience is over."""
+    until_s = world.clock.monotonic_s() + PATIENCE_S
+    while world.clock.monotonic_s() < until_s:
+        await world.clock.sleep(LOOK_EVERY_S)
+        if not all(client.done() for client in clients) or world.broker.command_queue.standing:
+            continue
+        if not await world.store.live_executions(range(PARTITIONS)):
+            return
+
+
+def _digest(world: SimulatedWorld) -> str:
+    digest = blake2b(digest_size=10)
+    for stored in world.broker.event_log.stored:
+        digest.update(f"{stored.message_id} {stored.message.at_ms}".encode() + stored.message.body)
+    return digest.hexdigest()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Tells many stories; prints those that went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m noetl_stream.testing.simulation.simulation")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    options = parser.parse_args(arguments)
+    broken = [story for seed in range(options.first, options.first + options.seeds) if (story := tell(seed)).problems]
+    for story in broken:
+        print(story)
+    print(f"{options.seeds} seeds, {len(broken)} broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

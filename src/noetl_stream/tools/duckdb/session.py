@@ -1,0 +1,275 @@
+"""One DuckDB task at work in a thread: tables, statements, rows. Can be interrupted from another thread."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
+from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
+from noetl_stream.tools.inputs import invalid_input
+from noetl_stream.tools.sql.inputs import Params, check_params, value_of
+from noetl_stream.tools.sql.result import Returned, StatementRun, check_columns, result_of, too_many_rows
+
+if TYPE_CHECKING:
+    import duckdb
+
+ZONED: Final = "TIMESTAMP WITH TIME ZONE"
+_COUNTED: Final = ["Count"]
+_MESSAGE_CHARACTERS: Final = 1_000
+_doors: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
+_finding: Final = threading.Lock()
+
+
+def _door_of(database: str | None) -> threading.Lock:
+    """Tasks on one file share DuckDB's instance of it, and come and go one at a time: the first one closes it to the
+    outside before another comes in, and the last one's leaving is over before a new one opens it again.
+    """
+    if database is None:
+        return threading.Lock()
+    with _finding:
+        return _doors.setdefault(str(Path(database).resolve()), threading.Lock())
+
+
+class DuckdbSession:
+    """One task's connection. All methods but :meth:`interrupt` belong to one thread.
+
+    Args:
+        database: A file, or ``None`` for memory.
+        folders: Whose files the SQL may use.
+        attached: Databases to read from.
+    """
+
+    def __init__(
+        self,
+        database: str | None,
+        config: Mapping[str, str | bool | int | float | list[str]],
+        max_rows: int,
+        folders: Sequence[Path] = (),
+        attached: Sequence[CopiedDatabase] = (),
+    ) -> None:
+        self._database = database
+        self._config = dict(config)
+        self._max_rows = max_rows
+        self._folders = folders
+        self._attached = attached
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._interrupted = threading.Event()
+        self._door = _door_of(database)
+        self._closing = threading.Lock()  # a closed connection must not be interrupted
+
+    def interrupt(self) -> None:
+        """Ends the statement that runs, and keeps later ones from starting."""
+        self._interrupted.set()
+        with self._closing:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def run(
+        self, texts: Iterable[str], params: Params, tables: Mapping[str, Table], idempotency_key: str
+    ) -> dict[str, Any]:
+        """Makes the tables, runs the statements of ``texts`` as one transaction, and gives the result.
+
+        Raises:
+            ToolFailure: ``sql``, ``syntax``, ``not_allowed``, ``connection`` (the file), ``result_too_large``,
+                ``result_not_json``, ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
+        """
+        import duckdb
+
+        if self._interrupted.is_set():
+            raise _cancelled()
+        connection = self._opened()
+        try:
+            statements = _statements(connection, texts)
+            check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
+            connection.execute("begin")
+            connection.execute("set variable idempotency_key = $1", [idempotency_key])
+            for name, table in tables.items():
+                statement, text = table_statement(name, *rows_of(name, table))
+                self._execute(statement, {"1": text}, f"tables.{name}")
+            result = self._results(statements, params)
+            self._execute("commit", {}, "at the end of the transaction")
+            return result
+        except duckdb.Error as error:
+            raise _failure(error, "duckdb") from None
+        finally:
+            with self._door:
+                self._close(connection)
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        with self._door:
+            connection = self._connected()
+            try:
+                self._close_to_the_outside()
+            except duckdb.Error as error:
+                self._close(connection)
+                raise _failure(error, "duckdb") from None
+            except ToolFailure:
+                self._close(connection)
+                raise
+        return connection
+
+    def _close(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Rolls back what is not committed."""
+        with self._closing:
+            self._connection = None
+        connection.close()
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        try:
+            connection = duckdb.connect(self._database or ":memory:", config=self._config)
+        except (duckdb.OperationalError, duckdb.ConnectionException) as error:
+            # Another process, or another task with other knobs, holds the file.
+            message = f"database {self._database!r} cannot be opened: {_said(error)}"
+            raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+        except duckdb.Error as error:
+            raise invalid_input(f"the knobs or the database are none DuckDB takes: {_said(error)}") from None
+        self._connection = connection
+        return connection
+
+    def _close_to_the_outside(self) -> None:
+        """No file, extension, network or setting from here on. What is attached was read before."""
+        connection = self._connection
+        assert connection is not None
+        if connection.execute("select current_setting('lock_configuration')").fetchall() == [(True,)]:
+            return  # by another task on the same file
+        for database in self._attached:
+            for statement in load_statements(database):
+                self._execute(statement, {}, f"attach.{database.alias}")
+        connection.execute("set allowed_directories = $1", [[str(folder) for folder in self._folders]])
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+
+    def _results(self, statements: Sequence[Any], params: Params) -> dict[str, Any]:
+        runs: list[StatementRun] = []
+        returned: Returned | None = None
+        for number, statement in enumerate(statements, start=1):
+            values = {name: value_of(params, str(name)) for name in statement.named_parameters}
+            run, rows = self._statement(number, statement, values)
+            runs.append(run)
+            returned = rows or returned
+        return result_of(returned, runs)
+
+    def _statement(self, number: int, statement: Any, values: dict[str, Any]) -> tuple[StatementRun, Returned | None]:
+        place = f"statement {number}"
+        command = _command(statement)
+        connection = self._execute(statement, values, place)
+        columns = [str(column[0]) for column in connection.description or ()]
+        types = [str(column[1]) for column in connection.description or ()]
+        if not _returns_rows(command, columns, str(statement.query)):
+            counted = self._fetched(connection, place)
+            return StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
+        check_columns(columns, number)
+        zoned = [place for place, name in enumerate(types) if name == ZONED]
+        if zoned and command == "SELECT":
+            connection = self._execute(_without_zones(statement.query, [columns[it] for it in zoned]), values, place)
+        rows = self._fetched(connection, place)
+        if len(rows) > self._max_rows:
+            raise too_many_rows(number, self._max_rows)
+        return StatementRun(command, len(rows)), Returned(columns, _with_zones(rows, zoned))
+
+    def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        assert self._connection is not None
+        if self._interrupted.is_set():
+            raise _cancelled()
+        try:
+            return self._connection.execute(statement, values) if values else self._connection.execute(statement)
+        except duckdb.Error as error:
+            raise _failure(error, place) from None
+
+    def _fetched(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        try:
+            rows: list[tuple[Any, ...]] = connection.fetchmany(self._max_rows + 1)
+        except duckdb.InvalidInputException as error:
+            if "pytz" not in str(error):
+                raise _failure(error, place) from None
+            message = f"{place}: a time with a zone cannot be read in this place; cast it to text"
+            raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+        except duckdb.Error as error:
+            raise _failure(error, place) from None
+        return rows
+
+
+def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> list[Any]:
+    import duckdb
+
+    try:
+        statements = [statement for text in texts for statement in connection.extract_statements(text)]
+    except duckdb.Error as error:
+        raise _failure(error, "command") from None
+    if not statements:
+        raise invalid_input("command: holds no statement")
+    return statements
+
+
+def _command(statement: Any) -> str:
+    """What kind of statement it is: ``SELECT``, ``CREATE``."""
+    try:
+        return str(statement.type.name).replace("_", " ")
+    except ValueError:  # DuckDB knows more kinds than its Python library has names for
+        return str(statement.query).split(maxsplit=1)[0].upper()
+
+
+def _returns_rows(command: str, columns: list[str], text: str) -> bool:
+    """Whether the rows are the statement's answer, and not DuckDB's own note of a count or of success."""
+    if command in ("INSERT", "UPDATE", "DELETE", "MERGE INTO", "COPY", "CREATE"):
+        return columns != _COUNTED or "RETURNING" in text.upper()
+    return bool(columns) and columns != ["Success"]
+
+
+def _without_zones(query: str, columns: list[str]) -> str:
+    """``query`` with zoned times in UTC and without their zone: DuckDB's own reader of zones needs one more package."""
+    replaced = ", ".join(f"{quoted(name)} at time zone 'UTC' as {quoted(name)}" for name in columns)
+    return f"select * replace ({replaced}) from (\n{query.rstrip().rstrip(';')}\n)"
+
+
+def _with_zones(rows: list[tuple[Any, ...]], zoned: list[int]) -> list[Any]:
+    if not zoned:
+        return rows
+    complete = [list(row) for row in rows]
+    for row in complete:
+        for place in zoned:
+            if isinstance(row[place], datetime.datetime):
+                row[place] = row[place].replace(tzinfo=datetime.UTC)
+    return complete
+
+
+def _failure(error: Exception, place: str) -> ToolFailure:
+    import duckdb
+
+    if isinstance(error, duckdb.InterruptException):
+        return _cancelled()
+    code = type(error).__name__.removesuffix("Exception")
+    if isinstance(error, duckdb.PermissionException):
+        message = f"{place}: {_said(error)}; the operator can open folders with NOETL_DUCKDB_PATHS"
+        return ToolFailure(ErrorInfo(kind="not_allowed", message=message, code=code))
+    kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
+    return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_said(error)}", code=code))
+
+
+def _cancelled() -> ToolFailure:
+    return ToolFailure(ErrorInfo(kind="cancelled", message="the statement was interrupted"))
+
+
+def _said(error: Exception) -> str:
+    """DuckDB's message on one line, without its drawing of the place."""
+    message, _, drawing = str(error).partition("\n\nLINE ")
+    # Of a row that cannot be read, what is wrong with it; not the row, nor a page of advice.
+    message = message.partition("\nError when ")[2].partition("\n")[0] or message
+    line = drawing.partition(":")[0]
+    text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
+    return f"{text} (line {line})" if line.isdecimal() else text

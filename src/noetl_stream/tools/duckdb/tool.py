@@ -1,0 +1,151 @@
+"""``kind: duckdb``: SQL over rows of earlier results, tables of a Postgres, or a database file (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, model_validator
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copied
+from noetl_stream.tools.duckdb.session import DuckdbSession
+from noetl_stream.tools.duckdb.tables import Table
+from noetl_stream.tools.inputs import invalid_input, validated
+from noetl_stream.tools.postgres.pool import ConnectionPools
+from noetl_stream.tools.sql.inputs import SQL_INPUTS, SqlInputs, SqlKnobs
+
+MAX_THREADS: Final = 4
+"""DuckDB tasks a worker runs at the same time; each may use several processors."""
+MEMORY_LIMIT: Final = "1GB"
+THREADS: Final = 2
+_INTERRUPT_AGAIN_S: Final = 0.02
+
+
+class DuckdbInputs(SqlInputs):
+    """Inputs of ``duckdb``."""
+
+    database: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A database file, made if missing, in a folder the operator opened. By default one in memory.",
+    )
+    tables: dict[str, Table] | None = Field(
+        default=None,
+        description="Tables to make before the statements: name to a list of rows, or to the result of a SQL task.",
+    )
+    attach: dict[str, Attach] | None = Field(
+        default=None, description="Tables of Postgres databases to read, as `name.table`."
+    )
+
+    @model_validator(mode="after")
+    def _attaches_in_memory(self) -> DuckdbInputs:
+        if self.attach and self.database is not None:
+            raise ValueError("attach: stands in a database in memory only; leave database out")
+        return self
+
+
+class DuckdbKnobs(SqlKnobs):
+    """Knobs of ``duckdb``."""
+
+    memory_limit: str = Field(default=MEMORY_LIMIT, description="Memory of one task, such as `512MB`.")
+    threads: int = Field(default=THREADS, gt=0, description="Threads of one task.")
+    max_attached_bytes: int = Field(
+        default=MAX_ATTACHED_BYTES, gt=0, description="Text that `attach` may copy; more is an error."
+    )
+
+
+class DuckdbTool:
+    """Runs each task's statements in a thread, in a database of its own, cut off from files and network.
+
+    Args:
+        folders: Folders whose files the SQL may use all the same, absolute.
+    """
+
+    spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs, statements=SQL_INPUTS)
+
+    def __init__(self, folders: Iterable[Path] = ()) -> None:
+        self._folders = tuple(folders)
+        self._pools = ConnectionPools()
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="noetl-duckdb")
+
+    @classmethod
+    def configured(cls, settings: ToolSettings) -> DuckdbTool:
+        """The tool of a worker whose operator has said which folders are open."""
+        return cls(settings.duckdb_folders)
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """``{rows, row_count, columns, statements}`` of the last statement that returned rows.
+
+        All statements are one transaction; ``getvariable('idempotency_key')`` is the call's key.
+
+        Raises:
+            ToolFailure: ``sql``, ``syntax``, ``not_allowed`` (a file or setting), ``connection`` (the file is held
+                elsewhere), ``result_too_large``, ``result_not_json``, ``invalid_input``; for ``attach`` those of
+                ``postgres``, and ``not_found``.
+        """
+        inputs = validated(DuckdbInputs, call.inputs)
+        knobs = validated(DuckdbKnobs, call.knobs)
+        if inputs.database is not None:
+            _check_database(inputs.database, self._folders)
+        if not inputs.attach:
+            return await self._run(call, inputs, knobs, ())
+        with tempfile.TemporaryDirectory(prefix="noetl-duckdb-") as folder:
+            databases = await copied(call, inputs.attach, self._pools, Path(folder), knobs.max_attached_bytes)
+            return await self._run(call, inputs, knobs, databases)
+
+    async def _run(
+        self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
+    ) -> ToolResult:
+        session = DuckdbSession(inputs.database, _config(inputs, knobs), knobs.max_rows, self._folders, databases)
+        work = asyncio.get_running_loop().run_in_executor(
+            self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
+        )
+        try:
+            return ToolResult(await asyncio.shield(work))
+        except asyncio.CancelledError:
+            await _interrupted(session, work)
+            raise
+
+    async def close(self) -> None:
+        """Waits for the threads; what they ran has been interrupted by then."""
+        await self._pools.close()
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+async def _interrupted(session: DuckdbSession, work: asyncio.Future[dict[str, Any]]) -> None:
+    """Interrupts until the thread has ended: an interrupt between two statements is not kept by DuckDB."""
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # its failure is ours, and known
+    while not work.done():
+        session.interrupt()
+        await asyncio.wait({work}, timeout=_INTERRUPT_AGAIN_S)
+
+
+def _check_database(database: str, folders: Sequence[Path]) -> None:
+    if database.startswith(":"):
+        raise invalid_input("database: names a file; leave it out for a database in memory")
+    path = Path(os.path.abspath(database))  # noqa: PTH100  # ".." is to go before links are looked at
+    inside = [folder for folder in folders if path.is_relative_to(folder)]
+    if not any(path.resolve().is_relative_to(folder.resolve()) for folder in inside):
+        message = "database: is in no folder that the operator of this worker has opened (NOETL_DUCKDB_PATHS)"
+        raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
+
+
+def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs) -> dict[str, str]:
+    config = {
+        "memory_limit": knobs.memory_limit,
+        "threads": str(knobs.threads),
+        "python_enable_replacements": "false",  # a table name must not find the worker's own variables
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_persistent_secrets": "false",
+    }
+    return config if inputs.database is not None else {**config, "temp_directory": ""}

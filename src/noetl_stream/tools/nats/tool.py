@@ -1,0 +1,242 @@
+"""``kind: nats``: messages, key-value buckets and object stores of a NATS server (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.tools.auth import credential_of
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.http.request import check_headers
+from noetl_stream.tools.inputs import invalid_input, validated
+from noetl_stream.tools.nats.connections import Connection, Connections, options_of
+from noetl_stream.tools.nats.inputs import NatsInputs, NatsKnobs, payload_bytes, read_bytes
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+    from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
+
+DEFAULT_READ_TIMEOUT_S: Final = 10.0
+MESSAGE_ID: Final = "Nats-Msg-Id"
+"""By this header a stream drops a message it has stored already, within its duplicate window."""
+_EXPECTED_REVISION: Final = "Nats-Expected-Last-Subject-Sequence"
+_MARK: Final = "KV-Operation"
+_GONE: Final = frozenset({"DEL", "PURGE"})
+_WRONG_REVISION: Final = frozenset({10071, 10164})
+
+
+class NatsTool:
+    """Speaks with NATS servers over shared connections."""
+
+    spec = KindSpec(kind="nats", inputs=NatsInputs, knobs=NatsKnobs)
+
+    def __init__(self) -> None:
+        self._connections = Connections()
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """What the action gives: ``{subject}``, ``{stream, seq, duplicate}``, ``{data, headers, subject}``,
+        ``{value, revision}``, ``{revision}``, ``{data, size, digest}`` or ``{size, digest}``.
+
+        Raises:
+            ToolFailure: ``not_found``, ``conflict``, ``refused``, ``connection``, ``timeout``, ``credential``,
+                ``output_too_large``, ``result_not_json``, ``invalid_input``.
+        """
+        inputs = validated(NatsInputs, call.inputs)
+        knobs = validated(NatsKnobs, call.knobs)
+        check_headers(inputs.headers or {})
+        payload = payload_bytes(inputs)
+        options = options_of(inputs.auth, await credential_of(call, inputs.auth))
+        timeout_s = DEFAULT_READ_TIMEOUT_S if call.timeouts.read is None else call.timeouts.read
+        async with self._connections.connection(inputs.auth, options, call.timeouts.connect) as connection:
+            exchange = _Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)
+            with exchange.failures_translated():
+                return ToolResult(await connection.during(exchange.result(knobs)))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._connections.close()
+
+
+class _Exchange:
+    """One action over one connection."""
+
+    def __init__(
+        self, inputs: NatsInputs, payload: bytes, connection: Connection, timeout_s: float, idempotency_key: str
+    ) -> None:
+        self._inputs = inputs
+        self._payload = payload
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._headers = {MESSAGE_ID: idempotency_key, **(inputs.headers or {})}
+        self._subject = inputs.subject or f"$KV.{inputs.bucket}.{inputs.key}"
+
+    @property
+    def _jetstream(self) -> JetStreamContext:
+        return self._connection.client.jetstream(timeout=self._timeout_s)
+
+    async def result(self, knobs: NatsKnobs) -> dict[str, Any]:
+        match self._inputs.action:
+            case "publish":
+                return await self._publish()
+            case "request":
+                return await self._request()
+            case "kv_get":
+                return await self._kv_get()
+            case "kv_put":
+                return {"revision": await self._kv_write({})}
+            case "kv_delete":
+                return {"revision": await self._kv_write({_MARK: "DEL"})}
+            case "object_get":
+                return await self._object_get(knobs.max_object_bytes)
+            case "object_put":
+                return await self._object_put()
+
+    async def _publish(self) -> dict[str, Any]:
+        if self._inputs.jetstream:
+            stored = await self._stored(self._subject, self._headers)
+            return {"stream": stored.stream, "seq": stored.seq, "duplicate": bool(stored.duplicate)}
+        client = self._connection.client
+        await client.publish(self._subject, self._payload, headers=self._headers)
+        # Then the server has seen it, or has said what is wrong with it. Twice: the library's first question overtakes
+        # the message, which waits for a turn of its own.
+        for _ in range(2):
+            await client.flush(max(1, round(self._timeout_s)))
+        if self._connection.take_refusal(self._subject):
+            raise _refused(f"publishing to {self._subject} is not permitted")
+        return {"subject": self._subject}
+
+    async def _request(self) -> dict[str, Any]:
+        reply = await self._connection.client.request(
+            self._subject, self._payload, timeout=self._timeout_s, headers=self._headers
+        )
+        answer = read_bytes("data", reply.data)
+        return {**answer, "headers": dict(reply.headers or {}), "subject": self._subject}
+
+    async def _kv_get(self) -> dict[str, Any]:
+        bucket = await self._jetstream.key_value(str(self._inputs.bucket))
+        entry = await bucket.get(str(self._inputs.key))
+        return {**read_bytes("value", entry.value or b""), "revision": entry.revision}
+
+    async def _kv_write(self, mark: Mapping[str, str]) -> int:
+        """Writes as a message with an id, by which a run can tell that an earlier one has written already."""
+        from nats.js.errors import APIError
+
+        headers, expected = {**self._headers, **mark}, self._inputs.expected_revision
+        if expected is None:
+            return (await self._stored(self._subject, headers)).seq
+        try:
+            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(expected)})).seq
+        except APIError as error:
+            if error.err_code not in _WRONG_REVISION:
+                raise
+        last = await self._last_of_key()
+        if last is not None and (last.headers or {}).get(MESSAGE_ID) == headers[MESSAGE_ID]:
+            return int(last.seq or 0)  # this task wrote it, in an earlier run
+        if last is not None and expected == 0 and (last.headers or {}).get(_MARK) in _GONE:
+            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
+        message = f"the revision of {self._inputs.key} in {self._inputs.bucket} is not expected_revision ({expected})"
+        raise ToolFailure(ErrorInfo(kind="conflict", message=message))
+
+    async def _last_of_key(self) -> RawStreamMsg | None:
+        from nats.js.errors import NotFoundError
+
+        try:
+            return await self._jetstream.get_last_msg(f"KV_{self._inputs.bucket}", self._subject)
+        except NotFoundError:
+            return None
+
+    async def _object_get(self, max_bytes: int) -> dict[str, Any]:
+        """Reads piece by piece: the library's own ``get`` can wait for ever, and leaves a listener when cancelled."""
+        bucket, name = str(self._inputs.bucket), str(self._inputs.key)
+        jetstream = self._jetstream
+        info = await (await jetstream.object_store(bucket)).get_info(name)
+        if info.is_link():
+            raise invalid_input(f"key: {name} is a link to another object or bucket; name that one")
+        if (info.size or 0) > max_bytes:
+            message = f"object {name} has {info.size:,} bytes, more than max_object_bytes ({max_bytes:,})"
+            raise ToolFailure(ErrorInfo(kind="output_too_large", message=message))
+        data = await _pieces(jetstream, bucket, info)
+        return {**read_bytes("data", data), "size": len(data), "digest": info.digest}
+
+    async def _object_put(self) -> dict[str, Any]:
+        store = await self._jetstream.object_store(str(self._inputs.bucket))
+        info = await store.put(str(self._inputs.key), self._payload)
+        return {"size": info.size, "digest": info.digest}
+
+    async def _stored(self, subject: str, headers: dict[str, str]) -> PubAck:
+        return await self._jetstream.publish(subject, self._payload, headers=headers)
+
+    @contextmanager
+    def failures_translated(self) -> Iterator[None]:
+        """Turns what the library raises inside into :class:`ToolFailure`."""
+        import nats.errors as errors
+        import nats.js.errors as js
+
+        inputs = self._inputs
+        place = inputs.subject or f"{inputs.key} in {inputs.bucket}"
+        try:
+            yield
+        except js.BucketNotFoundError:
+            raise _not_found(f"there is no bucket {inputs.bucket}") from None
+        except js.NotFoundError:
+            raise _not_found(f"there is no {place}") from None
+        except js.NoStreamResponseError:
+            nothing = f"no stream takes {inputs.subject}" if inputs.subject else f"there is no bucket {inputs.bucket}"
+            raise _not_found(nothing) from None
+        except errors.NoRespondersError:
+            raise _not_found(f"nobody answers requests to {place}", retryable=True) from None
+        except js.ServiceUnavailableError as error:
+            raise _unreachable(f"JetStream does not answer: {error.description}") from None
+        except js.APIError as error:
+            raise _refused(f"{place}: {error.description}", code=str(error.err_code)) from None
+        except TimeoutError:
+            if self._connection.take_refusal(self._subject):
+                raise _refused(f"publishing to {place} is not permitted") from None
+            message = f"{inputs.action} {place}: no answer within {self._timeout_s:g} s"
+            raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
+        except errors.MaxPayloadError:
+            limit = self._connection.client.max_payload
+            raise invalid_input(f"payload: is larger than the server takes ({limit:,} bytes)") from None
+        except (errors.Error, OSError) as error:
+            raise _unreachable(f"{inputs.action} {place}: {error}") from None
+
+
+async def _pieces(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) -> bytes:
+    from nats.js.errors import NotFoundError
+
+    data, last = bytearray(), 0
+    try:
+        while len(data) < (info.size or 0):
+            piece = await jetstream.get_msg(
+                f"OBJ_{bucket}", seq=last + 1, subject=f"$O.{bucket}.C.{info.nuid}", next=True
+            )
+            data += piece.data or b""
+            last = piece.seq or 0
+    except NotFoundError:
+        raise _changed(info) from None
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+    if info.digest is not None and info.digest.partition("=")[2] != digest:
+        raise _changed(info)
+    return bytes(data)
+
+
+def _changed(info: ObjectInfo) -> ToolFailure:
+    message = f"object {info.name} was replaced while it was read, or is damaged"
+    return ToolFailure(ErrorInfo(kind="conflict", message=message, retryable=True))
+
+
+def _not_found(message: str, *, retryable: bool = False) -> ToolFailure:
+    return ToolFailure(ErrorInfo(kind="not_found", message=message, retryable=retryable))
+
+
+def _refused(message: str, code: str | None = None) -> ToolFailure:
+    return ToolFailure(ErrorInfo(kind="refused", message=f"NATS refused: {message}", code=code))
+
+
+def _unreachable(message: str) -> ToolFailure:
+    return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True))

@@ -1,0 +1,235 @@
+"""``kind: postgres``: SQL statements, in one transaction unless the task says otherwise (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pydantic import Field
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.tools.auth import Auth, auth_field, credential_of
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.inputs import invalid_input, validated
+from noetl_stream.tools.postgres.failures import failures_translated
+from noetl_stream.tools.postgres.params import bind_value
+from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
+from noetl_stream.tools.sql.inputs import SQL_INPUTS, Params, SqlInputs, SqlKnobs, check_params, value_of
+from noetl_stream.tools.sql.result import CONVERSIONS, Returned, StatementRun, check_columns, result_of, too_many_rows
+from noetl_stream.tools.sql.text import SqlStatement, split_statements
+
+if TYPE_CHECKING:
+    from asyncpg.prepared_stmt import PreparedStatement
+
+    from noetl_stream.tools.postgres.pool import Connection
+
+ROWS_CONVERTED_INLINE: Final = 1_000
+"""More rows than this are made into JSON in a thread, so that the worker's heartbeats go on."""
+_MAX_APPLICATION_NAME: Final = 63
+_MAX_TIMEOUT_MS: Final = 2**31 - 1
+DEAD_WORKER_GRACE_S: Final = 1.0
+"""How much later than the worker itself Postgres ends a statement: only if the worker is gone and cannot."""
+_SETTINGS: Final = "select set_config(name, value, $3) from unnest($1::text[], $2::text[]) as given (name, value)"
+_TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
+
+
+class PostgresInputs(SqlInputs):
+    """Inputs of ``postgres``."""
+
+    auth: Auth = auth_field(
+        ..., "Name of a credential: a DSN, or a mapping `{dsn}` or `{host, port, user, password, database, sslmode}`."
+    )
+
+
+class PostgresKnobs(SqlKnobs):
+    """Knobs of ``postgres``."""
+
+    transaction: bool = Field(
+        default=True,
+        description="Whether all statements are one transaction; if not, each takes effect by itself when it ends.",
+    )
+
+
+class PostgresTool:
+    """Runs statements over small pools of connections, one for each database."""
+
+    spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=SQL_INPUTS, helper="pg")
+
+    def __init__(self, pools: ConnectionPools | None = None) -> None:
+        self._pools = pools or ConnectionPools()
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """``{rows, row_count, columns, statements}`` of the last statement that returned rows.
+
+        All statements are one transaction, unless the knob says otherwise. ``current_setting('noetl.idempotency_key')``
+        is the call's key.
+
+        Raises:
+            ToolFailure: ``sql`` and ``syntax`` (helper ``pg {code, sqlstate, message}``), ``connection``, ``timeout``,
+                ``credential``, ``result_too_large``, ``result_not_json``, ``invalid_input``.
+        """
+        inputs = validated(PostgresInputs, call.inputs)
+        knobs = validated(PostgresKnobs, call.knobs)
+        statements = _bound_statements(inputs.texts, inputs.params)
+        options = options_of(inputs.auth, await credential_of(call, inputs.auth))
+        async with self._pools.connection(inputs.auth, options, call.timeouts.connect) as connection:
+            run = _Run(connection, knobs, call.timeouts.read)
+            with failures_translated() as place:
+                async with connection.transaction() if knobs.transaction else nullcontext():
+                    await run.settings(call)
+                    for number, statement in enumerate(statements, start=1):
+                        place.at_statement(number, statement.line, statement.sql, statement.names)
+                        await run.statement(number, statement)
+                    place.at_commit()
+        return ToolResult(await run.result())
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._pools.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundStatement:
+    """A statement with ``$1``, ``$2``, … and the name and value of each."""
+
+    sql: str
+    line: int
+    command: str
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+def _bound_statements(texts: Sequence[str], params: Params) -> list[_BoundStatement]:
+    statements = [statement for text in texts for statement in split_statements(text)]
+    if not statements:
+        raise invalid_input("command: holds no statement")
+    for number, statement in enumerate(statements, start=1):
+        _check_allowed(number, statement)
+    check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
+    return [_bound(statement, params) for statement in statements]
+
+
+def _bound(statement: SqlStatement, params: Params) -> _BoundStatement:
+    names = tuple(dict.fromkeys(parameter.name for parameter in statement.parameters))
+    pieces, position = [], 0
+    for parameter in statement.parameters:
+        pieces += [statement.text[position : parameter.start], f"${names.index(parameter.name) + 1}"]
+        position = parameter.end
+    sql = "".join([*pieces, statement.text[position:]])
+    values = tuple(value_of(params, name) for name in names)
+    return _BoundStatement(sql, statement.line, " ".join(statement.words[:1]), names, values)
+
+
+def _check_allowed(number: int, statement: SqlStatement) -> None:
+    words = statement.words
+    ends = bool(words) and words[0] in _TRANSACTION_WORDS and "TO" not in words[1:3]
+    if ends or words[:2] == ("PREPARE", "TRANSACTION"):
+        raise invalid_input(
+            f"statement {number}: {words[0]} cannot stand here; the statements of a task are one transaction, "
+            "or one each with the knob transaction: false"
+        )
+    if words[:1] == ("COPY",) and {"STDIN", "STDOUT"} & set(words):
+        raise invalid_input(f"statement {number}: COPY needs a client's own stream; use INSERT … SELECT with params")
+
+
+class _Run:
+    """The statements of one task, over one connection."""
+
+    def __init__(self, connection: Connection, knobs: PostgresKnobs, read_timeout_s: float | None) -> None:
+        self._connection = connection
+        self._max_rows = knobs.max_rows
+        self._one_transaction = knobs.transaction
+        self._read_timeout_s = read_timeout_s
+        self._runs: list[StatementRun] = []
+        self._returned: Returned | None = None
+        self._json_places: frozenset[int] = frozenset()
+
+    async def settings(self, call: ToolCall) -> None:
+        name = f"noetl-stream {call.step}.{call.task} {call.execution_id}"[:_MAX_APPLICATION_NAME]
+        settings = {"noetl.idempotency_key": call.idempotency_key, "application_name": name}
+        longest_s = self._read_timeout_s or call.timeouts.total
+        if longest_s is not None:
+            longest_ms = round((longest_s + DEAD_WORKER_GRACE_S) * 1000)
+            settings["statement_timeout"] = str(min(longest_ms, _MAX_TIMEOUT_MS))
+        prepared = await self._connection.prepare(_SETTINGS)
+        await prepared.fetch(list(settings), list(settings.values()), self._one_transaction)
+
+    async def statement(self, number: int, statement: _BoundStatement) -> None:
+        prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
+        values = _values(statement, prepared)
+        columns = [attribute.name for attribute in prepared.get_attributes()]
+        if columns:
+            check_columns(columns, number)
+            rows = await self._rows(prepared, values, number)
+            self._returned = Returned(columns, rows)
+            self._json_places = _json_places(prepared)
+            self._runs.append(StatementRun(statement.command, len(rows)))
+        else:
+            await prepared.fetch(*values, timeout=self._read_timeout_s)
+            self._runs.append(_status(prepared.get_statusmsg() or statement.command))
+
+    async def _rows(self, prepared: PreparedStatement[Any], values: Sequence[Any], number: int) -> list[Any]:
+        # A cursor, so that a statement without a limit cannot fill the worker's memory before we can count.
+        async with nullcontext() if self._one_transaction else self._connection.transaction():
+            cursor = await prepared.cursor(*values, timeout=self._read_timeout_s)
+            rows: list[Any] = await cursor.fetch(self._max_rows + 1, timeout=self._read_timeout_s)
+            if len(rows) > self._max_rows:
+                raise too_many_rows(number, self._max_rows)
+        return rows
+
+    async def result(self) -> dict[str, Any]:
+        if self._returned is None or len(self._returned.rows) <= ROWS_CONVERTED_INLINE:
+            return self._plain_result()
+        return await asyncio.to_thread(self._plain_result)
+
+    def _plain_result(self) -> dict[str, Any]:
+        import asyncpg
+
+        returned = self._returned
+        if returned is not None and self._json_places:
+            returned = Returned(returned.columns, _with_json(returned.rows, self._json_places))
+        return result_of(returned, self._runs, {**CONVERSIONS, asyncpg.Record: dict})
+
+
+def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> list[Any]:
+    values = []
+    for name, value, expected in zip(statement.names, statement.values, prepared.get_parameters(), strict=True):
+        try:
+            values.append(bind_value(value, expected.name))
+        except (ValueError, OverflowError) as error:
+            raise invalid_input(f"params.{name}: {str(error).replace('$name', f'${name}')}") from None
+    return values
+
+
+def _json_places(prepared: PreparedStatement[Any]) -> frozenset[int]:
+    """Where the columns stand whose JSON the driver hands over as text."""
+    names = [attribute.type.name.removesuffix("[]") for attribute in prepared.get_attributes()]
+    return frozenset(place for place, name in enumerate(names) if name in ("json", "jsonb"))
+
+
+def _with_json(rows: Sequence[Sequence[Any]], places: frozenset[int]) -> list[list[Any]]:
+    return [[_parsed_json(value) if place in places else value for place, value in enumerate(row)] for row in rows]
+
+
+def _parsed_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_parsed_json(item) for item in value]
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        message = f"a json column holds what no JSON reader here can take: {error}; cast it to text"
+        raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+
+
+def _status(message: str) -> StatementRun:
+    """``INSERT 0 5`` is ``INSERT`` of 5 rows, ``CREATE TABLE`` counts none."""
+    words = message.split()
+    count = int(words[-1]) if len(words) > 1 and words[-1].isdecimal() else None
+    return StatementRun(" ".join(word for word in words if not word.isdecimal()), count)

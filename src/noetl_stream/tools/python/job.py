@@ -1,0 +1,206 @@
+"""One run of playbook code inside a child process: names in, result or error out (LANGUAGE §12 *python*).
+
+Standard library only, but for the encoder: this is what a warm child holds in memory beside the playbook's own imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import keyword
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from types import ModuleType, TracebackType
+from typing import Any, Final
+
+from noetl_stream.tools.convert import NotJson, to_json
+from noetl_stream.tools.python.read_only import read_only
+from noetl_stream.tools.python.source import BODY, Program, compile_program
+
+MODULE: Final = "noetl_task"
+"""``__name__`` of playbook code: not ``__main__``, since the result rule calls ``main()`` and the code need not."""
+MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
+MAX_MESSAGE_CHARACTERS: Final = 2_000
+
+_MISSING: Final = object()
+
+
+class JobFailed(Exception):
+    """The run's error outcome; ``kind`` is one of the stable error kinds."""
+
+    def __init__(self, kind: str, message: str, *, exception_type: str | None = None, trace: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = _sendable(_cut(message, MAX_MESSAGE_CHARACTERS))
+        self.exception_type = None if exception_type is None else _sendable(exception_type)
+        self.traceback = None if trace is None else _sendable(trace)
+
+
+def run_job(job: Mapping[str, Any]) -> Any:
+    """Runs the job's code with fresh globals and returns its result as plain JSON.
+
+    Args:
+        job: ``code``, ``place`` (``step.task``), ``args``, ``libs`` (name to ``[module, attribute or null]``),
+            ``scope`` (``workload``, ``ctx``, ``iter``, as far as the code can see them), ``execution_id``,
+            ``idempotency_key``.
+
+    Raises:
+        JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
+    """
+    filename = f"<{job['place']}>"
+    try:
+        program = compile_program(job["code"], filename)
+    except SyntaxError as error:
+        raise _syntax(error) from None
+    try:
+        value = _value_of(program, job)
+    except JobFailed:
+        raise
+    except BaseException as error:  # the code's SystemExit and KeyboardInterrupt end the job, not this process
+        raise _exception(error, filename) from None
+    try:
+        return to_json(value)
+    except NotJson as error:
+        raise JobFailed("result_not_json", str(error)) from None
+    except Exception as error:  # a value's own __iter__, items() or isoformat() may raise
+        raise _exception(error, filename) from None
+
+
+def _value_of(program: Program, job: Mapping[str, Any]) -> Any:
+    module = ModuleType(MODULE)
+    sys.modules[MODULE] = module
+    bound = _names(job)
+    names = vars(module)
+    names.update(bound)
+    exec(program.code, names)
+    if program.returns:
+        body: Callable[[], Any] = names.pop(BODY)
+        returned = body()
+        if returned is not None:
+            return _awaited(returned)
+    result = names.get("result", _MISSING)
+    if result is not _MISSING and result is not bound.get("result", _MISSING):
+        return _awaited(result)
+    main = names.get("main")
+    if callable(main) and main is not bound.get("main"):
+        return _awaited(_call_main(main, bound))
+    return None
+
+
+def _names(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables the code starts with. Inputs come first: they win over ``input_data`` and ``idempotency_key``."""
+    args: dict[str, Any] = job["args"]
+    bound: dict[str, Any] = {"input_data": args, "idempotency_key": job["idempotency_key"]}
+    bound.update({name: value for name, value in args.items() if name.isidentifier() and not keyword.iskeyword(name)})
+    bound["args"] = args
+    bound["execution_id"] = job["execution_id"]
+    bound.update({name: read_only(value) for name, value in job["scope"].items()})
+    bound.update({name: _library(name, *source) for name, source in job["libs"].items()})
+    return bound
+
+
+def _library(name: str, module: str, attribute: str | None) -> Any:
+    try:
+        loaded = importlib.import_module(module)
+        if attribute is None:
+            return loaded
+        if hasattr(loaded, attribute):
+            return getattr(loaded, attribute)
+        return importlib.import_module(f"{module}.{attribute}")
+    except ImportError as error:
+        message = f"libs.{name}: {error}; install it where the worker runs"
+        raise JobFailed("exception", message, exception_type=_type_name(error), trace="") from None
+
+
+def _call_main(main: Callable[..., Any], bound: Mapping[str, Any]) -> Any:
+    try:
+        parameters = inspect.signature(main).parameters.values()
+    except (TypeError, ValueError):
+        return main()
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    takes_rest = False
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_rest = True
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif parameter.name in bound:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(bound[parameter.name])
+            else:
+                named[parameter.name] = bound[parameter.name]
+        elif parameter.default is parameter.empty:
+            given = ", ".join(sorted(bound["args"])) or "nothing"
+            raise JobFailed("invalid_input", f"main() asks for {parameter.name!r}; args has {given}")
+    if takes_rest:
+        named = {**bound["args"], **named}
+    return main(*positional, **named)
+
+
+def _awaited(value: Any) -> Any:
+    if inspect.iscoroutine(value):
+        import asyncio  # most code needs no event loop, and a child starts faster without it
+
+        return asyncio.run(value)
+    return value
+
+
+def _syntax(error: SyntaxError) -> JobFailed:
+    where = f"line {error.lineno}: " if error.lineno else ""
+    trace = "".join(traceback.TracebackException(type(error), error, None).format())
+    return JobFailed("syntax", f"{where}{error.msg}", exception_type=_type_name(error), trace=trace)
+
+
+def _exception(error: BaseException, filename: str) -> JobFailed:
+    own = _from_own_code(error.__traceback__, filename)
+    lines = traceback.TracebackException(type(error), error, own).format()
+    trace = _cut("".join(lines), MAX_TRACEBACK_CHARACTERS, keep_end=True)
+    said = _said(error)
+    name = _type_name(error)
+    line = _last_own_line(own, filename)
+    where = f" (line {line} of {filename[1:-1]})" if line is not None else ""
+    message = f"{name}: {said}{where}" if said else f"{name}{where}"
+    return JobFailed("exception", message, exception_type=name, trace=trace)
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the code left with sys.exit({error.code!r})"
+    try:
+        return _cut(str(error), MAX_MESSAGE_CHARACTERS)
+    except Exception as broken:
+        return f"its message cannot be read: {type(broken).__name__}"
+
+
+def _from_own_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
+    """The traceback without this module's frames in front of the playbook's."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != filename:
+        trace = trace.tb_next
+    return trace
+
+
+def _last_own_line(trace: TracebackType | None, filename: str) -> int | None:
+    line = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ in ("builtins", MODULE) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _cut(text: str, limit: int, *, keep_end: bool = False) -> str:
+    if len(text) <= limit:
+        return text
+    return f"… {text[-limit:]}" if keep_end else f"{text[:limit]} …"
+
+
+def _sendable(text: str) -> str:
+    """The text with its lone surrogates spelt out: no JSON has a form for them."""
+    return text.encode(errors="backslashreplace").decode()

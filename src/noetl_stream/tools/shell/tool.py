@@ -1,0 +1,214 @@
+"""``kind: shell``: one command, in a process group of its own that ends with the task (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field, field_validator
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.convert import NotJson, to_json
+from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.process_tree import TreeKiller, adopt_orphans, kill_group
+from noetl_stream.tools.shell.captured_output import CapturedOutput
+
+MAX_OUTPUT_BYTES: Final = 1024 * 1024
+KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
+_SIGNAL_EXIT_CODE: Final = 128
+"""What a shell adds to the number of the signal that ended a command."""
+_SHOWN_CHARACTERS: Final = 200
+_SHORT_OF: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
+"""What the system may have again later: processes, memory, descriptors, room."""
+
+Word = str | int | float
+
+
+class ShellInputs(Inputs):
+    """Inputs of ``shell``."""
+
+    command: str | Annotated[list[Word], Field(min_length=1)] = Field(
+        description="Text for `/bin/sh -c`, or a list: a program and its arguments, without a shell."
+    )
+    cwd: str | None = Field(
+        default=None, min_length=1, description="The folder it runs in; by default the one the worker runs in."
+    )
+    env: dict[str, Word] | None = Field(
+        default=None, description="Environment variables, beside `PATH`, `LANG` and `NOETL_IDEMPOTENCY_KEY`."
+    )
+    stdin: str | None = Field(default=None, description="Text for its standard input, which is empty by default.")
+
+    @field_validator("env")
+    @classmethod
+    def _names_can_be(cls, env: dict[str, Word] | None) -> dict[str, Word] | None:
+        for name in env or {}:
+            if not name or "=" in name:
+                raise ValueError(f"{name!r} is no name of an environment variable")
+        return env
+
+
+class ShellKnobs(Knobs):
+    """Knobs of ``shell``."""
+
+    max_output_bytes: int = Field(
+        default=MAX_OUTPUT_BYTES,
+        gt=0,
+        description="Bytes kept of each of the two outputs; what comes after is dropped.",
+    )
+
+
+class ShellTool:
+    """Runs each command in a process of its own.
+
+    Args:
+        allowed: Whether the operator lets commands run at all.
+    """
+
+    spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
+
+    def __init__(self, *, allowed: bool = True) -> None:
+        self._allowed = allowed
+        self._trees = TreeKiller()
+
+    @classmethod
+    def configured(cls, settings: ToolSettings) -> ShellTool:
+        """The tool of a worker whose operator has said whether commands may run."""
+        return cls(allowed=settings.shell)
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """``{exit_code, stdout, stderr}``, and ``stdout_dropped_bytes``, ``stderr_dropped_bytes`` where output was cut.
+
+        Raises:
+            ToolFailure: ``exit_status`` (not 0; keeps the result), ``not_allowed``, ``invalid_input`` (also a program
+                that is not there), ``crashed`` (the system is short of something), ``result_not_json``.
+        """
+        inputs = validated(ShellInputs, call.inputs)
+        knobs = validated(ShellKnobs, call.knobs)
+        if not self._allowed:
+            message = "the operator of this worker has switched shell tasks off (NOETL_SHELL=off)"
+            raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
+        try:
+            result = await _finished(inputs, call.idempotency_key, knobs.max_output_bytes, self._trees)
+        except OSError as error:
+            raise _not_started(error) from None
+        if result["exit_code"] != 0:
+            raise _failed(result)
+        return ToolResult(result)
+
+    async def close(self) -> None:
+        """Holds nothing: a command ends with its run."""
+
+
+async def _finished(
+    inputs: ShellInputs, idempotency_key: str, max_output_bytes: int, trees: TreeKiller
+) -> dict[str, Any]:
+    """The result of the command. Cancelling this kills it with everything it started.
+
+    Raises:
+        ToolFailure: ``invalid_input``, ``result_not_json``.
+        OSError: the system does not let it start.
+    """
+    command = ["/bin/sh", "-c", inputs.command] if isinstance(inputs.command, str) else inputs.command
+    words = [str(word) for word in command]
+    environment = {"PATH": os.defpath, "LANG": "C.UTF-8", KEY_VARIABLE: idempotency_key}
+    environment |= {name: str(value) for name, value in (inputs.env or {}).items()}
+    _check(words, inputs.cwd, environment)
+    with (
+        _standard_input(inputs.stdin) as stdin,
+        contextlib.closing(_Pipe(max_output_bytes)) as stdout,
+        contextlib.closing(_Pipe(max_output_bytes)) as stderr,
+    ):
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=stdin,
+            stdout=stdout.writing_end,
+            stderr=stderr.writing_end,
+            cwd=inputs.cwd,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=adopt_orphans,
+        )
+        stdout.hand_over()
+        stderr.hand_over()
+        try:
+            exit_code = await process.wait()
+        finally:
+            if process.returncode is None:
+                await trees.kill(process.pid)
+            # What it left running would outlive the task.
+            kill_group(process.pid)
+            await process.wait()
+        return _result(exit_code, stdout.output.take(), stderr.output.take())
+
+
+def _check(words: Sequence[str], cwd: str | None, environment: Mapping[str, str]) -> None:
+    if any("\0" in text for text in (*words, cwd or "", *environment, *environment.values())):
+        raise invalid_input("command, cwd and env must not hold a NUL character")
+    if cwd is not None and not Path(cwd).is_dir():
+        raise invalid_input("cwd: there is no such folder on this worker")
+
+
+@contextlib.contextmanager
+def _standard_input(text: str | None) -> Iterator[int]:
+    """A descriptor to read ``text`` from. A file: a pipe would make us wait for a command that does not read."""
+    if text is None:
+        yield asyncio.subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode("utf-8", errors="replace"))
+        file.seek(0)
+        yield file.fileno()
+
+
+class _Pipe:
+    """A pipe for one output of the command; the writing end is ours until the command has it."""
+
+    def __init__(self, max_bytes: int) -> None:
+        reading_end, self.writing_end = os.pipe()
+        self._ours = True
+        self.output = CapturedOutput(reading_end, max_bytes)
+
+    def hand_over(self) -> None:
+        if self._ours:
+            os.close(self.writing_end)
+            self._ours = False
+
+    def close(self) -> None:
+        self.hand_over()
+        self.output.close()
+
+
+def _not_started(error: OSError) -> ToolFailure:
+    reason = f"the command cannot be started: {error.strerror or error}"
+    if error.errno in _SHORT_OF:
+        return ToolFailure(ErrorInfo(kind="crashed", message=reason, retryable=True))
+    return invalid_input(f"command: {reason}")
+
+
+def _result(exit_code: int, stdout: tuple[str, int], stderr: tuple[str, int]) -> dict[str, Any]:
+    result: dict[str, Any] = {"exit_code": exit_code if exit_code >= 0 else _SIGNAL_EXIT_CODE - exit_code}
+    for name, (text, dropped_bytes) in (("stdout", stdout), ("stderr", stderr)):
+        try:
+            result[name] = to_json(text, name=name)
+        except NotJson as error:
+            raise ToolFailure(ErrorInfo(kind="result_not_json", message=str(error))) from None
+        if dropped_bytes:
+            result[f"{name}_dropped_bytes"] = dropped_bytes
+    return result
+
+
+def _failed(result: Mapping[str, Any]) -> ToolFailure:
+    exit_code = result["exit_code"]
+    lines = result["stderr"].strip().splitlines()
+    said = f": {lines[-1][:_SHOWN_CHARACTERS]}" if lines else ""
+    error = ErrorInfo(kind="exit_status", message=f"the command ended with {exit_code}{said}", code=str(exit_code))
+    return ToolFailure(error, result=dict(result))

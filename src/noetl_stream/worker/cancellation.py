@@ -1,0 +1,86 @@
+"""Orders to stop: which runs they end, and which commands are not to be run when a copy comes later."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Literal, Protocol
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import Stop
+from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
+
+log = logging.getLogger(__name__)
+
+Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
+"""Why a run ends early: it is no longer wanted; another run has its command; it is given back; the worker closes."""
+
+
+class Interruptible(Protocol):
+    @property
+    def run(self) -> RunId: ...
+
+    def interrupt(self, why: Interruption, reason: str = "") -> None:
+        """Ends the work of this run, if it has not ended."""
+        ...
+
+    def pause(self) -> None:
+        """Stops this run at its next iteration, if it is that of a local loop."""
+        ...
+
+
+class Cancellations:
+    """Knows the runs of this worker by command, and the commands that were stopped."""
+
+    def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
+        self._remembered = remembered
+        self._runs: dict[str, list[Interruptible]] = {}
+        self._stopped: OrderedDict[str, Stop] = OrderedDict()
+
+    def enter(self, running: Interruptible) -> None:
+        self._runs.setdefault(running.run.command_id, []).append(running)
+
+    def leave(self, running: Interruptible) -> None:
+        command_id = running.run.command_id
+        runs = self._runs[command_id]
+        runs.remove(running)
+        if not runs:
+            del self._runs[command_id]
+
+    def reason_of(self, command_id: str) -> str | None:
+        """Why this command was stopped for good, or ``None``."""
+        stop = self._stopped.get(command_id)
+        return None if stop is None or stop.pausing else stop.reason
+
+    def is_pausing(self, command_id: str) -> bool:
+        """Whether local loops of this command are to begin no further iteration."""
+        stop = self._stopped.get(command_id)
+        return stop is not None and stop.pausing
+
+    async def hear(self, _subject: str, body: bytes, _reply: str) -> None:
+        """Takes a :class:`~noetl_stream.model.messages.Stop`. One with a nonce means a stale run, and no other."""
+        try:
+            stop = codec.decode_stop(body)
+        except PayloadRefused as error:
+            log.warning("an order to stop cannot be read: %s", error)
+            return
+        for command_id in stop.command_ids:
+            for running in tuple(self._runs.get(command_id, ())):
+                if stop.pausing:
+                    running.pause()
+                elif not stop.nonce:
+                    running.interrupt("cancelled", stop.reason)
+                elif running.run.nonce == stop.nonce:
+                    running.interrupt("stale", stop.reason)
+            if not stop.nonce:
+                self._remember(command_id, stop)
+
+    def _remember(self, command_id: str, stop: Stop) -> None:
+        if stop.pausing and self.reason_of(command_id) is not None:
+            return
+        self._stopped[command_id] = stop
+        self._stopped.move_to_end(command_id)
+        while len(self._stopped) > self._remembered:
+            self._stopped.popitem(last=False)

@@ -1,0 +1,1 @@
+"""One run of one command, from its claim to its acknowledgement (PROTOCOL §3)."""

@@ -1,0 +1,255 @@
+"""One run of one task: inputs rendered, the tool called within its time, an outcome whatever happens (LANGUAGE §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from noetl_stream.engine.pipeline.policy import visit_of
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.events import Wait
+from noetl_stream.model.ids import derive
+from noetl_stream.model.messages import Progress, StepCommand
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
+from noetl_stream.model.reference import Payload
+from noetl_stream.playbook.plan import TaskPlan
+from noetl_stream.template import ExpressionError, ReferenceNeeded, render
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
+from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
+from noetl_stream.worker.command.scope import NOTHING_SEEN, Iteration, RunScope
+from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS, begin_wait
+from noetl_stream.worker.dependencies import Dependencies
+from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
+from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+async def resolved(results: RunResults, evaluate: Callable[[], Value]) -> Value:
+    """What ``evaluate`` gives, with the results it reads by reference, and the secrets it reads, loaded first.
+
+    Raises:
+        ReferenceLost: one of them cannot be read.
+        ToolFailure: kind ``credential``: a secret cannot be had.
+    """
+    while True:
+        load: Callable[[], Awaitable[None]]
+        try:
+            return evaluate()
+        except ReferenceNeeded as needed:
+            load = partial(results.load, needed.reference)
+        except SecretNeeded as needed:
+            load = needed.load
+        await load()
+
+
+class Attempts:
+    """Runs tasks of one step run, one attempt a call."""
+
+    def __init__(self, dependencies: Dependencies, command: StepCommand, scope: RunScope, results: RunResults) -> None:
+        self._dependencies = dependencies
+        self._command = command
+        self._scope = scope
+        self._results = results
+        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, command.execution_id)
+
+    async def run(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Outcome | Wait:
+        """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which ends its work."""
+        clock = self._dependencies.clock
+        began_ms, began_s = clock.now_ms(), clock.monotonic_s()
+        secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
+        try:
+            if task.inputs.is_constant:
+                inputs = render(task.inputs, NOTHING_SEEN)
+            else:
+                inputs = await self._inputs(task, progress, iteration, secrets)
+            if task.kind in SUSPENDING_KINDS:
+                secrets.check_unread(task.kind)
+                return await begin_wait(task, inputs, iteration.path, self._dependencies)
+            tool = self._dependencies.tools[task.kind]
+
+            async def renewed(failure: ToolFailure) -> ToolCall | None:
+                if not secrets.renew_after(failure):
+                    return None
+                again = await self._inputs(task, progress, iteration, secrets)
+                return self._call(tool, task, again, progress, iteration, secrets)
+
+            call = self._call(tool, task, inputs, progress, iteration, secrets)
+            result = await _call_tool(tool, call, renewed)
+        except (ExpressionError, ReferenceUnavailable) as error:
+            kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
+            failure = ToolFailure(ErrorInfo(kind, f"the inputs of task {task.label}: {error}"))
+            outcome = await self._failed(failure)
+        except ToolFailure as failure:
+            outcome = await self._failed(failure)
+        else:
+            outcome = await self._done(result)
+        return self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
+
+    def answered(self, outcome: Outcome, progress: Progress) -> Outcome:
+        """``outcome`` of a wait, which the server gave, as that of this attempt."""
+        return self._with_meta(outcome, progress, self._dependencies.clock.now_ms(), 0.0)
+
+    def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
+        ended_ms = self._dependencies.clock.now_ms()
+        began, given = shown_time(began_ms), outcome.meta
+        meta = Meta(
+            progress.attempt,
+            given.started_at or began,
+            given.ended_at or (began if ended_ms == began_ms else shown_time(ended_ms)),
+            given.duration_s or round(duration_s, 6),
+            self._dependencies.worker,
+            self._command.trace_id,
+        )
+        return msgspec.structs.replace(outcome, meta=meta)
+
+    async def _inputs(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, secrets: TaskSecrets
+    ) -> dict[str, Any]:
+        scope = self._scope.for_inputs(task, progress, iteration, secrets)
+        rendered: dict[str, Any] = await resolved(self._results, lambda: render(task.inputs, scope))
+        return rendered
+
+    def _call(
+        self,
+        tool: Tool,
+        task: TaskPlan,
+        inputs: dict[str, Any],
+        progress: Progress,
+        iteration: Iteration,
+        secrets: TaskSecrets,
+    ) -> ToolCall:
+        command = self._command
+        seen: dict[str, Any] = {}
+        if tool.spec.reads_scope:
+            seen = {
+                "workload": command.workload,
+                "ctx": self._scope.ctx,
+                "iter": self._scope.iter_of(progress, iteration),
+                "execution_id": command.execution_id,
+            }
+        return ToolCall(
+            inputs={**inputs, **task.verbatim} if task.verbatim else inputs,
+            knobs=task.knobs,
+            timeouts=task.timeouts,
+            idempotency_key=derive(command.step_run_id, *iteration.path, task.name, visit_of(progress)),
+            execution_id=command.execution_id,
+            step=command.step,
+            task=task.name,
+            attempt=progress.attempt,
+            scope=seen,
+            credential=secrets.credential,
+            describe_credential=secrets.describe,
+        )
+
+    async def _done(self, result: ToolResult) -> Outcome:
+        result = self._secrets.used.result(result)
+        try:
+            payload = await self._results.keep(result.result)
+        except PayloadRefused as error:
+            return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {error.message}"))
+        return self._bounded(Outcome("ok", payload, None, Meta(), dict(result.helper), result.output))
+
+    async def _failed(self, failure: ToolFailure) -> Outcome:
+        failure = self._secrets.used.failure(failure)
+        error = failure.error
+        if len(error.message) > MAX_MESSAGE_CHARACTERS:
+            error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
+        payload = Payload()
+        if failure.result is not None:
+            try:
+                payload = await self._results.keep(failure.result)
+            except PayloadRefused as refused:
+                log.warning("the result of a failed task is dropped: %s", refused)
+        return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output))
+
+    def _bounded(self, outcome: Outcome) -> Outcome:
+        """An outcome that fits a report: a tool that gives too much beside its result is at fault."""
+        if len(outcome.output) > MAX_OUTPUT_CHARACTERS:
+            outcome = msgspec.structs.replace(outcome, output=f"{outcome.output[:MAX_OUTPUT_CHARACTERS]}…")
+        if not outcome.helper:
+            return outcome
+        limit = self._command.limits.max_inline_bytes
+        try:
+            size = len(codec.encode(outcome.helper))
+        except PayloadRefused as refused:
+            error = ErrorInfo("internal", f"the tool's helper block is {refused.message}")
+            return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+        if size <= limit:
+            return outcome
+        error = ErrorInfo("output_too_large", f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}")
+        return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+
+
+Renew = Callable[[ToolFailure], Awaitable[ToolCall | None]]
+"""The call to try instead of one that failed, with fresh tokens; ``None`` if they were not the reason."""
+
+
+async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
+    """Calls the tool within ``timeouts.total``.
+
+    Raises:
+        ToolFailure: whatever went wrong, a defect of the tool included.
+    """
+    total_s = call.timeouts.total
+    if total_s is None:
+        return await _run(tool, call, renew)
+    try:
+        async with asyncio.timeout(total_s):
+            return await _run(tool, call, renew)
+    except TimeoutError:
+        # One of the tool itself has become a ToolFailure further in.
+        message = f"task {call.task} took longer than its timeout of {total_s:g} s"
+        raise ToolFailure(ErrorInfo("timeout", message, retryable=True)) from None
+
+
+async def _run(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
+    try:
+        return await _guarded(tool.run(call), call)
+    except ToolFailure as failure:
+        fresh = await renew(failure)
+        if fresh is None:
+            raise
+    return await _guarded(tool.run(fresh), fresh)
+
+
+async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
+    current = asyncio.current_task()
+    assert current is not None
+    try:
+        result = await running
+    except ToolFailure:
+        _heed_cancellation(current)
+        raise
+    except asyncio.CancelledError:
+        _heed_cancellation(current)
+        raise _defect(call, "it cancelled itself") from None
+    except (Exception, SystemExit) as error:
+        _heed_cancellation(current)
+        log.exception("the tool of task %s (step %s) has a defect", call.task, call.step)
+        raise _defect(call, f"{type(error).__name__}: {error}") from error
+    _heed_cancellation(current)
+    return result
+
+
+def _heed_cancellation(current: asyncio.Task[Any]) -> None:
+    """A tool that was told to stop has no outcome, whatever it made of that."""
+    if current.cancelling():
+        raise asyncio.CancelledError
+
+
+def _defect(call: ToolCall, what: str) -> ToolFailure:
+    return ToolFailure(ErrorInfo("internal", f"the tool of task {call.task} has a defect: {what}"))
+
+
+def shown_time(unix_ms: int) -> str:
+    """A time as people read it: ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

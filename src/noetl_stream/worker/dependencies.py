@@ -1,0 +1,32 @@
+"""What a worker was given to work with. Built once, shared by all its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.catalog_client import CatalogClient
+from noetl_stream.worker.command.item_pages import Pages
+from noetl_stream.worker.command.reporter import Channel
+from noetl_stream.worker.plans import PlanSource
+from noetl_stream.worker.secrets.keychain import Keychain
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Ports, tools and names that every run uses. ``worker`` is this worker's name, as events show it."""
+
+    worker: str
+    channel: Channel
+    bus: Bus
+    blobs: Blobs
+    clock: Clock
+    tools: Mapping[str, Tool]
+    plans: PlanSource
+    catalog: CatalogClient
+    keychain: Keychain
+    pages: Pages = field(default_factory=Pages)

@@ -1,0 +1,70 @@
+"""Secrets a worker keeps for a while, so that it need not ask for each task (legacy architecture §5.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+
+from noetl_stream.ports.clock import Clock
+from noetl_stream.worker.limits import MAX_SECRETS_KEPT
+from noetl_stream.worker.secrets.client import Secret
+
+Key: TypeAlias = tuple[str, ...]
+"""Whose it is (an execution's id, '' for all) and what it is."""
+
+
+class Kept(NamedTuple):
+    """A secret and how many seconds from now it may be used."""
+
+    secret: Secret
+    kept_s: float
+
+
+class SecretCache:
+    """Bounded; callers that want the same secret at once load it once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[Key, tuple[float, Secret]] = OrderedDict()
+        self._loading: dict[Key, asyncio.Task[Secret]] = {}
+
+    async def get(self, key: Key, load: Callable[[], Awaitable[Kept]]) -> Secret:
+        """The secret of ``key``, from ``load`` if it is not kept or its time is over. Errors are those of ``load``."""
+        until_s, secret = self._kept.get(key, (0.0, None))
+        if secret is not None and self._clock.monotonic_s() < until_s:
+            return secret
+        loading = self._loading.get(key)
+        if loading is None:
+            loading = self._loading[key] = asyncio.ensure_future(self._load(key, load))
+            loading.add_done_callback(lambda task: self._loaded(key, task))
+        # One caller that is cancelled must not take the answer from the others.
+        return await asyncio.shield(loading)
+
+    def drop(self, key: Key, secret: Secret) -> None:
+        """Forgets ``secret``, unless ``key`` has a newer one by now."""
+        if self._kept.get(key, (0.0, None))[1] is secret:
+            del self._kept[key]
+
+    async def close(self) -> None:
+        """Ends what is being loaded."""
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
+
+    async def _load(self, key: Key, load: Callable[[], Awaitable[Kept]]) -> Secret:
+        secret, kept_s = await load()
+        now_s = self._clock.monotonic_s()
+        for old in [old for old, (until_s, _) in self._kept.items() if until_s <= now_s]:
+            del self._kept[old]
+        self._kept[key] = (now_s + kept_s, secret)
+        while len(self._kept) > MAX_SECRETS_KEPT:
+            self._kept.popitem(last=False)
+        return secret
+
+    def _loaded(self, key: Key, task: asyncio.Task[Secret]) -> None:
+        self._loading.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it has it; if all were cancelled, nobody needs it

@@ -1,0 +1,80 @@
+"""Stored credentials, asked of any server: sealed to a key that is made for the one question (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.model import codec
+from noetl_stream.model.credential import CredentialValue
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.secret_messages import SecretQuestion, subject_of
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.sealing.handover import Question, Sealed
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.worker.waiting import ask
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A resolved secret.
+
+    Attributes:
+        value: What ``keychain.<name>`` is.
+        version: Of a stored credential.
+        expires_ms: When it is no longer good, ms since the epoch; ``None`` if it does not say so.
+        token: For a token: what ``auth`` uses of it.
+    """
+
+    value: CredentialValue = field(repr=False)
+    version: int | None = None
+    expires_ms: int | None = None
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def credential(self) -> CredentialValue:
+        """What a tool is given for ``auth``: a copy, since what is kept must not be changed by anybody."""
+        return deepcopy(self.value) if self.token is None else {"token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """No credential has that name; ``near`` is one that is like it, or ''."""
+
+    near: str
+
+
+class SecretsClient:
+    """Asks on :data:`~noetl_stream.ports.subjects.ASK_SECRET`, again as long as no server answers."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+
+    async def find(self, execution_id: str, name: str) -> Secret | NotStored:
+        """The stored credential ``name``.
+
+        Raises:
+            ToolFailure: kind ``credential``: it is stored and cannot be had; the message says why.
+        """
+        question = Question()
+        asked = SecretQuestion(execution_id, name, question.public_key)
+        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(asked))
+        try:
+            answer = codec.decode_secret_answer(body)
+            if answer.refused:
+                raise _refused(name, answer.refused)
+            if not answer.version:
+                return NotStored(answer.near)
+            sealed = Sealed(answer.public_key, answer.body)
+            value = codec.decode_json(question.open(sealed, subject_of(asked, answer.version)))
+        except NoetlError as error:
+            raise _refused(name, error.message) from None
+        return Secret(value, version=answer.version)
+
+
+def _refused(name: str, reason: str) -> ToolFailure:
+    return ToolFailure(ErrorInfo("credential", f"credential {name!r}: {reason}"))

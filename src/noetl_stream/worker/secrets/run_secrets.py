@@ -1,0 +1,126 @@
+"""The secrets of one step run: what its tasks have read, and so what must not be seen of them (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from noetl_stream.model.credential import CredentialValue
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import KeychainPlan
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.worker.secrets.cache import Key
+from noetl_stream.worker.secrets.client import Secret
+from noetl_stream.worker.secrets.keychain import Keychain
+from noetl_stream.worker.secrets.redaction import Redactor
+
+
+class SecretNeeded(Exception):
+    """A template read an entry of the keychain: await ``load()``, then render again."""
+
+    def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("a secret must be loaded first")
+        self.load = load
+
+
+class RunSecrets:
+    """What the runs of a step's tasks share: the playbook's entries, and what they have used so far.
+
+    Attributes:
+        used: Hides every secret that a task of this run has read.
+    """
+
+    def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], execution_id: str) -> None:
+        self.used = Redactor()
+        self.entries = entries
+        self._keychain = keychain
+        self._execution_id = execution_id
+
+    async def resolve(self, name: str) -> tuple[Secret, Key | None]:
+        """``name`` as an entry of the playbook, else as a credential; with its key if it is a token.
+
+        Raises:
+            ToolFailure: kind ``credential``.
+        """
+        entry = self.entries.get(name)
+        key: Key | None = None
+        if entry is not None:
+            secret, key = await self._keychain.entry(self._execution_id, entry)
+        else:
+            secret = await self._keychain.named(self._execution_id, name)
+        self.used.learn(secret.value)
+        return secret, key
+
+    def drop(self, key: Key, token: Secret) -> None:
+        self._keychain.drop(key, token)
+
+
+class TaskSecrets(Mapping[str, Any]):
+    """The secrets of one attempt. As a mapping it is what templates see as ``keychain``: read when they read it.
+
+    Args:
+        opened: Names that ``kind: secrets`` tasks of this pipeline have made readable.
+    """
+
+    def __init__(self, run: RunSecrets, opened: Collection[str] = ()) -> None:
+        self._run = run
+        self._opened = opened
+        self._loaded: dict[str, CredentialValue] = {}
+        self._tokens: dict[Key, Secret] = {}
+
+    def __getitem__(self, name: str) -> CredentialValue:
+        if name in self._loaded:
+            return self._loaded[name]
+        if name in self._run.entries or name in self._opened:
+            raise SecretNeeded(lambda: self._load(name))
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._run.entries or name in self._opened
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._run.entries, *self._opened)))
+
+    def __len__(self) -> int:
+        return len(self._run.entries.keys() | set(self._opened))
+
+    async def credential(self, name: str) -> CredentialValue:
+        """What ``auth: name`` stands for. Raises as :meth:`RunSecrets.resolve`."""
+        return (await self._resolve(name)).credential
+
+    async def describe(self, name: str) -> dict[str, Any]:
+        """``{name, version, expires_at}``, once its value can be had. Raises as :meth:`RunSecrets.resolve`."""
+        secret = await self._resolve(name)
+        expires_at = None if secret.expires_ms is None else iso(secret.expires_ms)
+        return {"name": name, "version": secret.version, "expires_at": expires_at}
+
+    def renew_after(self, failure: ToolFailure) -> bool:
+        """Whether the other side has refused a token that was used here: the next attempt then fetches another."""
+        refused = failure.error.kind == "http_status" and failure.error.code == "401"
+        if not (refused and self._tokens):
+            return False
+        for key, token in self._tokens.items():
+            self._run.drop(key, token)
+        self._tokens.clear()
+        self._loaded.clear()
+        return True
+
+    def check_unread(self, kind: str) -> None:
+        """Raises :class:`~noetl_stream.tools.contract.ToolFailure` if a template has read a secret.
+
+        The inputs of a task that suspends its pipeline are written into events, where no secret may be.
+        """
+        if self._loaded:
+            names = ", ".join(f"keychain.{name}" for name in self._loaded)
+            message = f"the inputs of kind {kind} are recorded and cannot hold a secret: leave out {names}"
+            raise ToolFailure(ErrorInfo("invalid_input", message))
+
+    async def _load(self, name: str) -> None:
+        self._loaded[name] = (await self._resolve(name)).value
+
+    async def _resolve(self, name: str) -> Secret:
+        secret, key = await self._run.resolve(name)
+        if key is not None:
+            self._tokens[key] = secret
+        return secret
