@@ -26,7 +26,7 @@ import asyncpg
 from noetl_stream.bench import Bench, Figures, Load
 from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.model.ids import partition_of, uuid7
-from noetl_stream.ports.listing import error_terms, label_terms
+from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.ports.store import ListingFilter, Store
 from noetl_stream.settings.environment import Settings
 

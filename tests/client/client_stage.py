@@ -18,7 +18,8 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.noop import NoopTool

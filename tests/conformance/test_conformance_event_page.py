@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, get_args
 
-from conformance_table import ROOT, Row, read_rows
+from conformance_rows import ROOT, Row, read_rows
 
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import AnyFact
@@ -76,11 +76,10 @@ def test_the_entity_on_the_page_is_that_of_the_envelope() -> None:
 
 def test_every_formal_name_stands_beside_the_dotted_one_that_the_table_decides() -> None:
     rows = [row for row in read_rows("formal") if row.section == "10.2"]
-    said = {name for row in rows for name in re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row.sentence)}
+    names = {row.id: re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row.quote) for row in rows}
     page = {line.formal: line.name for line in EVERY if line.formal}
-    assert set(page) == said
+    assert set(page) == {name for found in names.values() for name in found}
     for row in rows:
-        names = re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row.sentence)
-        dotted = re.findall(r"`([a-z_.]+)`", row.decided)
-        if len(names) == len(dotted):
-            assert [page[name] for name in names] == dotted
+        dotted = re.findall(r"`([a-z_.]+)`", f"{row.decided} {row.note}")
+        if len(names[row.id]) == len(dotted):
+            assert [page[name] for name in names[row.id]] == dotted

@@ -1,11 +1,7 @@
-"""What tests of random executions share: seeds, weathers, plans, and workers that always answer alike.
-
-``NOETL_TEST_SEEDS`` says how many seeds there are.
-"""
+"""What tests of random executions share: seeds, weathers, plans, and workers that always answer alike."""
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -14,12 +10,13 @@ from zlib import crc32
 from random_language import random_language
 from random_workers import BROKE, Weather
 
+from effort import RANDOM_EXECUTIONS
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.testing.scenario.scenario import installed_kinds
 
-SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
+SEEDS = RANDOM_EXECUTIONS
 SEEDS_AT_ONCE = 40
 STORMS_A_PLAYBOOK = 4
 """Compiling takes longer than running."""

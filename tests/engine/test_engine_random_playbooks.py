@@ -2,7 +2,7 @@
 
 Every execution ends; the laws of the engine hold after every fact and those of the journal at the end; replay gives the
 same state, and deciding again the same journal. Where a playbook leaves no room for order, any order ends alike.
-``NOETL_TEST_SEEDS`` says how many seeds; a seed that fails is named by its test.
+A seed that fails is named by its test.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
-from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.host import Fate, GoodFate, SimulatedHost
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from server_stage import ONE_STEP, Hand, Stage, once
 
+from effort import BROKEN_WORKERS
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -42,7 +43,7 @@ from noetl_stream.ports.store import InboxRow
 from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
-SEEDS = 60
+SEEDS = BROKEN_WORKERS
 BROKEN = ErrorInfo("exception", "broken")
 
 

@@ -235,7 +235,7 @@ async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Sta
         one = f"execution-{n}"
         await starts(stage, gated(1e6), one)
         await stage.ask(one, CtxPatched("open", patch={"open": True}))
-    assert len(server.waits) < 3 * FEW // 2
+    assert len(server.inputs) < 3 * FEW // 2
     assert await waits_for(stage, "stays") == ["admission"]
     assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 

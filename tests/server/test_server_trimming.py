@@ -8,7 +8,8 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.errors import Unreachable
-from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.server.trimming import TICKS_AT_ONCE, TRIM_S, trim_feed
 from noetl_stream.testing.simulation.time import simulated_clock
 

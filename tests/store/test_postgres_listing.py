@@ -5,7 +5,7 @@ from typing import Any
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
-from noetl_stream.ports.listing import MAX_WORD_CHARS, error_terms, label_terms
+from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
 from noetl_stream.ports.store import ListingFilter
 from noetl_stream.testing.conformance.catalog import entry_of
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of

@@ -36,7 +36,8 @@ class RecordedFact(NamedTuple):
     """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``.
 
     ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in. A replay does
-    not have it at hand: whoever reads that reference again has it loaded again.
+    not have it at hand: whoever reads that reference again has it loaded again. ``step_run_id`` is whose command a
+    worker says it is; empty in a replay.
     """
 
     fact: Fact
@@ -44,6 +45,7 @@ class RecordedFact(NamedTuple):
     number: int = 0
     at_ms: int = 0
     value: Any = NOT_AT_HAND
+    step_run_id: str = ""
 
 
 LATEST_MS: Final = 253_402_300_799_000

@@ -143,7 +143,7 @@ class ObjectUseRow(NamedTuple):
 
 
 class TermRow(NamedTuple):
-    """What an execution is found by beside its row's columns (:mod:`noetl_stream.ports.listing`)."""
+    """What an execution is found by beside its row's columns (:mod:`noetl_stream.model.search_terms`)."""
 
     term: str
     execution_id: str
@@ -187,7 +187,7 @@ class ListingFilter(NamedTuple):
     Attributes:
         statuses: One of them; empty: any.
         path: Of the playbook, or of a folder that it is below: ``team/a`` finds ``team/a/b``, not ``team/ab``.
-        terms: All of them (:mod:`noetl_stream.ports.listing`).
+        terms: All of them (:mod:`noetl_stream.model.search_terms`).
         started_from_ms: The first moment, ms since the epoch.
         started_before_ms: The first moment after it.
     """

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
-from noetl_stream.ports.listing import error_terms, label_terms
+from noetl_stream.model.search_terms import error_terms, label_terms
 
 EVENTS_AT_ONCE: Final = 5_000
 """How much of a journal one transaction deletes: none should be long."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 from noetl_stream.engine.evolve.loop_progress import loop_at, loop_progress
 from noetl_stream.engine.scope import around
 from noetl_stream.engine.state import Assignment, Execution
+from noetl_stream.model.ids import partition_of
 from noetl_stream.model.item_pages import ItemPosition
 from noetl_stream.model.messages import Go, StepCommand
 from noetl_stream.playbook.check.reads import union_of
@@ -16,7 +17,7 @@ from noetl_stream.playbook.plan import Plan, Reads, StepPlan
 Value = TypeVar("Value")
 
 
-def build_command(plan: Plan, state: Execution, assignment: Assignment, partition: int) -> StepCommand:
+def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepCommand:
     """The order for ``assignment``: the step run's snapshot of what its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
@@ -26,7 +27,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment, partitio
     return StepCommand(
         command_id=assignment.command_id,
         execution_id=state.execution_id,
-        partition=partition,
+        partition=partition_of(state.execution_id),
         step_run_id=run.step_run_id,
         step=run.step,
         digest=state.digest,
