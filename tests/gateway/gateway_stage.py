@@ -36,6 +36,7 @@ from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
@@ -131,6 +132,7 @@ class GatewayStage:
                 self.catalog,
             ),
             self._kinds,
+            checker=check_once,
         )
         worker = Worker(
             name="worker-1",
@@ -142,7 +144,7 @@ class GatewayStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=self._tools,
-            plans=PlanClient(broker.bus, self.clock, self._kinds),
+            plans=PlanClient(broker.bus, self.clock, self._kinds, checker=check_once),
             credential=_no_credential,
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]

@@ -39,6 +39,7 @@ from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLe
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.host import Fate, GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
@@ -76,7 +77,7 @@ class Stage:
         """A server at work; its task ends when it does."""
         host = host or self.host("server")
         ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
-        server = Server(host.name, ports, self.kinds, ServerTimes(**times))
+        server = Server(host.name, ports, self.kinds, ServerTimes(**times), checker=check_once)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -119,7 +120,7 @@ class Stage:
             blobs=host.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self.running.append(asyncio.create_task(worker.run()))
