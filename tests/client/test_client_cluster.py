@@ -225,7 +225,7 @@ async def test_a_letter_is_settled_once(stage: ClientStage) -> None:
 async def test_a_message_of_the_inbox_is_put_there_again(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
     execution_id = started["execution_id"]
-    tables = stage.store._tables
+    tables = stage.store.tables
     tables.inbox_sent += 1
     tables.inbox[tables.inbox_sent] = InboxRow(
         id="bad", partition=partition_of(execution_id), execution_id=execution_id, body=b'{"fact":1}'

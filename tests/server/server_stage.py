@@ -39,6 +39,7 @@ from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLe
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.host import Fate, GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
@@ -58,6 +59,7 @@ class Stage:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = Interrupted(MemoryStore(self.clock))
+        self.tables = self.store.real.tables
         self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
         self.running: list[asyncio.Task[None]] = []
@@ -83,7 +85,7 @@ class Stage:
             clock=self.clock,
             catalog=self.catalog,
         )
-        server = Server(host.name, ports, self.kinds, ServerTimes(**times))
+        server = Server(host.name, ports, self.kinds, ServerTimes(**times), checker=check_once)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -133,7 +135,7 @@ class Stage:
             blobs=host.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self.running.append(asyncio.create_task(worker.run()))
@@ -211,7 +213,7 @@ class Stage:
 
     async def ended(self, execution_id: str, patience_s: float = PATIENCE_S) -> ExecutionRow:
         """Its row, once it has ended."""
-        rows = self.store.real._tables.executions
+        rows = self.tables.executions
         await self.until(lambda: execution_id in rows and rows[execution_id].finished_ms is not None, patience_s)
         return rows[execution_id]
 
