@@ -55,13 +55,13 @@ class ClientStage:
         """Starts a server and a worker."""
         broker = self.broker
         ports = ServerPorts(
-            broker.event_log,
-            broker.command_queue,
-            self.store,
-            broker.blobs,
-            broker.bus,
-            self.clock,
-            self.catalog,
+            log=broker.event_log,
+            queue=broker.command_queue,
+            store=self.store,
+            blobs=broker.blobs,
+            bus=broker.bus,
+            clock=self.clock,
+            catalog=self.catalog,
         )
         server = Server("server", ports, KINDS, ServerTimes(), limits=self._limits)
         self._running.append(asyncio.create_task(server.run()))

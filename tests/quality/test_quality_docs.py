@@ -69,3 +69,13 @@ def test_every_whole_playbook_checks(name: str, text: str) -> None:
 def test_every_make_target_exists(path: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {words[1] for words in commands(path) if words[0] == "make"} <= targets
+
+
+MODULE = re.compile(r"`(?:src/)?(?:noetl_stream/)?((?:\w+/)+\w+\.(?:py|sql))`")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_module_that_a_page_names_exists(path: Path) -> None:
+    named = set(MODULE.findall(path.read_text()))
+    missing = {name for name in named if not ((ROOT / name).exists() or (ROOT / "src/noetl_stream" / name).exists())}
+    assert missing == set()

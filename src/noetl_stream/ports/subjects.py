@@ -16,6 +16,9 @@ SERVERS: Final = "noetl.servers"
 INBOX: Final = "noetl.inbox"
 """Server → servers: partitions that have got something in their inbox, as a JSON list."""
 
+ANSWERED: Final = "noetl.answered"
+"""Server → whoever asks something of an execution: the answer, as soon as it is committed."""
+
 PING: Final = "noetl.ask.ping"
 """Anyone → any server: is a server alive?"""
 
@@ -38,6 +41,11 @@ ASK_SECRET: Final = "noetl.ask.secret"
 def ask_request(execution_id: str, request_id: str) -> str:
     """Was this request folded, and with what answer?"""
     return f"{ASK_REQUEST}.{execution_id}.{request_id}"
+
+
+def answered(execution_id: str, request_id: str) -> str:
+    """Where the answer to a request is pushed once it is committed; :func:`ask_request` gives the same later."""
+    return f"{ANSWERED}.{execution_id}.{request_id}"
 
 
 def ask_playbook(digest: str) -> str:

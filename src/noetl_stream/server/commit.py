@@ -13,7 +13,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import ExecutionRow, Store, Tick
+from noetl_stream.ports.store import ExecutionRow, Store, Tick, TimerKey
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
@@ -73,7 +73,7 @@ class Committer:
                 requests=tick.requests,
                 playbooks=list(tick.playbooks.values()),
                 timers=list(tick.timers.values()),
-                timers_gone=list(tick.timers_gone),
+                timers_gone=[TimerKey(*key) for key in tick.timers_gone],
                 inbox=tick.inbox,
                 inbox_folded=tick.inbox_folded,
                 object_uses=tick.object_uses,
@@ -129,6 +129,8 @@ class Committer:
         for reply, execution_id, run in tick.claims:
             cached = self._executions.get(execution_id)
             bus.send(reply, codec.encode(answer_claim(cached.state if cached is not None else None, run)))
+        for row in tick.answers:
+            bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:
             bus.send(subjects.STOP, codec.encode(stop))
         if tick.withdrawn:

@@ -267,7 +267,7 @@ class Fold:
         elif effect.diagnostics:
             first = effect.diagnostics[0]
             answer = refused(state.execution_id, Rejection(first["code"], first["message"]))
-        self.tick.answer(state.request_id, state.execution_id, answer, 1)
+        self.tick.answer(state.request_id, state.execution_id, answer, 1, push=False)
 
 
 _UNKNOWN = NotTaken("unknown")

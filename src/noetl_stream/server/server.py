@@ -97,33 +97,39 @@ class Server:
         self.committer = Committer(ports, self.ownership, self.publications, self.executions, self.inputs, self.inbox)
         catalog = CatalogResponder(ports.catalog)
         self.responder = RequestResponder(
-            ports.bus, ports.store, ports.blobs, self.plans, owner, catalog, ports.secrets
+            bus=ports.bus,
+            store=ports.store,
+            blobs=ports.blobs,
+            plans=self.plans,
+            owner=owner,
+            catalog=catalog,
+            secrets=ports.secrets,
         )
         self.reconciler = Reconciler(ports.queue, ports.log)
         self.assignment = PartitionAssignment(
-            self.ownership,
-            self.executions,
-            self.reader,
-            self.inputs,
-            self.inbox,
-            self.publications,
-            self.committer,
-            ports.clock,
+            ownership=self.ownership,
+            executions=self.executions,
+            reader=self.reader,
+            inputs=self.inputs,
+            inbox=self.inbox,
+            publications=self.publications,
+            committer=self.committer,
+            clock=ports.clock,
             drain_s=self.times.lease_s / 3,
             retry_s=self.times.retry_s,
         )
         self.housekeeping = Housekeeping(
-            self.times,
-            ports.bus,
-            self.ownership,
-            self.assignment,
-            self.executions,
-            self.reader,
-            self.inputs,
-            self.inbox,
-            self.publications,
-            self.committer,
-            self.reconciler,
+            times=self.times,
+            bus=ports.bus,
+            ownership=self.ownership,
+            assignment=self.assignment,
+            executions=self.executions,
+            reader=self.reader,
+            inputs=self.inputs,
+            inbox=self.inbox,
+            publications=self.publications,
+            committer=self.committer,
+            reconciler=self.reconciler,
         )
         self._stopping = asyncio.Event()
 
