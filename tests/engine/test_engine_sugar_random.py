@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.model.events import StepFailed, TaskProcessed
-from noetl_stream.playbook.vocabulary.labels import is_generated
+from noetl_stream.playbook.vocabulary.names import is_generated
 from noetl_stream.testing.scenario.scenario import Scenario
 
 MAX_TASK_RUNS = 60

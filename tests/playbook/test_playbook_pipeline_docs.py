@@ -10,7 +10,7 @@ from playbook_building import workflow
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import check, compile_playbook
-from noetl_stream.playbook.vocabulary.labels import is_generated
+from noetl_stream.playbook.vocabulary.names import is_generated
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```yaml (\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
