@@ -1,4 +1,4 @@
-"""``docs/tools.md`` says of every kind what the code does."""
+"""``docs/tools.md`` describes every kind as the code implements it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class SecretsInputs(Inputs):
         default=None,
         validation_alias=AliasChoices(*SECRETS_INPUTS),
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
-        description="Name of a keychain entry or a stored credential, a constant; by default the task's own name.",
+        description="Name of a keychain entry or a stored credential, a constant. Default: the task's name.",
     )
 
 
@@ -26,12 +26,12 @@ class SecretsKnobs(Knobs):
 
 
 class SecretsTool:
-    """Looks the credential up, so that one that cannot be had fails here and not in the task that reads it."""
+    """Resolves the credential, so that a missing one fails here and not in the task that reads it."""
 
     spec = KindSpec(kind=SECRETS_KIND, inputs=SecretsInputs, knobs=SecretsKnobs, verbatim=frozenset({"credential"}))
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """``{name, version, expires_at}``; the value is never in a result.
+        """Returns ``{name, version, expires_at}``, never the value.
 
         Raises:
             ToolFailure: ``credential``, ``invalid_input``.
@@ -40,4 +40,4 @@ class SecretsTool:
         return ToolResult(await call.describe_credential(secret_name(call.task, call.inputs)))
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to release."""
