@@ -59,8 +59,8 @@ def test_the_demonstration_ends_well_and_leaves_nothing() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
     assert "3376" in ended.stdout
-    assert "answered 429" in ended.stderr
-    assert "answered 503" in ended.stderr
+    assert "returned 429" in ended.stderr
+    assert "returned 503" in ended.stderr
     assert "completed" in ended.stderr
     assert [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if mentions(process, home)] == []
     shutil.rmtree(home)

@@ -1,7 +1,7 @@
-"""Every broken playbook gets exactly the diagnostics that its header says: code, line and column (LANGUAGE §1 to §7).
+"""Every broken playbook gets exactly the diagnostics in its header: code, line and column (LANGUAGE §1 to §7).
 
-A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. Add a case by adding a file;
-what no text file can hold stands in ``broken_generated.py``.
+A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. To add a case, add a file;
+cases that no text file can hold are in ``broken_generated.py``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ POINTED = {
     *("set_vars_in_parallel_loop", "unknown_step", "unknown_task", "unknown_kind", "duplicate_name", "reserved"),
     *("namespace_not_here", "impossible_comparison"),
 }
-"""Codes whose every diagnostic has a hint."""
+"""Codes whose diagnostics all have a hint."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -108,8 +108,8 @@ def test_diagnostics_stand_in_the_order_of_the_file() -> None:
         ("next_is_text", "next_shape", "write next: { arcs: [ { step: start } ] }"),
         ("next_is_a_list", "next_shape", "write next: { arcs: [ { step: start, … } ] }"),
         ("loop_problems", "wrong_type", 'write in: "{{ workload.items }}"'),
-        ("yaml_unquoted_template", "yaml_key", 'put the template in quotes: "{{ … }}"'),
-        ("yaml_key_not_text", "yaml_key", 'write "1" in quotes'),
+        ("yaml_unquoted_template", "yaml_key", 'quote the template: "{{ … }}"'),
+        ("yaml_key_not_text", "yaml_key", 'quote it: "1"'),
     ],
 )
 def test_the_hint_says_what_was_probably_meant(file: str, code: str, hint: str) -> None:

@@ -143,7 +143,7 @@ def test_an_undefined_part_of_a_local_value_is_an_error_too() -> None:
 
 
 def test_a_condition_without_else_that_is_false_is_an_error() -> None:
-    assert "there is no `else`" in failure("{{ 'x' if false }}").message
+    assert "`else` is missing" in failure("{{ 'x' if false }}").message
 
 
 def test_an_empty_list_has_no_first_element() -> None:

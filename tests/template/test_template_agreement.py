@@ -1,4 +1,4 @@
-"""The fast closures and the sandbox agree on random expressions; random texts never break the compiler."""
+"""Closures and sandbox agree on random expressions; random texts never break the compiler."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ literals = st.sampled_from(["0", "1", "-2.5", "7", "true", "none", "''", "'Ada'"
 
 
 def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Larger expressions of the simple kinds."""
+    """Larger expressions of the kinds that closures cover."""
     two = st.tuples(inner, inner)
     return st.one_of(
         st.builds(lambda pair, op: f"({pair[0]} {op} {pair[1]})", two, st.sampled_from(COMPARISONS)),
@@ -61,7 +61,7 @@ expressions = st.recursive(st.one_of(paths, literals), grown, max_leaves=6)
 
 
 def outcome(expression: Expression, in_scope: Scope) -> Any:
-    """The value with its type, or the error's text: what both ways must share."""
+    """The value with its type, or the error's message and hint."""
     try:
         value = expression.value(in_scope, Meter())
     except ExpressionError as error:

@@ -1,4 +1,4 @@
-"""A dot on a mapping is a key; the listed methods; nothing of Python's objects (LANGUAGE §2)."""
+"""Attribute access: keys of mappings and the listed methods, never attributes of Python objects (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -110,4 +110,4 @@ def test_an_index_must_be_whole_and_in_range() -> None:
     assert rendered("{{ ctx.rows['0'] | default('no') }}") == "no"
     assert rendered("{{ ctx.rows[3] | default('no') }}") == "no"
     assert rendered("{{ ctx.name[0] }}") == "A"
-    assert "there are 3 elements" in failure("{{ ctx.rows[3] }}").message
+    assert "the length is 3" in failure("{{ ctx.rows[3] }}").message

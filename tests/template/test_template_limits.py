@@ -1,4 +1,4 @@
-"""Attacks: what a template may cost is counted, and the limit that ends it is named (LANGUAGE §14)."""
+"""Attacks by cost: the cost of a template is counted, and the error names the limit (LANGUAGE §14)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_value_that_nests_too_deeply_is_an_error() -> None:
     deep: list[object] = []
     for _ in range(5_000):
         deep = [deep]
-    assert "nests too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
+    assert "is nested too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
 
 
 @pytest.mark.parametrize(

@@ -113,12 +113,12 @@ def test_nothing_is_lost_or_made_up(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("params", "named", "message"),
     [
-        (None, [["a"]], "statement 1 names $a, and the task has no params"),
-        ({"b": 1, "c": 2}, [["b", "c"], ["a"]], "statement 2 names $a, and params has b, c"),
-        ([1], [["1", "2"]], "statement 1 names $2, and params is a list of 1"),
-        ([1], [["a"]], "statement 1 names $a, and params is a list of 1; names need a mapping"),
-        ({"a": 1, "b": 2}, [["a"]], "params.b: no statement names $b"),
-        ([1, 2], [["1"]], "params[1]: no statement names $2"),
+        (None, [["a"]], "statement 1 uses $a, but the task has no params"),
+        ({"b": 1, "c": 2}, [["b", "c"], ["a"]], "statement 2 uses $a, but params has b, c"),
+        ([1], [["1", "2"]], "statement 1 uses $2, but params is a list of 1"),
+        ([1], [["a"]], "statement 1 uses $a, but params is a list of 1; use a mapping for names"),
+        ({"a": 1, "b": 2}, [["a"]], "params.b: no statement uses $b"),
+        ([1, 2], [["1"]], "params[1]: no statement uses $2"),
     ],
 )
 def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]], message: str) -> None:

@@ -122,7 +122,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         if value <= most:
             return None
         message = f"a playbook may only lower a limit: `{name}` is {most}"
-        return LimitProblem(name, "invalid_value", message, "raising it is the operator's to do")
+        return LimitProblem(name, "invalid_value", message, "only the operator can raise it")
 
 
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
