@@ -117,7 +117,7 @@ async def each(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[FeedEvent]
 
 async def some(feed: AsyncIterator[FeedEvent], count: int) -> list[str]:
     """The next events, as execution and position."""
-    return [(await anext(feed)).event["event_id"] for _ in range(count)]
+    return [(await anext(feed)).event.event_id for _ in range(count)]
 
 
 def numbered(name: str, first: int, last: int) -> list[str]:
@@ -222,7 +222,7 @@ async def test_everything_goes_on_after_any_event_even_within_a_tick() -> None:
         await stage.grow("a", "b", by=2)
         await stage.grow("c", partition=1)
     whole = [await waiting] + [await anext(feed) for _ in range(14)]
-    names = [heard.event["event_id"] for heard in whole]
+    names = [heard.event.event_id for heard in whole]
     assert len(set(names)) == 15
     for at, heard in enumerate(whole):
         again = await stage.all(heard.id)

@@ -18,6 +18,7 @@ from noetl_stream.model.messages import (
     StepCommand,
     Stop,
 )
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.presence import WorkerPresence
 from noetl_stream.model.reference import Payload
 from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion
@@ -37,6 +38,7 @@ _presence: Final = msgspec.json.Decoder(WorkerPresence)
 _question: Final = msgspec.json.Decoder(SecretQuestion)
 _answer: Final = msgspec.json.Decoder(SecretAnswer)
 _payload: Final = msgspec.json.Decoder(Payload)
+_error: Final = msgspec.json.Decoder(ErrorInfo)
 _any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
@@ -104,6 +106,10 @@ def decode_secret_answer(data: bytes) -> SecretAnswer:
 
 def decode_payload(data: bytes) -> Payload:
     return _decode(_payload, data)
+
+
+def decode_error(data: bytes) -> ErrorInfo:
+    return _decode(_error, data)
 
 
 def decode_json(data: bytes | msgspec.Raw) -> Any:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, cast
+
+import msgspec
 
 from noetl_stream.model import codec
+from noetl_stream.model.events import Source
+
+Time = Annotated[
+    str, msgspec.Meta(description="UTC, ISO 8601, in milliseconds.", extra_json_schema={"format": "date-time"})
+]
+
+EventStatus = Literal["in_progress", "success", "error", "paused"]
 
 _ENTITIES: Final = {
     "execution.requested": "playbook",
@@ -16,7 +25,7 @@ _ENTITIES: Final = {
     "child": "workflow",
     "reference": "workflow",
 }
-_STATUSES: Final = {
+_STATUSES: Final[dict[str, EventStatus]] = {
     "step.failed": "error",
     "loop.iteration.failed": "error",
     "execution.failing": "error",
@@ -44,6 +53,26 @@ _STATUSES: Final = {
 }
 
 
+class EventDocument(msgspec.Struct, frozen=True):
+    """An entry of a journal (`docs/events.md`)."""
+
+    event_id: str
+    execution_id: str
+    position: int
+    ts: Time
+    source: Source
+    name: str
+    entity: str
+    entity_id: str
+    status: EventStatus
+    step_run_id: str | None
+    report_id: str | None
+    cause_id: str | None
+    trace_id: str
+    actor: str
+    data: dict[str, Any]
+
+
 def envelope(
     execution_id: str,
     position: int,
@@ -55,32 +84,37 @@ def envelope(
     data: bytes,
     cause: int | None = None,
     trace_id: str = "",
-) -> dict[str, Any]:
-    """One event as plain JSON values: ``ts`` is UTC in ISO 8601, in milliseconds; ``data`` the fact's own fields."""
+) -> EventDocument:
+    """One event. ``data`` are the fact's own fields."""
     fields: dict[str, Any] = codec.decode_json(data)
     fields.pop("name", None)
-    return {
-        "event_id": f"{execution_id}.{position}",
-        "execution_id": execution_id,
-        "position": position,
-        "ts": iso(at_ms),
-        "source": source,
-        "name": name,
-        "entity": _entity(name),
-        "entity_id": _entity_id(execution_id, fields, step_run_id),
-        "status": _status(name, fields),
-        "step_run_id": step_run_id or fields.get("step_run_id"),
-        "report_id": report_id,
-        "cause_id": None if cause is None else f"{execution_id}.{cause}",
-        "trace_id": trace_id,
-        "actor": fields.get("principal") or fields.get("worker") or source,
-        "data": fields,
-    }
+    return EventDocument(
+        event_id=f"{execution_id}.{position}",
+        execution_id=execution_id,
+        position=position,
+        ts=iso(at_ms),
+        source=cast(Source, source),
+        name=name,
+        entity=_entity(name),
+        entity_id=_entity_id(execution_id, fields, step_run_id),
+        status=_status(name, fields),
+        step_run_id=step_run_id or fields.get("step_run_id"),
+        report_id=report_id,
+        cause_id=None if cause is None else f"{execution_id}.{cause}",
+        trace_id=trace_id,
+        actor=fields.get("principal") or fields.get("worker") or source,
+        data=fields,
+    )
 
 
 def iso(at_ms: int) -> str:
     """Milliseconds since the epoch as UTC text."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def iso_or_none(at_ms: int | None) -> str | None:
+    """:func:`iso` of a time that may be missing."""
+    return None if at_ms is None else iso(at_ms)
 
 
 def _entity(name: str) -> str:
@@ -97,7 +131,7 @@ def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | Non
     return f"{found}.{task}" if task and found else str(found or execution_id)
 
 
-def _status(name: str, fields: dict[str, Any]) -> str:
+def _status(name: str, fields: dict[str, Any]) -> EventStatus:
     if name in ("task.processed", "child.finished"):
         return "success" if fields["outcome"]["status"] == "ok" else "error"
     if name in ("execution.finished", "playbook.processed"):
