@@ -11,8 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from effort import times
 from noetl_stream.local.ports import choose_port
+
+settings.register_profile("effort", max_examples=times(100), deadline=None)
+settings.load_profile("effort")
 
 DEV = (sys.executable, "-m", "noetl_stream.cli.main", "dev")
 

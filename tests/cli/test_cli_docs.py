@@ -16,7 +16,7 @@ from noetl_stream.cli.main import COMMANDS
 pytestmark = pytest.mark.xdist_group("stack")
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "cli.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 EXAMPLES = [line for block in re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()]
 KEPT = re.compile(r"(\w+)=\$\((.+)\)")
 

@@ -17,7 +17,8 @@ from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
-from noetl_stream.server.server import Server, ServerPorts, ServerTimes
+from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.noop import NoopTool
@@ -53,13 +54,13 @@ class ClientStage:
         """Starts a server and a worker."""
         broker = self.broker
         ports = ServerPorts(
-            broker.event_log,
-            broker.command_queue,
-            self.store,
-            broker.blobs,
-            broker.bus,
-            self.clock,
-            self.catalog,
+            log=broker.event_log,
+            queue=broker.command_queue,
+            store=self.store,
+            blobs=broker.blobs,
+            bus=broker.bus,
+            clock=self.clock,
+            catalog=self.catalog,
         )
         server = Server("server", ports, KINDS, ServerTimes(), limits=self._limits)
         self._running.append(asyncio.create_task(server.run()))

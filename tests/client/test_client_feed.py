@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.feed import MemoryFeed
@@ -92,12 +93,12 @@ class World:
             self._positions[name] = first + by - 1
             entries.append((name, first, first + by - 1))
         tick = fed(tick_of("one", [lease]), lease.tick + 1, entries)
-        events = [event._replace(name=named, data=data) for event in tick.events]
+        events = [replace(event, name=named, data=data) for event in tick.events]
         rows = [
-            row._replace(position=last, finished_ms=finished_ms)
+            replace(row, position=last, finished_ms=finished_ms)
             for row, (_, _, last) in zip(tick.executions, entries, strict=True)
         ]
-        await self.store.commit(tick._replace(events=events, executions=rows, feed=tick.feed if by else []))
+        await self.store.commit(replace(tick, events=events, executions=rows, feed=tick.feed if by else []))
         self._leases[partition] = lease._replace(tick=lease.tick + 1)
         if not quietly:
             for name in executions:

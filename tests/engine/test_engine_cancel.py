@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from engine_scenarios import limits, started
 
-from noetl_stream.engine.decide.client_requests import merge_patch
+from noetl_stream.engine.evolve.ctx import merge_patch
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,

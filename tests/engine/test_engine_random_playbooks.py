@@ -2,12 +2,11 @@
 
 Every execution ends; the laws of the engine hold after every fact and those of the journal at the end; replay gives the
 same state, and deciding again the same journal. Where a playbook leaves no room for order, any order ends alike.
-``NOETL_TEST_SEEDS`` says how many seeds; a seed that fails is named by its test.
+A seed that fails is named by its test.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from msgspec import structs
 from random_language import random_language
 from random_workers import BROKE, CLEAR, Answer, Storm, Weather
 
+from effort import RANDOM_EXECUTIONS
 from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEnqueued
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
@@ -29,7 +29,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 
-SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
+SEEDS = RANDOM_EXECUTIONS
 SEEDS_AT_ONCE = 40
 STORMS_A_PLAYBOOK = 4
 """Compiling takes longer than running."""

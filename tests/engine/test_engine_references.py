@@ -9,7 +9,7 @@ from engine_scenarios import BEST_EFFORT, limits, started
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.evolve.dispatch import RESOLVED_KEPT
+from noetl_stream.engine.evolve.executions import RESOLVED_KEPT
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,

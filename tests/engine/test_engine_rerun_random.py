@@ -1,6 +1,6 @@
 """Random executions, run again from anywhere (LANGUAGE §9 *Rerun*).
 
-``NOETL_TEST_SEEDS`` says how many seeds; a seed that fails is named by its test.
+A seed that fails is named by its test.
 """
 
 from __future__ import annotations

@@ -92,13 +92,13 @@ class GatewayStage:
         """Everything at work."""
         log, bus = self.broker.event_log, self.broker.bus
         ports = GatewayPorts(
-            self.operations,
-            DirectIngest(log, self.store),
-            self.idempotency,
-            DirectReadiness(log, self.store, bus),
-            Authentication(self.tokens, self.clock, None, LOCAL if self._open_to_all else None),
-            self.audit,
-            self.clock,
+            operations=self.operations,
+            ingest=DirectIngest(log, self.store),
+            idempotency=self.idempotency,
+            readiness=DirectReadiness(log, self.store, bus),
+            authenticator=Authentication(self.tokens, self.clock, None, LOCAL if self._open_to_all else None),
+            audit=self.audit,
+            clock=self.clock,
         )
         self.gateway = Gateway(ports, self._limits, open_to_all=self._open_to_all)
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -116,13 +116,13 @@ class GatewayStage:
         server = Server(
             "server-1",
             ServerPorts(
-                broker.event_log,
-                broker.command_queue,
-                self.store,
-                broker.blobs,
-                broker.bus,
-                self.clock,
-                self.catalog,
+                log=broker.event_log,
+                queue=broker.command_queue,
+                store=self.store,
+                blobs=broker.blobs,
+                bus=broker.bus,
+                clock=self.clock,
+                catalog=self.catalog,
             ),
             self._kinds,
         )

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from test_gateway_operations import LOOP
 
+from effort import REQUESTS
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.settings.environment import GatewayLimits
 
@@ -34,7 +35,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = 5
+EXAMPLES = REQUESTS
 MAX_ADDRESS = 8000
 """What is longer is no request to the HTTP library, which answers it by itself."""
 

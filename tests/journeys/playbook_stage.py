@@ -134,7 +134,15 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
         }
         team = await Team.meet(address.nats_url)
         ending.push_async_callback(team.part)
-        stage = Stage(home, address, connected, make_client(connected), agency, team, urls)
+        stage = Stage(
+            home=home,
+            address=address,
+            connected=connected,
+            client=make_client(connected),
+            agency=agency,
+            team=team,
+            urls=urls,
+        )
         await asyncio.gather(
             stage.noetl("playbook", "register", str(FOLDER / "invoice_customer.yaml")),
             stage.noetl("credential", "set", "partner_token", "--set", f"token={PARTNER_TOKEN}"),

@@ -74,7 +74,9 @@ def put(stage: Stage, body: bytes) -> None:
     """A message from somewhere, to an execution of partition 0."""
     tables = stage.store.real._tables
     tables.inbox_sent += 1
-    tables.inbox[tables.inbox_sent] = InboxRow(f"put-{tables.inbox_sent}", 0, EXECUTION, body)
+    tables.inbox[tables.inbox_sent] = InboxRow(
+        id=f"put-{tables.inbox_sent}", partition=0, execution_id=EXECUTION, body=body
+    )
 
 
 async def test_a_parent_goes_on_with_the_result_of_its_child(stage: Stage) -> None:

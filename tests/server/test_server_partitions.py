@@ -7,6 +7,9 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.errors import StreamLost
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import Report, Request
+from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.server.fold import Fold
 from noetl_stream.testing.simulation.host import SimulatedHost
 
 EXECUTION = "execution-1"
@@ -164,7 +167,7 @@ async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: 
     await stage.ended(EXECUTION)
 
 
-async def test_each_message_is_folded_by_one_reader_alone(stage: Stage) -> None:
+async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await stage.server()
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
@@ -172,8 +175,13 @@ async def test_each_message_is_folded_by_one_reader_alone(stage: Stage) -> None:
     stage.expire(partition)
     await stage.until(lambda: server.ownership.get(partition) is not None)
     seen: list[Any] = []
-    real = server.fold.message
-    server.fold.message = lambda message, body, tick: (seen.append(message.sequence), real(message, body, tick))[1]  # type: ignore[method-assign]
+    fold = Fold.message
+
+    def message(self: Fold, message: ReportedMessage, body: Request | Report) -> None:
+        seen.append(message.sequence)
+        fold(self, message, body)
+
+    monkeypatch.setattr(Fold, "message", message)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
     assert len(seen) == len(set(seen)) == 1

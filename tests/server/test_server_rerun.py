@@ -157,7 +157,7 @@ async def test_large_results_that_are_taken_over_must_stay_as_long_as_whoever_us
     await failed.ended(AGAIN)
     (key,) = [key for key in failed.broker.blobs._values if key.startswith(f"{EXECUTION}/")]
     used = await failed.store.real.objects_used_elsewhere(EXECUTION)
-    assert used == [ObjectUseRow(AGAIN, key, "nats", EXECUTION)]
+    assert used == [ObjectUseRow(execution_id=AGAIN, key=key, store="nats", owner=EXECUTION)]
 
 
 async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> None:

@@ -208,8 +208,8 @@ async def test_a_file_that_holds_no_secret_is_said_so(
 @pytest.fixture
 def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The sample plugin of the documentation, installed as the kind ``locker``; its source."""
-    page = (Path(__file__).parents[2] / "docs" / "credentials.md").read_text()
-    source = page.partition("```python\n")[2].partition("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md").read_text()
+    source = page.partition("## A keychain kind")[2].partition("```python\n")[2].partition("```")[0]
     (tmp_path / "locker_plugin.py").write_text(source)
     about = tmp_path / "locker_plugin-1.dist-info"
     about.mkdir()

@@ -1,6 +1,6 @@
 """Limits with names (LANGUAGE §14): the operator sets them, a playbook may lower them, ``execution.started`` pins them.
 
-``docs/limits.md`` shows the same table to people; a test holds both together.
+``docs/reference/limits.md`` shows the same table to people; a test holds both together.
 """
 
 from __future__ import annotations

@@ -120,7 +120,16 @@ class Problems:
             message = f"more than max_diagnostics, {MAX_DIAGNOSTICS} problems: the others are not listed"
             last = found[-1]
             found.append(
-                Diagnostic(severity, "too_many_problems", message, None, self.file, last.line, last.column, "")
+                Diagnostic(
+                    severity=severity,
+                    code="too_many_problems",
+                    message=message,
+                    hint=None,
+                    file=self.file,
+                    line=last.line,
+                    column=last.column,
+                    pointer="",
+                )
             )
         return tuple(found)
 
@@ -134,7 +143,16 @@ class Problems:
                 raise ListIsFull
             return
         mark = at.mark
-        found = Diagnostic(severity, code, message, hint, self.file, mark.line, mark.column, at.pointer)
+        found = Diagnostic(
+            severity=severity,
+            code=code,
+            message=message,
+            hint=hint,
+            file=self.file,
+            line=mark.line,
+            column=mark.column,
+            pointer=at.pointer,
+        )
         # An aliased part is read once for each alias, but a person sees its text once.
         self._found.setdefault((code, mark.line, mark.column, message), found)
 

@@ -42,7 +42,18 @@ def missing_credentials(
         near = did_you_mean(name, known)
         hint = f"{near + ' ' if near else ''}store it: `noetl-stream credential set {name}`"
         message = f"the keychain's `{entry.name}` needs the credential `{name}`, which is not stored"
-        found.append(Diagnostic("error", "missing_credential", message, hint, file, entry.line, 1, "/keychain"))
+        found.append(
+            Diagnostic(
+                severity="error",
+                code="missing_credential",
+                message=message,
+                hint=hint,
+                file=file,
+                line=entry.line,
+                column=1,
+                pointer="/keychain",
+            )
+        )
     return found
 
 

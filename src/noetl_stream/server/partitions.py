@@ -98,7 +98,16 @@ class PartitionOwnership:
             owned = self._owned[partition]
             cursor, at_ms = moved[partition]
             mark = published.get(partition, owned.published_tick)
-            advances.append(PartitionAdvance(partition, owned.epoch, owned.tick, cursor, at_ms, mark))
+            advances.append(
+                PartitionAdvance(
+                    id=partition,
+                    epoch=owned.epoch,
+                    tick=owned.tick,
+                    last_seq=cursor,
+                    last_ms=at_ms,
+                    published_tick=mark,
+                )
+            )
         return advances
 
     def committed(self, advances: Sequence[PartitionAdvance]) -> None:

@@ -56,7 +56,7 @@ class PlanCache:
                 source = (await self._blobs.get(playbook_key(digest))).decode()
             except BlobMissing:
                 return KnownPlaybook(InvalidPlan(f"no playbook with digest {digest} is known", []), None)
-            row = PlaybookRow(digest, "", None, source)
+            row = PlaybookRow(digest=digest, path="", version=None, source=source)
         known = await asyncio.to_thread(self._compile, row)
         self._known[digest] = known
         while len(self._known) > PLANS_KEPT:
@@ -73,4 +73,6 @@ class PlanCache:
             reason = f"line {first.line}: {first.message}" if first else "the playbook has errors"
             return KnownPlaybook(InvalidPlan(reason, diagnostics), row)
         plan = checked.plan
-        return KnownPlaybook(plan, PlaybookRow(row.digest, plan.path, plan.version, row.source))
+        return KnownPlaybook(
+            plan, PlaybookRow(digest=row.digest, path=plan.path, version=plan.version, source=row.source)
+        )

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Collection, Sequence
 
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
-from noetl_stream.adapters.subjects import command_subject
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
+from noetl_stream.ports.subjects import command_subject
 
 ACK_WAIT_S = 30.0
 

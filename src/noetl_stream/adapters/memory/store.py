@@ -10,12 +10,15 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.access import covers
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.rows import Row, json_columns
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
@@ -38,6 +41,7 @@ _ITERATION_RESULTS = ("task.processed", "loop.started", "loop.iteration.done", "
 _NEVER_S = float("-inf")
 
 _Key = TypeVar("_Key", bound=Hashable)
+_SomeRow = TypeVar("_SomeRow", bound=Row)
 
 
 @dataclass
@@ -55,16 +59,7 @@ class _Partition:
     generation: int = 0
 
     def lease(self) -> PartitionLease:
-        return PartitionLease(
-            self.id,
-            self.epoch,
-            self.tick,
-            self.published_tick,
-            self.last_seq,
-            self.last_ms,
-            self.crashes,
-            self.generation,
-        )
+        return PartitionLease(**{name: getattr(self, name) for name in PartitionLease._fields})
 
 
 @dataclass
@@ -120,7 +115,8 @@ class MemoryStore:
             partition.crashes = 0
         for event in tick.events:
             self._tables.journals.setdefault(event.execution_id, {})[event.position] = event
-        self._tables.executions.update((row.execution_id, row) for row in tick.executions)
+        for row in tick.executions:
+            self._tables.executions[row.execution_id] = _written(row, self._tables.executions.get(row.execution_id))
         self._tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
         for playbook in tick.playbooks:
             self.keep_playbook(playbook)
@@ -141,7 +137,7 @@ class MemoryStore:
             self._send(message)
         for use in tick.object_uses:
             tables.object_uses.setdefault((use.execution_id, use.key), use)
-        tables.terms.update(tick.terms)
+        tables.terms.update((row.term, row.execution_id) for row in tick.terms)
 
     def _send(self, message: InboxRow) -> None:
         self._tables.inbox_sent += 1
@@ -221,7 +217,15 @@ class MemoryStore:
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
         return [
-            PartitionView(row.id, row.epoch, row.owner, row.last_seq, row.tick, row.published_tick, self._is_live(row))
+            PartitionView(
+                id=row.id,
+                epoch=row.epoch,
+                owner=row.owner,
+                last_seq=row.last_seq,
+                tick=row.tick,
+                published_tick=row.published_tick,
+                live=self._is_live(row),
+            )
             for row in self._tables.partitions
             if ids is None or row.id in ids
         ]
@@ -284,7 +288,8 @@ class MemoryStore:
         uses = self._tables.object_uses.values()
         by_others = {(use.key, use.owner) for use in uses if use.execution_id != execution_id}
         found = [use for use in uses if use.execution_id == execution_id and (use.key, use.owner) not in by_others]
-        return sorted(use for use in found if use.owner not in self._tables.executions)
+        kept = (use for use in found if use.owner not in self._tables.executions)
+        return sorted(kept, key=lambda use: (use.key, use.store, use.owner))
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
         """See :meth:`noetl_stream.ports.store.Store.looked_into_by`."""
@@ -372,10 +377,15 @@ class MemoryStore:
         return self._tables.playbooks.get(digest)
 
 
+def _written(row: _SomeRow, before: _SomeRow | None) -> _SomeRow:
+    """The row that stands after ``row`` was written over ``before``."""
+    if before is None:
+        return row
+    return replace(row, **{name: getattr(before, name) for name in row.written_once})
+
+
 def _stored(row: EventRow) -> StoredEvent:
-    return StoredEvent(
-        row.position, row.name, row.source, row.at_ms, row.step_run_id, row.report_id, row.number, row.data
-    )
+    return StoredEvent(**{name: getattr(row, name) for name in StoredEvent._fields})
 
 
 def _doubled(keys: Iterable[_Key]) -> list[_Key]:
@@ -383,9 +393,8 @@ def _doubled(keys: Iterable[_Key]) -> list[_Key]:
 
 
 def _refuse_broken_json(tick: Tick) -> None:
-    columns = [event.data for event in tick.events] + [row.answer for row in tick.requests]
-    columns += [row.body for row in tick.inbox]
-    for row in tick.executions:
-        columns += [column for column in (row.ctx, row.result, row.error, row.labels) if column is not None]
-    for column in columns:
-        codec.decode_json(column)
+    for row in (*tick.events, *tick.executions, *tick.requests, *tick.inbox, *tick.feed):
+        for column in json_columns(type(row)):
+            text = getattr(row, column)
+            if text is not None:
+                codec.decode_json(text)

@@ -91,14 +91,14 @@ def result_of(row: ExecutionRow) -> Any:
 def event_document(execution_id: str, trace_id: str, row: StoredEvent) -> EventDocument:
     """A journal entry as an envelope (LANGUAGE §13)."""
     return envelope(
-        execution_id,
-        row.position,
-        row.name,
-        row.source,
-        row.at_ms,
-        row.step_run_id,
-        row.report_id,
-        row.data,
-        row.cause,
-        trace_id,
+        execution_id=execution_id,
+        position=row.position,
+        name=row.name,
+        source=row.source,
+        at_ms=row.at_ms,
+        step_run_id=row.step_run_id,
+        report_id=row.report_id,
+        data=row.data,
+        cause=row.cause,
+        trace_id=trace_id,
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Final
 
+from noetl_stream.engine.decide import NOTHING, Rules
+from noetl_stream.engine.decide.termination import cancel
+from noetl_stream.engine.evolve.ctx import patched
+from noetl_stream.engine.ids import injected_token
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
+from noetl_stream.model import codec, events
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
@@ -48,24 +53,6 @@ def is_redundant(state: Execution, fact: ClientRequest) -> bool:
     return isinstance(fact, ResumeRequested) and not state.paused_at_ms
 
 
-def patched(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
-    """``ctx`` after a patch from outside: whole keys, or a JSON merge patch (RFC 7396)."""
-    return merge_patch(ctx, fact.patch) if fact.merge else {**ctx, **fact.patch}
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: mappings merge key by key, ``null`` deletes a key, anything else replaces."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
-
-
 def no_step(plan: Plan, step: str) -> Rejection:
     return Rejection("unknown_step", f"playbook {plan.path} has no step {step}; it has {', '.join(plan.steps)}")
 
@@ -97,3 +84,34 @@ def _refuse_size(what: str, size: int, limit: str, at_most: int) -> Rejection | 
     if size <= at_most:
         return None
     return Rejection("too_large", f"{what} {size} bytes; limits.{limit} is {at_most}")
+
+
+def _injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[events.Fact]:
+    token_id = injected_token(state.execution_id, fact.request_id)
+    return (events.TokenEnqueued(events.Token(token_id, fact.step, "injected", fact.args)),)
+
+
+def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[events.Fact]:
+    return cancel(state)
+
+
+def _pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) -> Sequence[events.Fact]:
+    if state.paused_at_ms or state.ending:
+        return NOTHING
+    children = (events.ChildOrdered(child_id, "pause", fact.reason) for child_id in state.children)
+    return (events.ExecutionPaused(fact.reason), *children)
+
+
+def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[events.Fact]:
+    if not state.paused_at_ms:
+        return NOTHING
+    children = (events.ChildOrdered(child_id, "resume", fact.reason) for child_id in state.children)
+    return (events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0)), *children)
+
+
+RULES: Final[Rules] = {
+    events.TokenInjected: _injected,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _pause_requested,
+    events.ResumeRequested: _resume_requested,
+}

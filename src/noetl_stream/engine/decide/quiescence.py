@@ -8,9 +8,10 @@ from typing import Any
 from noetl_stream.engine.decide.admission import admit, expression_failure, raise_unless_loadable
 from noetl_stream.engine.decide.joins import break_standstill, fire_complete
 from noetl_stream.engine.decide.loops import move_loop
-from noetl_stream.engine.decide.pending import pending_decisions, watch
+from noetl_stream.engine.decide.pending import pending_decisions
 from noetl_stream.engine.decide.suspension import disown
 from noetl_stream.engine.decide.termination import end_when_stopped
+from noetl_stream.engine.decide.timers import watch
 from noetl_stream.engine.scope import result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from noetl_stream.engine.decide.timers import LATEST_MS, due_ms
+from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.ids import command_of, timer_of
-from noetl_stream.engine.state import Assignment, Execution
+from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, due_ms
+from noetl_stream.model import events
 from noetl_stream.model.events import (
     ChildOrdered,
     ChildRequested,
@@ -16,6 +18,7 @@ from noetl_stream.model.events import (
     TimerSet,
     Wait,
 )
+from noetl_stream.playbook.plan import Plan
 
 
 def follow(state: Execution, suspended: Assignment) -> Sequence[Fact]:
@@ -65,3 +68,23 @@ def _due(wait: Wait) -> int | None:
         return max(0, min(wait.until_ms, LATEST_MS))
     waits_s = next((each for each in (wait.delay_s, wait.for_s, wait.timeout_s) if each is not None), None)
     return None if waits_s is None else due_ms(wait.since_ms, waits_s)
+
+
+def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[events.Fact]:
+    latest = next(reversed(state.suspensions.values()), None)
+    return NOTHING if latest is None or state.ending else follow(state, latest)
+
+
+def _answered(
+    plan: Plan, state: Execution, fact: events.SignalReceived | events.ChildFinished
+) -> Sequence[events.Fact]:
+    """Whatever was waiting for it goes on."""
+    answered = next((suspended for suspended in state.suspensions.values() if suspended.answers), None)
+    return NOTHING if answered is None or state.ending else follow(state, answered)
+
+
+RULES: Final[Rules] = {
+    events.StepSuspended: _suspended,
+    events.SignalReceived: _answered,
+    events.ChildFinished: _answered,
+}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from noetl_stream.engine.decide.timers import due_ms
+from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.ids import timer_of
-from noetl_stream.engine.state import Execution
+from noetl_stream.engine.state import Execution, due_ms
+from noetl_stream.model import events
 from noetl_stream.model.events import ChildOrdered, ExecutionFinished, Fact, StepCancelled, TimerSet, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.playbook.plan import Plan
 
 
 def fail(state: Execution) -> Sequence[Fact]:
@@ -43,3 +46,14 @@ def _stop(state: Execution, reason: str) -> Sequence[Fact]:
         due = due_ms(state.at_ms, state.limits.cancel_grace_s)
         facts.append(TimerSet(timer_of(state.execution_id, "grace"), "grace", due))
     return facts
+
+
+def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[events.Fact]:
+    return fail(state)
+
+
+def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[events.Fact]:
+    return (events.PlaybookProcessed(fact.status),)
+
+
+RULES: Final[Rules] = {events.ExecutionFailing: _failing, events.ExecutionFinished: _finished}

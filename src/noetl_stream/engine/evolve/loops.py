@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.loop_progress import Ending, end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.step_runs import end_step, with_run
 from noetl_stream.engine.state import Execution, LoopState, StepRun
@@ -96,3 +99,11 @@ def _end_around(
     around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
     run = replace(run, loop=with_loop(run.loop, path[:-1], around), unasked=run.unasked + 1)
     return with_run(state, run)
+
+
+RULES: Final[Rules] = {
+    events.LoopStarted: started,
+    events.LoopPaged: paged,
+    events.LoopDone: done,
+    events.LoopIterationFailed: iteration_failed,
+}

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.engine.decide.client_requests import patched
-from noetl_stream.engine.evolve import tokens as tokens
+from noetl_stream.engine.evolve import Rules, tokens
+from noetl_stream.engine.evolve.ctx import patched
 from noetl_stream.engine.evolve.reducers import reduce_all
 from noetl_stream.engine.evolve.step_runs import with_run, without
 from noetl_stream.engine.state import Execution, LoopState
@@ -24,7 +24,7 @@ def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
     if state.request is None or fact.page != state.reused_pages:
         return state
     for entry in fact.entries:
-        state = _RULES[type(entry)](state, entry)
+        state = _ENTRIES[type(entry)](state, entry)
     return replace(
         state,
         reused_pages=fact.page + 1,
@@ -65,7 +65,7 @@ def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
     return replace(state, steps=steps)
 
 
-_RULES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
+_ENTRIES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.TokenEnqueued: tokens.enqueued,
     events.TokenClaimed: tokens.claimed,
     events.TokenAbsorbed: tokens.absorbed,
@@ -75,3 +75,5 @@ _RULES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.StepReused: _step_reused,
     events.NextEvaluated: tokens.next_evaluated,
 }
+
+RULES: Final[Rules] = {events.ExecutionReused: reused, events.RerunRefused: refused}

@@ -8,10 +8,18 @@ import msgspec
 
 from noetl_stream.engine.effects.commands import build_continuation
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
+from noetl_stream.model.events import StepClaimed
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, Drop
 
 Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]
+
+
+def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
+    """Why ``evolve`` would or would not take a worker's event."""
+    if state is None or state.ended or recorded.run is None:
+        return "unknown"
+    return classify_report(state, recorded.run, recorded.number, claim=type(recorded.fact) is StepClaimed)
 
 
 def classify_report(state: Execution, run: RunId, number: int, *, claim: bool) -> Classification:

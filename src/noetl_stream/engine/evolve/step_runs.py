@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.ctx import with_ctx
 from noetl_stream.engine.evolve.loop_progress import loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.reducers import reduce_all
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Assignment, Execution, StepRun
-from noetl_stream.model import codec
-from noetl_stream.model.events import CtxOverwrote, LoopDone, SharedValue, StepDone, StepFailed
+from noetl_stream.model.events import LoopDone, SharedValue, StepDone, StepFailed
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.template import ExpressionError
@@ -34,26 +35,6 @@ def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
 def with_run(state: Execution, run: StepRun) -> Execution:
     """``state`` with this value of the step run."""
     return replace(state, runs={**state.runs, run.step_run_id: run})
-
-
-def with_ctx(state: Execution, ctx: dict[str, Any], keys: Iterable[str], writer: str) -> Execution:
-    """``state`` with this ``ctx``, in which ``writer`` changed ``keys``: a step run, or ``""``.
-
-    A reducer and someone outside (``""``) overwrite nothing unawares.
-    """
-    at = state.position + 1
-    run = state.runs.get(writer)
-    if run is not None:
-        others = [key for key in keys if _changed_since(state, key, run)]
-        if others:
-            state = replace(state, overwrote=CtxOverwrote(writer, others))
-    writers = {**state.writers, **dict.fromkeys(keys, (writer, at))}
-    return replace(state, ctx=ctx, ctx_bytes=len(codec.encode(ctx)), ctx_version=at, writers=writers)
-
-
-def _changed_since(state: Execution, key: str, run: StepRun) -> bool:
-    writer, at = state.writers.get(key, ("", 0))
-    return at > run.claimed_at and writer != run.step_run_id
 
 
 def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
@@ -149,3 +130,6 @@ def _release(state: Execution, step_run_id: str) -> Execution:
         if assignment.step_run_id == step_run_id:
             state = drop_assignment(state, assignment)
     return state
+
+
+RULES: Final[Rules] = {StepDone: end_step, StepFailed: end_step}

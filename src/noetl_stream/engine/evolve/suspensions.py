@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.engine.decide.timers import LATEST_MS
+from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.step_runs import drop_assignment, without
 from noetl_stream.engine.ids import child_of, timer_of
 from noetl_stream.engine.state import Assignment, Execution, Timer
@@ -102,49 +102,6 @@ def _time_over(wait: Wait) -> Outcome | None:
     return Outcome("error", error=ErrorInfo("timeout", message, retryable=True))
 
 
-def went_on(state: Execution, fact: events.ExecutionResumed) -> Execution:
-    """Time paused counts towards no timeout; a delay, ``for_s`` and ``until`` fall due as if nothing had been."""
-    if not state.paused_at_ms:
-        return state
-    paused_ms = fact.paused_ms
-
-    def later(since_ms: int) -> int:
-        return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
-
-    def shifted(assignments: dict[str, Assignment]) -> dict[str, Assignment]:
-        return {
-            key: replace(
-                one,
-                waits={
-                    path: wait if wait.timeout_s is None else replace(wait, since_ms=later(wait.since_ms))
-                    for path, wait in one.waits.items()
-                },
-            )
-            if one.waits
-            else one
-            for key, one in assignments.items()
-        }
-
-    return replace(
-        state,
-        paused_at_ms=0,
-        timers={
-            key: timer
-            if _is_no_timeout(state, timer)
-            else replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
-            for key, timer in state.timers.items()
-        },
-        runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
-        assignments=shifted(state.assignments),
-        suspensions=shifted(state.suspensions),
-    )
-
-
-def _is_no_timeout(state: Execution, timer: Timer) -> bool:
-    suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
-    return suspended is not None and suspended.waits[path_key(timer.path)].timeout_s is None
-
-
 def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
     """The oldest wait for this signal takes it; else it is queued (LANGUAGE §8)."""
     waiting = [
@@ -196,3 +153,21 @@ def _ok(value: Any) -> Outcome:
 def _left(signals: dict[str, tuple[Any, ...]], name: str) -> dict[str, tuple[Any, ...]]:
     rest = signals[name][1:]
     return {**signals, name: rest} if rest else without(signals, name)
+
+
+def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
+    if fact.execution_id not in state.children:
+        return state
+    if fact.order != "cancel":
+        return replace(state)
+    return replace(state, children=without(state.children, fact.execution_id))
+
+
+RULES: Final[Rules] = {
+    events.StepResumed: resumed,
+    events.TimerSet: timer_set,
+    events.TimerFired: timer_fired,
+    events.ChildRequested: child_requested,
+    events.ChildOrdered: child_ordered,
+    events.ChildFinished: child_finished,
+}

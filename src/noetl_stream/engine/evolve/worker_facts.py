@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from noetl_stream.engine.evolve.ctx import with_ctx
 from noetl_stream.engine.evolve.loop_progress import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.evolve.report_checks import (
+    any_form,
+    claim_form,
+    fits_anywhere,
+    fits_iteration,
+    fits_loopless_step,
+    fits_new_level,
+    fits_paging,
+    fits_running_level,
+    fits_step,
+    fits_task,
+    fits_waits,
+    items_form,
+    path_form,
+    result_form,
+    waits_form,
+)
 from noetl_stream.engine.evolve.run_lease import bind, classify_report
 from noetl_stream.engine.evolve.step_runs import (
     contribute,
     drop_assignment,
     end_step,
     step_value,
-    with_ctx,
     with_run,
     without,
 )
@@ -32,6 +49,20 @@ replace = msgspec.structs.replace
 Value = TypeVar("Value")
 
 
+class WorkerRule(NamedTuple):
+    """What becomes of a kind of fact that workers report.
+
+    Attributes:
+        apply: The state after it.
+        form: What is wrong with the fact itself, whatever its worker runs; ``""`` if nothing.
+        fits: Whether it can belong to this command.
+    """
+
+    apply: Callable[[Execution, Assignment, Any], Execution]
+    form: Callable[[Any], str]
+    fits: Callable[[Any, Assignment, StepRun], bool]
+
+
 def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     """The state after a worker's event; the very same value unless it is the next event of the bound run.
 
@@ -39,10 +70,50 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     """
     fact, run = recorded.fact, recorded.run
     assert run is not None
-    rule = _WORKER_FACTS.get(type(fact))
+    rule = RULES.get(type(fact))
     if rule is None or classify_report(state, run, recorded.number, claim=type(fact) is events.StepClaimed) != "next":
         return state
-    return rule(state, bind(state.assignments[run.command_id], recorded), fact)
+    assignment = state.assignments[run.command_id]
+    if not _is_of(state, assignment, recorded, rule):
+        return state
+    return rule.apply(state, bind(assignment, recorded), fact)
+
+
+def misfit(state: Execution, recorded: RecordedFact) -> str:
+    """Why the next fact of a run, well formed, cannot be one of its command; ``""`` if it can."""
+    fact, run_id = recorded.fact, recorded.run
+    assert run_id is not None
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return malformed(fact)
+    assignment = state.assignments[run_id.command_id]
+    if _is_of(state, assignment, recorded, rule):
+        return ""
+    if not _names(assignment.step_run_id, recorded):
+        return f"{fact.event_name()} names another step run than its command's"
+    return f"{fact.event_name()} is of no iteration that command {run_id.command_id} could be at"
+
+
+def malformed(fact: events.Fact) -> str:
+    """Why no worker can mean this fact, whatever it runs; ``""`` if one may."""
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return f"{fact.event_name()} cannot be reported by a worker"
+    reason = rule.form(fact)
+    return f"{fact.event_name()} {reason}" if reason else ""
+
+
+def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
+    run = state.runs.get(assignment.step_run_id)
+    if run is None:
+        return True  # it has ended, and with it whatever is reported of it
+    return _names(run.step_run_id, recorded) and rule.fits(recorded.fact, assignment, run)
+
+
+def _names(step_run_id: str, recorded: RecordedFact) -> bool:
+    """Whether report and fact, as far as they name a step run, name this one."""
+    named = getattr(recorded.fact, "step_run_id", "")
+    return (not named or named == step_run_id) and recorded.step_run_id in ("", step_run_id)
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
@@ -178,19 +249,19 @@ def _ended(
     return end_step(state, fact, progress)
 
 
-_WORKER_FACTS: Final[dict[type, Callable[[Execution, Assignment, Any], Execution]]] = {
-    events.StepClaimed: _claimed,
-    events.StepStarted: _began,
-    events.TaskStarted: _noted,
-    events.LoopStarted: _loop_started,
-    events.LoopPagedOut: _paged_out,
-    events.LoopIterationStarted: _began,
-    events.TaskProcessed: _processed,
-    events.StepSuspended: suspend,
-    events.LoopIterationDone: _iteration_done,
-    events.LoopIterationFailed: _iteration_failed,
-    events.StepDone: _ended,
-    events.StepFailed: _ended,
-    events.LoopDone: _loop_done,
+RULES: Final[dict[type[events.Fact], WorkerRule]] = {
+    events.StepClaimed: WorkerRule(_claimed, claim_form, fits_anywhere),
+    events.StepStarted: WorkerRule(_began, any_form, fits_anywhere),
+    events.TaskStarted: WorkerRule(_noted, path_form, fits_task),
+    events.LoopStarted: WorkerRule(_loop_started, items_form, fits_new_level),
+    events.LoopPagedOut: WorkerRule(_paged_out, items_form, fits_paging),
+    events.LoopIterationStarted: WorkerRule(_began, path_form, fits_iteration),
+    events.TaskProcessed: WorkerRule(_processed, result_form, fits_task),
+    events.StepSuspended: WorkerRule(suspend, waits_form, fits_waits),
+    events.LoopIterationDone: WorkerRule(_iteration_done, path_form, fits_iteration),
+    events.LoopIterationFailed: WorkerRule(_iteration_failed, path_form, fits_iteration),
+    events.StepDone: WorkerRule(_ended, any_form, fits_loopless_step),
+    events.StepFailed: WorkerRule(_ended, any_form, fits_step),
+    events.LoopDone: WorkerRule(_loop_done, path_form, fits_running_level),
 }
-"""What a worker may report; anything else in a report changes nothing."""
+"""What a worker may report; anything else in a report is refused."""

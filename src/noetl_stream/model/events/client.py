@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from noetl_stream.model.events.parts import Fact, Parent
+from noetl_stream.model.events.parts import Fact, Kind, Parent
 
 
 class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +27,8 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
     ``rerun``: not from its beginning, but reusing what another run of it did; ``workload`` is that one's then.
     """
+
+    kind: ClassVar = Kind("playbook")
 
     request_id: str
     digest: str
@@ -56,17 +58,23 @@ class CtxPatched(ClientRequest, frozen=True, tag="ctx.patched"):
     ``expected_version`` refuses the patch unless ``ctx`` last changed at that position.
     """
 
+    kind: ClassVar = Kind("ctx", "success")
+
     patch: dict[str, Any] = {}
     merge: bool = False
     expected_version: int | None = None
 
 
 class TokenInjected(ClientRequest, frozen=True, tag="token.injected"):
+    kind: ClassVar = Kind("token", through_halt=True)
+
     step: str = ""
     args: dict[str, Any] = {}
 
 
 class SignalReceived(ClientRequest, frozen=True, tag="signal.received"):
+    kind: ClassVar = Kind("workflow", "success")
+
     signal: str = ""
     payload: Any = None
 
@@ -74,10 +82,22 @@ class SignalReceived(ClientRequest, frozen=True, tag="signal.received"):
 class CancelRequested(ClientRequest, frozen=True, tag="execution.cancel_requested"):
     """The execution is to end; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
 
+    kind: ClassVar = Kind("workflow", through_halt=True)
+
 
 class PauseRequested(ClientRequest, frozen=True, tag="execution.pause_requested"):
     """No command is to be issued until ``execution.resume_requested``."""
 
+    kind: ClassVar = Kind("workflow", through_halt=True)
+
 
 class ResumeRequested(ClientRequest, frozen=True, tag="execution.resume_requested"):
     """Goes on after a pause."""
+
+    kind: ClassVar = Kind("workflow", through_halt=True)
+
+
+InterventionFact = CtxPatched | TokenInjected | SignalReceived | CancelRequested | PauseRequested | ResumeRequested
+"""What people ask of an execution that exists."""
+
+ClientFact = ExecutionRequested | InterventionFact

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -13,8 +14,54 @@ ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 
 
+Entity = Literal["playbook", "workflow", "step", "task", "loop", "next", "token", "ctx"]
+EventStatus = Literal["in_progress", "success", "error", "paused"]
+Fields = Mapping[str, Any]
+
+
+class Kind(NamedTuple):
+    """What is true of every fact of a kind.
+
+    Attributes:
+        entity: What it is about, as the envelope says it (LANGUAGE §13 *Envelope*).
+        status: As the envelope says it; a function of the fact's fields where it depends on them.
+        bounded: There are only as many as there are items, commands or tokens: it does not count as a decision
+            (``limits.max_decisions_per_fact``).
+        through_halt: Something follows from it even while the execution is paused or looks into a reference.
+        ends_halt: After it, decisions that were left out are made up for.
+    """
+
+    entity: Entity
+    status: EventStatus | Callable[[Fields], EventStatus] = "in_progress"
+    bounded: bool = False
+    through_halt: bool = False
+    ends_halt: bool = False
+
+
+def by_outcome(fields: Fields) -> EventStatus:
+    """The status of a fact with an outcome."""
+    return "success" if fields["outcome"]["status"] == "ok" else "error"
+
+
+def by_status(fields: Fields) -> EventStatus:
+    """The status of a fact about how an execution ended."""
+    return "success" if fields["status"] == "completed" else "error"
+
+
+def by_ok(fields: Fields) -> EventStatus:
+    """The status of a fact about a request that was accepted or refused."""
+    return "success" if fields["ok"] else "error"
+
+
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="name"):
-    """Base of all facts. The tag is the event's name."""
+    """Base of all facts. The tag is the event's name; ``kind`` says what is true of all facts with that name."""
+
+    kind: ClassVar[Kind]
+
+    @classmethod
+    def event_name(cls) -> str:
+        """``token.held`` of :class:`TokenHeld`."""
+        return str(cls.__struct_config__.tag)
 
 
 class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

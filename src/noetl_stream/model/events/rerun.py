@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from noetl_stream.model.events.client import CtxPatched
-from noetl_stream.model.events.parts import Fact, SharedValue, Token
+from noetl_stream.model.events.parts import Fact, Kind, SharedValue, Token
 from noetl_stream.model.events.server import NextEvaluated, TokenAbsorbed, TokenClaimed, TokenDiscarded, TokenEnqueued
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 
@@ -24,6 +24,8 @@ class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class StepPatched(Fact, frozen=True, tag="step.patched"):
     """What a reused step run did to ``ctx``: the keys it set, then what it contributed to shared ones, in order."""
 
+    kind: ClassVar = Kind("step")
+
     step_run_id: str
     set_ctx: dict[str, Any] = {}
     shared: list[tuple[str, SharedValue]] = []
@@ -35,6 +37,8 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
 
     ``vars`` and ``loop`` are what its arcs read, should they not have been routed.
     """
+
+    kind: ClassVar = Kind("step")
 
     step_run_id: str
     ended: Literal["step.done", "loop.done", "step.failed"]
@@ -72,6 +76,8 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     from 0. The last has the chosen ``token``, the tokens it was ``joined`` of, and the ``workload``.
     """
 
+    kind: ClassVar = Kind("workflow", "success", ends_halt=True)
+
     of: str
     entries: list[ReusedFact] = []
     page: int = 0
@@ -83,5 +89,10 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):
     """An input of the server's own: the rerun that was asked for cannot be; ``code`` is a :data:`RefusalCode`."""
 
+    kind: ClassVar = Kind("workflow", "error")
+
     code: str
     reason: str
+
+
+RerunFact = ExecutionReused | RerunRefused

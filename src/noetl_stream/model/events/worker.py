@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Path, SharedValue, Wait
-from noetl_stream.model.item_pages import Page
+from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import Page
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
     """A worker asks whether it may run a copy that might not be the only one (PROTOCOL §3 *Claim*)."""
 
+    kind: ClassVar = Kind("step")
+
     reply: str
 
 
 class StepStarted(Fact, frozen=True, tag="step.started"):
+    kind: ClassVar = Kind("step")
+
     worker: str
 
 
 class TaskStarted(Fact, frozen=True, tag="task.started"):
+    kind: ClassVar = Kind("task")
+
     task: str
     attempt: int = 1
     path: Path = ()
@@ -33,6 +39,8 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     ``origin`` is where in the playbook a generated task comes from, as in ``choose at line 12``; ``guards`` are those
     of its policy that were evaluated.
     """
+
+    kind: ClassVar = Kind("task", by_outcome, through_halt=True)
 
     task: str
     attempt: int
@@ -59,6 +67,8 @@ class StepSuspended(Fact, frozen=True, tag="step.suspended"):
     further iterations for that reason: it may go on when the execution does, whatever others of it wait for.
     """
 
+    kind: ClassVar = Kind("step", "paused")
+
     waits: list[Wait] = []
     paused: bool = False
 
@@ -70,6 +80,8 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
     local loop whose list is long: its worker has put them into the object store.
     """
 
+    kind: ClassVar = Kind("loop", bounded=True)
+
     step_run_id: str
     count: int
     items: list[Any] = []
@@ -79,19 +91,13 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
     pages: list[Page] = []
 
 
-class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop whose list is long."""
-
-    step_run_id: str
-    items: list[Any]
-    path: Path = ()
-
-
 class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
     """A worker was asked to evaluate ``in``, and has put the items into the object store: the level may start.
 
     ``path`` is the iteration around an inner loop, ``()`` for the outermost.
     """
+
+    kind: ClassVar = Kind("loop")
 
     count: int
     pages: list[Page] = []
@@ -100,16 +106,22 @@ class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
 
 
 class LoopIterationStarted(Fact, frozen=True, tag="loop.iteration.started"):
+    kind: ClassVar = Kind("loop")
+
     path: Path
     worker: str = ""
 
 
 class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
+    kind: ClassVar = Kind("loop", "success")
+
     path: Path
 
 
 class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
     """``step_run_id`` is set where the server says it, of an iteration whose inner loop has failed."""
+
+    kind: ClassVar = Kind("loop", "error", bounded=True)
 
     path: Path
     error: ErrorInfo
@@ -118,6 +130,8 @@ class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
 
 class LoopDone(Fact, frozen=True, tag="loop.done"):
     """``path`` is the iteration around an inner loop: its own end, not routed; ``()`` for the outermost."""
+
+    kind: ClassVar = Kind("loop", "success", bounded=True)
 
     step_run_id: str
     count: int
@@ -128,9 +142,30 @@ class LoopDone(Fact, frozen=True, tag="loop.done"):
 
 
 class StepDone(Fact, frozen=True, tag="step.done"):
+    kind: ClassVar = Kind("step", "success")
+
     step_run_id: str
 
 
 class StepFailed(Fact, frozen=True, tag="step.failed"):
+    kind: ClassVar = Kind("step", "error")
+
     step_run_id: str
     error: ErrorInfo
+
+
+WorkerFact = (
+    StepClaimed
+    | StepStarted
+    | TaskStarted
+    | TaskProcessed
+    | StepSuspended
+    | LoopStarted
+    | LoopPagedOut
+    | LoopIterationStarted
+    | LoopIterationDone
+    | LoopIterationFailed
+    | LoopDone
+    | StepDone
+    | StepFailed
+)

@@ -68,6 +68,8 @@ def inputs_of(again: Scenario, scenario: Scenario) -> list[Fact]:
 
 def rows(scenario: Scenario) -> Iterator[Row]:
     """The journal as a store keeps it."""
-    for (fact, run, number, at_ms, _), _ in scenario.journal:
-        identity = None if run is None else report_id(run, number)
-        yield Row(at_ms, identity, None if run is None else number, codec.encode(fact))
+    for entry in scenario.journal:
+        recorded = entry.recorded
+        identity = None if recorded.run is None else report_id(recorded.run, recorded.number)
+        number = None if recorded.run is None else recorded.number
+        yield Row(recorded.at_ms, identity, number, codec.encode(recorded.fact))

@@ -1,4 +1,4 @@
-"""Tables of a Postgres database, copied for a DuckDB task: the input ``attach`` (see ``docs/tools.md``).
+"""Tables of a Postgres database, copied for a DuckDB task: the input ``attach`` (see ``docs/reference/tools.md``).
 
 DuckDB's own extension for Postgres is not used: it has to be fetched from outside, and SQL that has it can reach any
 database the worker can (its ``postgres_scan`` does not ask whether access to the outside is closed).

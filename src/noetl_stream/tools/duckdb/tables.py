@@ -1,4 +1,4 @@
-"""Rows of earlier results as tables of a DuckDB task: the input ``tables`` (see ``docs/tools.md``)."""
+"""Rows of earlier results as tables of a DuckDB task: the input ``tables`` (see ``docs/reference/tools.md``)."""
 
 from __future__ import annotations
 

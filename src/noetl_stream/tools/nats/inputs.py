@@ -1,4 +1,4 @@
-"""Inputs of ``kind: nats`` by action, and values as the bytes of a message and back (see ``docs/tools.md``)."""
+"""Inputs of ``kind: nats`` by action, and values as the bytes of a message and back (``docs/reference/tools.md``)."""
 
 from __future__ import annotations
 
