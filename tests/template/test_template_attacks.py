@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from template_attack import FAILED, REFUSED, VALUE, Attack
-from template_attack_run import ATTACKS
+from template_attack_run import ATTACKS, EVERY_GUARD
+
+from effort import EFFORT
 
 RUN = Path(__file__).with_name("template_attack_run.py")
 TOGETHER_S = 240
@@ -21,14 +23,15 @@ TOGETHER_S = 240
 @pytest.fixture(scope="module")
 def endings() -> list[dict[str, Any]]:
     """How each attack ended, tried in a process of its own that has 512 MB."""
-    tried = subprocess.run([sys.executable, RUN], capture_output=True, text=True, timeout=TOGETHER_S)
+    more = [EVERY_GUARD] if EFFORT > 1 else []
+    tried = subprocess.run([sys.executable, RUN, *more], capture_output=True, text=True, timeout=TOGETHER_S)
     assert tried.returncode == 0, tried.stderr[-2_000:]
     return [json.loads(line) for line in tried.stdout.splitlines()]
 
 
 def wrong(attack: Attack, ended: dict[str, Any]) -> str | None:
     """What is not as it should be."""
-    (guard, _), (ends, said) = ended["guard"], ended["input"]
+    guard, (ends, said) = ended["guard"], ended["input"]
     if ends != attack.ends:
         return f"ended as {ends}: {said!r:.200}"
     if attack.ends == VALUE:
@@ -37,7 +40,7 @@ def wrong(attack: Attack, ended: dict[str, Any]) -> str | None:
         return f"said {said!r:.200}"
     if len(said) > 800:
         return f"said {len(said)} characters"
-    return None if guard in (REFUSED, FAILED) else f"ended as {guard} in a guard"
+    return None if guard is None or guard[0] in (REFUSED, FAILED) else f"ended as {guard} in a guard"
 
 
 def test_every_attack_ends_as_it_should_and_the_process_lives(endings: list[dict[str, Any]]) -> None:
