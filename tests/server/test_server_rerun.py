@@ -190,7 +190,7 @@ REFUSED = {
         "unknown_step",
         "has no step third; it has first, second, never",
     ),
-    "a step it never came to": (Rerun(EXECUTION, "never"), {}, "never_ran", "never came to step never"),
+    "a step it never reached": (Rerun(EXECUTION, "never"), {}, "never_ran", "never reached step never"),
     "too large ctx": (Rerun(EXECUTION), {"ctx": {"k": "x" * 2_000_000}}, "too_large", "limits.max_ctx_bytes"),
 }
 
@@ -268,7 +268,7 @@ async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[S
     await stage.request("other", "request-2", quick)
     assert result_of(await stage.ended("other", 2)) == "quick"
     refused = await stage.ask(AGAIN, CtxPatched("p", patch={"k": 1}))
-    assert isinstance(refused, str) and "has not started: it is still looking at" in refused
+    assert isinstance(refused, str) and "has not started: it is still reading its original" in refused
     assert isinstance(await stage.ask(AGAIN, CancelRequested("c")), dict)
     assert (await stage.ended(AGAIN, 5)).status == "cancelled"
     assert await answer(stage) == {"ok": True, "execution_id": AGAIN}

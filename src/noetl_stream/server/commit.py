@@ -138,7 +138,7 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.deciding is not None:
+            elif state.timers or state.awaited is not None:
                 self._inputs.note(state)
         if tick.inbox:
             self._inbox.sent(tick.inbox)

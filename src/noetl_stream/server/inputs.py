@@ -67,8 +67,8 @@ class ServerInputs:
 
     def note(self, state: Execution) -> None:
         """A state as it is committed, or was loaded. Paused ones fire nothing: they are noted again when they go on."""
-        if state.deciding is not None and not state.ending:
-            self._load(state.execution_id, state.deciding, state.request)
+        if state.awaited is not None and not state.ending:
+            self._load(state.execution_id, state.awaited, state.request)
         if state.halted:
             return
         for timer_id, timer in state.timers.items():
