@@ -181,9 +181,14 @@ async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> N
 
 
 REFUSED = {
-    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "there is no execution nobody"),
+    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "execution nobody does not exist"),
     "another playbook": (Rerun(EXECUTION, "second"), {"digest": "OTHER"}, "version_mismatch", "ran the playbook"),
-    "an unknown playbook": (Rerun(EXECUTION, "second"), {"digest": "none"}, "invalid_playbook", "none is known"),
+    "an unknown playbook": (
+        Rerun(EXECUTION, "second"),
+        {"digest": "none"},
+        "invalid_playbook",
+        "unknown playbook digest none",
+    ),
     "an unknown step": (
         Rerun(EXECUTION, "third"),
         {},
@@ -228,7 +233,7 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
     await ask(stage, Rerun(EXECUTION, "long"), digest=digest_of(long))
     await stage.ended(AGAIN)
     found = await answer(stage)
-    assert found is not None and (found["code"], "has not ended: it is running" in found["error"]) == (
+    assert found is not None and (found["code"], "has not ended: its status is running" in found["error"]) == (
         "not_ended",
         True,
     )
