@@ -62,7 +62,7 @@ def test_a_limit_above_the_operators_is_refused_with_the_operators() -> None:
     assert operator.lowered({"max_ctx_bytes": 5_000_000}).problems == ()
     code, said = refusal("max_ctx_bytes", 5_000_001, operator)
     assert code == "invalid_value"
-    assert said == "a playbook may only lower a limit: `max_ctx_bytes` is 5000000; raising it is the operator's to do"
+    assert said == "a playbook may only lower a limit: `max_ctx_bytes` is 5000000; only the operator can raise it"
 
 
 def test_an_operator_sets_limits_by_variables_higher_or_lower() -> None:

@@ -1,4 +1,4 @@
-"""The event envelope people read (LANGUAGE §13, formal specification §10.1), made of a fact and its journal row."""
+"""The event envelope people read (LANGUAGE §13, formal specification §10.1), built from a fact and its journal row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def envelope(
     cause: int | None = None,
     trace_id: str = "",
 ) -> dict[str, Any]:
-    """One event as plain JSON values: ``ts`` is UTC in ISO 8601, in milliseconds; ``data`` the fact's own fields."""
+    """One event as plain JSON values: ``ts`` is UTC in ISO 8601 with milliseconds; ``data`` the fact's own fields."""
     fields: dict[str, Any] = codec.decode_json(data)
     fields.pop("name", None)
     kind = KINDS[name].kind
@@ -45,7 +45,7 @@ def envelope(
 
 
 def iso(at_ms: int) -> str:
-    """Milliseconds since the epoch as UTC text."""
+    """Milliseconds since the epoch as a UTC timestamp in ISO 8601."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
