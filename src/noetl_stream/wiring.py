@@ -28,7 +28,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
-from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
+from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
     from noetl_stream.adapters.oidc_keys import ProviderKeys
@@ -220,7 +220,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
-    tools = made_tools(installed_kinds(), endpoint.tools)
+    tools = create_tools(installed_kinds(), endpoint.tools)
     plans = PlanClient(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),

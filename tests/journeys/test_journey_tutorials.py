@@ -45,7 +45,7 @@ def own_postgres_dsn() -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_a_reader_gets_what_the_page_shows(page: Path, folder: Path, own_postgres_dsn: str) -> None:
     programs = str(Path(sys.executable).parent)
-    follow([step for step in steps(page.read_text()) if not step.installs], folder, programs, own_postgres_dsn)
+    check_page([step for step in steps(page.read_text()) if not step.installs], folder, programs, own_postgres_dsn)
 
 
 @pytest.mark.verify
@@ -54,11 +54,11 @@ def test_the_tutorial_begins_with_a_wheel_and_nothing_else(folder: Path, own_pos
     assert any(step.installs for step in steps(page.read_text()))
     build_wheel(folder)
     programs = f"{folder / '.venv' / 'bin'}:{Path(sys.base_prefix) / 'bin'}"
-    follow(steps(page.read_text()), folder, programs, own_postgres_dsn)
+    check_page(steps(page.read_text()), folder, programs, own_postgres_dsn)
 
 
-def follow(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str) -> None:
-    """Follows a page with these programs, and ports and a Postgres of this test's own."""
+def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str) -> None:
+    """Follows a page and checks what each step shows; programs, ports and Postgres are this test's own."""
     dev, own, shop, nats = free_ports(4)
     elsewhere = {
         "noetl-stream dev\n": f"noetl-stream dev --gateway-port {dev}\n",

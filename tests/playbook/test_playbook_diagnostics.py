@@ -13,9 +13,9 @@ from noetl_stream.playbook.diagnostics import (
     BareLocation,
     Diagnostic,
     InvalidPlaybook,
-    ListIsFull,
     Position,
     Problems,
+    TooManyProblems,
     did_you_mean,
     nearest,
 )
@@ -77,7 +77,7 @@ def test_nobody_looks_for_more_errors_than_are_listed() -> None:
     problems = Problems("a.yaml")
     for line in range(1, MAX_DIAGNOSTICS + 5):
         problems.warn("no_effect", "m", BareLocation(Position(line, 1)))
-    with pytest.raises(ListIsFull):
+    with pytest.raises(TooManyProblems):
         problems.error("wrong_type", "m", BareLocation(Position(1, 1)))
     assert problems.sorted()[-1].severity == "error"
 

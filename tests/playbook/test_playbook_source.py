@@ -1,4 +1,4 @@
-"""Reading YAML: the 1.2 core schema, and text that is none, or too much (LANGUAGE §1, §14)."""
+"""Reading YAML: the 1.2 core schema, invalid text and limits (LANGUAGE §1, §14)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_text_that_is_no_playbook_yaml_is_placed(text: str | bytes, problem: tup
 
 def test_an_open_quote_is_reported_with_the_line_where_it_starts() -> None:
     [problem] = check('a: 1\nb: "open\n', KINDS).diagnostics
-    assert "starts in line 2" in problem.message
+    assert "starts on line 2" in problem.message
 
 
 def test_a_byte_order_mark_is_ignored() -> None:

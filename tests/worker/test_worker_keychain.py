@@ -517,10 +517,10 @@ async def test_a_secrets_task_says_when_a_token_ends(vault: Vault, tokens: Token
 @pytest.mark.parametrize(
     ("answer", "problem", "retryable"),
     [
-        (lambda: web.json_response({"error": "invalid_client"}, status=401), "answered 401", False),
-        (lambda: web.Response(status=503), "answered 503", True),
-        (lambda: web.json_response({"token": "x"}), "its answer (200) has no access_token", False),
-        (lambda: web.Response(status=302, headers={"Location": "/token"}), "its answer (302) has no", False),
+        (lambda: web.json_response({"error": "invalid_client"}, status=401), "returned 401", False),
+        (lambda: web.Response(status=503), "returned 503", True),
+        (lambda: web.json_response({"token": "x"}), "the response (200) has no access_token", False),
+        (lambda: web.Response(status=302, headers={"Location": "/token"}), "the response (302) has no", False),
         (lambda: web.Response(text="[1]"), "has no access_token", False),
     ],
 )

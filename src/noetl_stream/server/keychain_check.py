@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean
-from noetl_stream.playbook.kinds.keychain import stored_name
+from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.server.responders.secrets import SecretsResponder
 
@@ -59,4 +59,4 @@ def missing_credentials(
 
 def needed_credential(entry: KeychainPlan) -> str | None:
     """The stored credential that ``entry`` needs, if it is of a kind that needs one."""
-    return stored_name(entry.name, entry.kind, entry.settings)
+    return credential_name(entry.name, entry.kind, entry.settings)

@@ -81,8 +81,12 @@ class PartitionOwnership:
         kept = await self._store.renew(self.owner, self._epochs(self._owned.values()), self.lease_s)
         lost = set(self._owned) - kept
         for partition in lost:
-            del self._owned[partition]
+            self.forget(partition)
         return lost
+
+    def forget(self, partition: int) -> None:
+        """The lease of this partition is lost: nothing of it is ours any more."""
+        del self._owned[partition]
 
     async def give_back(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
         """Ends the leases of these partitions now."""

@@ -22,6 +22,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
+from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
@@ -80,11 +81,12 @@ class Server:
         kinds: Kinds,
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        checker: Checker = check,
     ) -> None:
         self.owner = owner
         self.times = times or ServerTimes()
         self.ports = ports
-        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits)
+        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
         self.reader = PartitionReader(ports.log, ports.clock)
         reruns = RerunLoader(ports.store, self.plans)
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, reruns, self.reader.nudge)

@@ -370,6 +370,7 @@ class StoreConformance(
 
     async def test_a_store_of_this_version_is_ready(self, store: Store) -> None:
         await store.verify()
+        assert await store.owner_count() == 0
 
 
 def _filled_row(word: str) -> ExecutionRow:

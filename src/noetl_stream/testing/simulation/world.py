@@ -38,6 +38,7 @@ from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.faults import FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, SIGNAL, Effect, Job, WorkTool
 from noetl_stream.worker.plan_client import PlanClient
@@ -228,7 +229,7 @@ class SimulatedWorld:
             catalog=self.catalog,
         )
         always = "reconcile always" in self.misfortune.kinds
-        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0))
+        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0), checker=check_once)
         self.servers[host.name] = server
         await self._until_it_ends(host, server.run())
 
@@ -243,7 +244,7 @@ class SimulatedWorld:
             blobs=host.blobs,
             clock=self.clock,
             tools={"work": WorkTool(self.clock, self.effects, host.awake)},
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self._tasks.append(asyncio.create_task(self._renew(host)))
