@@ -271,10 +271,10 @@ async def may_leave(server: Server | None, others: Callable[[], bool]) -> bool:
     """
     if server is None:
         return True
-    await server.answers.close()
+    await server.responder.close()
     if not await asyncio.to_thread(others):
         return True
-    await server.answers.open()
+    await server.responder.open()
     return False
 
 

@@ -137,7 +137,15 @@ async def test_too_low_a_role_is_refused_and_what_was_tried_is_on_record(
     assert closed_house.changed == []
     (entry,) = await recorded(audit)
     assert entry.attempt == AuditedCall(
-        clock.now_ms(), "token:viewer-1", "viewer", "POST", "changeThing", "x", "", "127.0.0.1", ""
+        at_ms=clock.now_ms(),
+        principal="token:viewer-1",
+        role="viewer",
+        method="POST",
+        operation="changeThing",
+        target="x",
+        correlation_id="",
+        remote="127.0.0.1",
+        idempotency_key="",
     )
     assert entry.answer == AuditedAnswer(403, "changeThing needs the role operator, token:viewer-1 is viewer")
 

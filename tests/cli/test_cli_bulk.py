@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.bulk import AT_ONCE, Verb, _all, confirm, each
+from noetl_stream.cli.execution.bulk import AT_ONCE, Verb, act_on_all, confirm, each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 
 DESK = cast(Session, None)
@@ -48,7 +48,7 @@ async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
             raise Conflict("it has ended", hint="look")
         return {"execution_id": execution_id}
 
-    results = await _all(verb(act), DESK, IDS, "text")
+    results = await act_on_all(verb(act), DESK, IDS, "text")
     assert [one["execution_id"] for one in results] == IDS
     assert [one for one in results if "error" in one] == [
         {"execution_id": IDS[7], "error": "it has ended", "hint": "look"}
@@ -79,5 +79,5 @@ async def test_what_concerns_all_of_them_ends_it() -> None:
         raise Unreachable("it has gone")
 
     with pytest.raises(Unreachable):
-        await _all(verb(act), DESK, IDS, "json")
+        await act_on_all(verb(act), DESK, IDS, "json")
     assert len(asked) <= AT_ONCE

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import NOETL, environment, one_clear_line, only_json
-from warm_program import noetl
 
+from cli_program import NOETL, environment, one_clear_line, only_json
 from noetl_stream.sealing.keys import new_key
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 

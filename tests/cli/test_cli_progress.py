@@ -89,7 +89,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
         picture.news(ProgressUpdate(fact, "run1"))
     picture.waits([TIMER])
     with console.capture() as drawn:
-        console.print(picture._draw())
+        console.print(picture)
     picture.close()
     shown = drawn.get()
     assert all(
@@ -99,6 +99,15 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
 
 def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_none() -> None:
     fact = TaskProcessed("call", 2, Outcome("ok", output="three"), "continue")
-    event = envelope("x", 1, "task.processed", "worker", 0, "run1", None, encode(fact))
+    event = envelope(
+        execution_id="x",
+        position=1,
+        name="task.processed",
+        source="worker",
+        at_ms=0,
+        step_run_id="run1",
+        report_id=None,
+        data=encode(fact),
+    )
     assert news_of(event) == ProgressUpdate(fact, "run1")
     assert news_of(event | {"name": "task.unheard_of"}) is None

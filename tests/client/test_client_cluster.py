@@ -14,8 +14,7 @@ from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS, RunId, partition_of
-from noetl_stream.model.messages import Request
-from noetl_stream.model.presence import WorkerPresence
+from noetl_stream.model.messages import Request, WorkerPresence
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
@@ -84,7 +83,7 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     for _ in range(10):
         await stage.executions.start(Start(playbook=LONG), BY)
     await stage.broker.command_queue.issue([QueuedCommand("gpu", EXECUTION, "command", 1, b"{}")])
-    other = WorkerPresence("idle", "spare", 3, 0, 0, [], "1")
+    other = WorkerPresence(name="idle", pool="spare", slots=3, busy=0, since_ms=0, kinds=[], version="1")
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode(other))
@@ -226,9 +225,11 @@ async def test_a_letter_is_settled_once(stage: ClientStage) -> None:
 async def test_a_message_of_the_inbox_is_put_there_again(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
     execution_id = started["execution_id"]
-    tables = stage.store._tables
+    tables = stage.store.tables
     tables.inbox_sent += 1
-    tables.inbox[tables.inbox_sent] = InboxRow("bad", partition_of(execution_id), execution_id, b'{"fact":1}')
+    tables.inbox[tables.inbox_sent] = InboxRow(
+        id="bad", partition=partition_of(execution_id), execution_id=execution_id, body=b'{"fact":1}'
+    )
     (listed,) = await letters(stage)
     assert (listed["source"], listed["subject"]) == ("inbox", "inbox")
     await stage.cluster.requeue(listed["id"], "alice")

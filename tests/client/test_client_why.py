@@ -414,7 +414,7 @@ def test_an_execution_that_is_not_there_is_an_error() -> None:
 def test_every_kind_of_reason_is_documented() -> None:
     written = "".join(file.read_text() for file in Path(client_why.__file__).parent.glob("*.py"))
     given = set(re.findall(r'Reason\(\s*"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
-    table = (Path(__file__).parents[2] / "docs" / "why.md").read_text().partition("## While it lives")[2]
+    table = (Path(__file__).parents[2] / "docs" / "reference" / "why.md").read_text().partition("## While it lives")[2]
     assert given == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 
 

@@ -32,7 +32,18 @@ def stored(scenario: Scenario) -> list[StoredEvent]:
         at_ms = recorded.at_ms or scenario.now_ms
         data = codec.encode(fact)
         step_run_id = _step_run(scenario, run.command_id) if run is not None else None
-        rows.append(StoredEvent(position, "", source, at_ms, step_run_id, report, number, data))
+        rows.append(
+            StoredEvent(
+                position=position,
+                name="",
+                source=source,
+                at_ms=at_ms,
+                step_run_id=step_run_id,
+                report_id=report,
+                number=number,
+                data=data,
+            )
+        )
     return rows
 
 

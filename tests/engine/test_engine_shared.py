@@ -11,6 +11,7 @@ import pytest
 from engine_scenarios import limits, started
 from random_workers import Storm
 
+from effort import times
 from noetl_stream.model.events import CtxOverwrote, LoopDone, StepFailed, TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.testing.scenario.scenario import Scenario
@@ -172,7 +173,7 @@ def test_each_attempt_and_each_jump_that_is_recorded_contributes() -> None:
     assert scenario.ctx == {"k": [1, 1, 2]}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(times(30)))
 def test_through_duplicates_crashes_and_takeovers_every_iteration_counts_once(seed: int) -> None:
     random = Random(seed)
     spec = random.choice([PARALLEL, "mode: parallel, exec: local", "mode: sequential"])

@@ -65,7 +65,7 @@ async def test_a_step_is_run_by_reports_over_http(stage: GatewayStage, api: Desc
     ("event", "words"),
     [
         ({"name": "nothing.happened"}, "cannot read"),
-        ({"name": "execution.resume_requested", "request_id": "request-1"}, "is not a worker's to report"),
+        ({"name": "execution.resume_requested", "request_id": "request-1"}, "cannot be reported by a worker"),
         ({"name": "task.started", "task": "start", "path": [-1]}, "has a path that is none"),
     ],
 )

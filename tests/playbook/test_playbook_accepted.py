@@ -1,4 +1,4 @@
-"""What is accepted, and the plan that comes of it (LANGUAGE §1, §3 to §7; v10 §7, §12)."""
+"""Valid playbooks and their plans (LANGUAGE §1, §3 to §7; v10 §7, §12)."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_templates_are_bound_by_the_limits_of_their_playbook() -> None:
     policy = "executor: { spec: { policy: { limits: { max_template_chars: 20 } } } }\n"
     text = pipeline('- { kind: noop, args: { a: "{{ workload.a }} and more" } }', policy)
     [problem] = checked(text).diagnostics
-    assert problem.code == "template_too_long" and "limits.max_template_chars is 20" in problem.message
+    assert problem.code == "template_too_long" and "the limit is 20 (limits.max_template_chars)" in problem.message
 
 
 @pytest.mark.parametrize(

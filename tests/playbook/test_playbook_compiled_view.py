@@ -1,4 +1,4 @@
-"""``playbook show --compiled``: what a playbook became. Each ``compiled/*.txt`` shows the playbook beside it."""
+"""``playbook show --compiled``. Each ``compiled/*.txt`` is the view of the playbook with the same name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playbook_kinds import KINDS
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.compile.view import compiled_text, compiled_view
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.vocabulary.labels import is_generated
+from noetl_stream.playbook.vocabulary.names import is_generated
 
 FOLDER = Path(__file__).with_name("compiled")
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""Loops in loops: where each level runs, what `iter` holds at each place, what may be written (LANGUAGE §6)."""
+"""Nested loops: where each level runs, what `iter` holds at each place, what can be set (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noetl_stream.playbook.plan import LoopPlan, Reads, Timeouts
 
 
 def nested(*levels: str, tool: str = "{ kind: noop }", step: str = "{}") -> str:
-    """A step with these levels: the ``spec`` of each, from the outside in. Iterators are ``i0``, ``i1`` …"""
+    """A step with these levels: the ``spec`` of each, outermost first. Iterators are ``i0``, ``i1`` …"""
     loop = ""
     for depth, spec in reversed(list(enumerate(levels))):
         inner = f", loop: {loop}" if loop else ""
@@ -26,7 +26,7 @@ def levels_of(text: str) -> list[LoopPlan]:
 
 
 def places(*levels: str) -> str:
-    """The placements, shortened: ``l`` and ``d``."""
+    """The placements, abbreviated to ``l`` and ``d``."""
     return "".join(level.placement[0] for level in levels_of(nested(*levels)))
 
 
@@ -105,9 +105,9 @@ def test_every_level_reads_the_levels_around_it(hotels: str, pages: str, task: s
     [
         ("iter.hotel", "[]", "1", None),
         ("iter.parent.city", "[]", "1", None),
-        ("[]", "iter.city", "1", "that is `iter.parent.city`"),
-        ("[]", "iter.parent.hotel", "1", "that is `iter.hotel`"),
-        ("[]", "[]", "iter.city", "that is `iter.parent.parent.city`"),
+        ("[]", "iter.city", "1", "write `iter.parent.city`"),
+        ("[]", "iter.parent.hotel", "1", "write `iter.hotel`"),
+        ("[]", "[]", "iter.city", "write `iter.parent.parent.city`"),
         ("[]", "[]", "iter.parent.parent.parent.city", None),
         ("[]", "[]", "iter.parent.citi", None),
     ],

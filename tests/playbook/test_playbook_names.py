@@ -1,4 +1,4 @@
-"""What bare names mean, what is shadowed, and what a step's commands must carry (LANGUAGE §2)."""
+"""What bare names are bound to, shadowed names, and what a step's commands must carry (LANGUAGE §2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A place inside a scalar's text is found in the file, however the scalar is written."""
+"""A position in a scalar's text is mapped to the file, however the scalar is written."""
 
 from __future__ import annotations
 

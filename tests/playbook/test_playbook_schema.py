@@ -1,4 +1,4 @@
-"""``noetl-stream playbook schema``: it says of a file what the parser says, but for what only the parser can see."""
+"""``noetl-stream playbook schema``: it accepts what the parser accepts, except for what only the parser can see."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INSTALLED_SCHEMA = Draft202012Validator(playbook_schema(INSTALLED))
 ANNOTATIONS = {"$schema", "$defs", "title", "description", "default", "examples", "then", "else"}
 OF_EDITORS = {"doNotSuggest", "errorMessage"}
 KEYWORDS = {*Draft202012Validator.VALIDATORS, *ANNOTATIONS, *OF_EDITORS}
-"""Of any other keyword a validator would say nothing."""
+"""A validator would ignore any other keyword."""
 
 ONLY_THE_CHECKER_SEES = {
     # what templates read, and how they are written
@@ -53,20 +53,20 @@ ONLY_THE_CHECKER_SEES = {
     ),
     *("template_syntax", "template_too_long", "statement_not_allowed", "unknown_filter", "unknown_test"),
     *("guard_not_expression", "template_not_rendered"),
-    # what one place says of another
+    # relations between places
     *("unknown_step", "unknown_task", "unknown_entry", "duplicate_name", "conflicting_keys", "read_only"),
     *("set_ctx_in_parallel_loop", "set_vars_in_parallel_loop", "workbook_entry", "reserved_name", "limit_exceeded"),
-    # the place of `else` among its like
+    # the place of `else`
     *("else_not_last", "else_twice"),
 }
 ALSO_NOT_SEEN = {
-    "workbook_problems": "what a call gives its entry",
+    "workbook_problems": "arguments of a call to its entry",
 }
-"""Files with other problems that a schema cannot tell, and which."""
+"""Files with other problems that a schema cannot express."""
 
 
 def document_of(text: bytes) -> Any:
-    """The YAML as plain JSON; ``None`` if it is none, or not whole."""
+    """The YAML as plain JSON; ``None`` if it is invalid."""
     problems = Problems("file")
     source = read_source(text, problems)
     return None if source is None or problems.has_errors else source.root.plain()
@@ -115,16 +115,16 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutant(document: Any, random: Random) -> Any:
-    """The document with one part replaced, removed, or given a key too many."""
+    """The document with one part replaced or removed, or with an extra key."""
     changed = copy.deepcopy(document)
     path = random.choice(list(places(changed)))
     parent = changed
     for key in path[:-1]:
         parent = parent[key]
-    deed = random.random()
-    if deed < 0.15 and isinstance(parent, dict):
+    choice = random.random()
+    if choice < 0.15 and isinstance(parent, dict):
         del parent[path[-1]]
-    elif deed < 0.3 and isinstance(parent[path[-1]], dict):
+    elif choice < 0.3 and isinstance(parent[path[-1]], dict):
         parent[path[-1]]["unheard_of"] = 1
     else:
         parent[path[-1]] = random.choice(REPLACEMENTS)
@@ -211,7 +211,7 @@ def test_a_kind_whose_model_has_no_schema_takes_any_values() -> None:
 
 
 def inside(resource: Resource[Any]) -> Iterator[Any]:
-    """All schemas of a schema, itself included."""
+    """A schema and all its subschemas."""
     yield resource.contents
     for one in resource.subresources():
         yield from inside(one)

@@ -1,4 +1,4 @@
-"""Reading YAML: the 1.2 core schema, and text that is none, or too much (LANGUAGE §1, §14)."""
+"""Reading YAML: the 1.2 core schema, invalid text and limits (LANGUAGE §1, §14)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from playbook_building import HEAD, codes, workflow
 from playbook_kinds import KINDS
 
+from effort import times
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES, MAX_YAML_ALIASES, read_source
@@ -107,7 +108,7 @@ def test_text_that_is_no_playbook_yaml_is_placed(text: str | bytes, problem: tup
 
 def test_an_open_quote_is_reported_with_the_line_where_it_starts() -> None:
     [problem] = check('a: 1\nb: "open\n', KINDS).diagnostics
-    assert "starts in line 2" in problem.message
+    assert "starts on line 2" in problem.message
 
 
 def test_a_byte_order_mark_is_ignored() -> None:
@@ -179,7 +180,7 @@ GOOD = workflow(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=times(300), deadline=None, derandomize=True)
 @given(mess=MESS, at=st.integers(0, len(GOOD)), cut=st.integers(0, 20))
 def test_no_text_makes_the_checker_raise(mess: list[str], at: int, cut: int) -> None:
     text = GOOD[:at] + "".join(mess) + GOOD[at + cut :]
@@ -188,7 +189,7 @@ def test_no_text_makes_the_checker_raise(mess: list[str], at: int, cut: int) -> 
     assert all(item.line >= 1 and item.column >= 1 for item in checked.diagnostics)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=times(200), deadline=None, derandomize=True)
 @given(data=st.binary(max_size=60))
 def test_no_bytes_make_the_checker_raise(data: bytes) -> None:
     assert not check(HEAD.encode() + data, KINDS).ok

@@ -9,7 +9,7 @@ import pytest
 from playbook_building import codes, found, pipeline, plan_of, start_of, task_of, workflow
 
 from noetl_stream.playbook.plan import RulePlan, StepPlan
-from noetl_stream.playbook.vocabulary.labels import is_generated, label_of, name_in_file, result_name
+from noetl_stream.playbook.vocabulary.names import is_generated, label_of, name_in_file, result_name
 
 NOOP = "{ kind: noop }"
 PICK = """
@@ -142,7 +142,7 @@ def test_the_policy_of_a_task_inside_reads_its_outcome() -> None:
 def test_names_are_unique_in_the_whole_pipeline() -> None:
     text = "- { name: a, kind: noop }\n- { name: a, while: { when: true, do: [ { name: a, kind: noop } ] } }"
     assert [item.message for item in found(pipeline(text), "duplicate_name")] == [
-        "a second task called `a` in this pipeline, the first is in line 7"
+        "duplicate task `a`, first on line 7"
     ] * 2
 
 

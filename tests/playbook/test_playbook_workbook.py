@@ -1,4 +1,4 @@
-"""LANGUAGE §12: tasks that are written once, in the workbook, and run by ``kind: workbook``."""
+"""LANGUAGE §12: the workbook's reusable tasks, run by ``kind: workbook``."""
 
 from __future__ import annotations
 

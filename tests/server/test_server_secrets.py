@@ -15,7 +15,7 @@ from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion, subject_of
+from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects

@@ -1,4 +1,4 @@
-"""Tries every attack, in a process with little memory; says on stdout, one JSON a line, how each ended."""
+"""Runs every attack in a process with little memory and prints one line of JSON per attack."""
 
 from __future__ import annotations
 

@@ -102,16 +102,16 @@ def test_an_empty_selection_is_false_and_has_a_length() -> None:
 @pytest.mark.parametrize(
     ("expression", "part"),
     [
-        ("1 | tojson(indent=99)", "`indent` of tojson"),
-        ("1.5 | round(1000)", "`precision` of round"),
+        ("1 | tojson(indent=99)", "`indent` of `tojson`"),
+        ("1.5 | round(1000)", "`precision` of `round`"),
         ("ctx.rows | items", "takes a mapping"),
-        ("'%*d' % [9, 1]", "a `%` begins no placeholder"),
+        ("'%*d' % [9, 1]", "`%` does not start a placeholder"),
         ("'%s' | format(1, a=2)", "not both"),
         ("'%s %s' % [1]", "not enough arguments"),
         ("ctx.rows | sort(attribute='x')", "`x` is undefined"),
         ("ctx.rows | batch", "missing 1 required"),
         ("[1, 'a'] | sort", "not supported between"),
-        ("outcome.error | int", "absent value has no use in the filter `int`"),
+        ("outcome.error | int", "filter `int` does not accept an absent value"),
     ],
 )
 def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:

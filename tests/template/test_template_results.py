@@ -1,4 +1,4 @@
-"""Results under the names of tasks and steps, the `.data` rule, payloads and references (LANGUAGE §2, §10)."""
+"""Results by task and step name, the `.data` rule, payloads and references (LANGUAGE §2, §10)."""
 
 from __future__ import annotations
 

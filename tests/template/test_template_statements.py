@@ -1,4 +1,4 @@
-"""Blocks: loops, conditions, names that a template assigns itself, macros (LANGUAGE §2)."""
+"""Blocks: loops, conditions, assignments, macros (LANGUAGE §2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a template's value becomes: native values, texts, constants (LANGUAGE §2)."""
+"""Values of templates: native values, texts, constants (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ def test_line_ends_and_trailing_lines_are_kept_as_written() -> None:
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ ctx.total + 'a' }}", "unsupported operand"),
         ("{{ ctx.total < 'a' }}", "not supported between"),
-        ("{{ {1: 2} }}", "key of a mapping must be text"),
-        ("{{ 1e999 }}", "no JSON number"),
-        ("x {{ 1e999 }}", "no JSON number"),
+        ("{{ {1: 2} }}", "a mapping key must be text"),
+        ("{{ 1e999 }}", "not a valid JSON number"),
+        ("x {{ 1e999 }}", "not a valid JSON number"),
         ("{{ (-8) ** 0.5 }}", "complex"),
-        ("{{ namespace(a=1) }}", "JSON has no form for"),
+        ("{{ namespace(a=1) }}", "which JSON cannot hold"),
         ("{% for i in ctx.total %}{% endfor %}", "a number cannot be iterated"),
         ("{% for i in none %}{% endfor %}", "null cannot be iterated"),
         ("{{ ctx.rows['a':'b'] }}", "slice indices"),

@@ -137,7 +137,7 @@ async def test_a_table_that_is_not_there_is_not_found(run: Runner) -> None:
     failed = await run.failure("select 1", "sales.nothing")
     assert (failed.error.kind, failed.error.message) == (
         "not_found",
-        "attach.pg.sales.nothing: there is no such table or view",
+        "attach.pg.sales.nothing: no such table or view",
     )
 
 

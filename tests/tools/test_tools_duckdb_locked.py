@@ -1,4 +1,4 @@
-"""SQL of ``kind: duckdb`` reaches no file, extension, network or setting that the operator did not open."""
+"""SQL of ``kind: duckdb`` cannot use files, extensions, the network or settings that the operator does not allow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[..., Awaitable[dict[str, Any]]]
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Path:
-    """The folder that the operator has opened."""
+    """The folder that the operator allows."""
     folder = tmp_path / "inside"
     folder.mkdir()
     return folder
@@ -26,7 +26,7 @@ def inside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """One that nobody has opened, with a secret in it."""
+    """A folder that is not allowed, with a secret in it."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.csv").write_text("a\ns3cret\n")

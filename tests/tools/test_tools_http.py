@@ -19,7 +19,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Api:
-    """A server on this machine: ``/echo`` tells the request back, ``answer`` sets what ``/answer`` does."""
+    """A local server: ``/echo`` returns the request, ``answer`` sets the behavior of ``/answer``."""
 
     def __init__(self) -> None:
         self.handler: Handler | None = None
@@ -210,7 +210,7 @@ async def test_a_status_of_400_or_above_is_an_error_that_keeps_the_result(
         retryable,
         None,
     )
-    assert error.message == f'GET {api.url}/answer answered {status}: {{"why":"so"}}'
+    assert error.message == f'GET {api.url}/answer returned {status}: {{"why":"so"}}'
     assert failed.value.result["status"] == status
     assert failed.value.result["data"] == {"why": "so"}
     assert failed.value.helper["status"] == status
@@ -276,7 +276,7 @@ async def test_redirects_in_a_circle_end(api: Api, send: Any) -> None:
 
 
 async def test_a_redirect_out_of_the_web_is_refused(api: Api, send: Any) -> None:
-    with pytest.raises(ToolFailure, match="no web address"):
+    with pytest.raises(ToolFailure, match="which is not an http URL"):
         await send(url=api.answer(status=302, headers={"Location": "file:///etc/passwd"}))
 
 
@@ -371,20 +371,23 @@ async def test_cookies_are_not_kept(api: Api, send: Any) -> None:
     ("inputs", "message"),
     [
         ({}, "url: field required"),
-        ({"url": "/relative"}, "url: must start with http:// or https:// and name a host"),
-        ({"url": "ftp://host/"}, "url: must start with http:// or https:// and name a host"),
-        ({"url": "http://a b/"}, "url: must start with http:// or https:// and name a host"),
+        ({"url": "/relative"}, "url: must start with http:// or https:// and have a host"),
+        ({"url": "ftp://host/"}, "url: must start with http:// or https:// and have a host"),
+        ({"url": "http://a b/"}, "url: must start with http:// or https:// and have a host"),
         ({"url": "http://host:99999/"}, "url: Port out of range 0-65535"),
-        ({"url": "http://ann:s3cret@host/"}, "url: must not hold a user or password, which logs would show; use auth"),
-        ({"url": "http://h/", "endpoint": "http://h/"}, "endpoint: says the same as url; give one of them"),
-        ({"url": "http://h/", "json": 1, "body": 2}, "json and body are two bodies; give one"),
-        ({"url": "http://h/", "headers": {"X": "a\r\nB: c"}}, "headers.X: the value holds a line break"),
-        ({"url": "http://h/", "headers": {"a b": "c"}}, "headers: 'a b' is no header name"),
+        (
+            {"url": "http://ann:s3cret@host/"},
+            "url: must not contain a user or password, which logs would show; use auth",
+        ),
+        ({"url": "http://h/", "endpoint": "http://h/"}, "endpoint: is the same input as url; remove one"),
+        ({"url": "http://h/", "json": 1, "body": 2}, "more than one body: json, body; keep one"),
+        ({"url": "http://h/", "headers": {"X": "a\r\nB: c"}}, "headers.X: the value contains a line break"),
+        ({"url": "http://h/", "headers": {"a b": "c"}}, "headers: invalid name 'a b'"),
         (
             {"url": "http://h/", "headers": {"authorization": "x"}, "auth": {"token": "t"}},
-            "headers.authorization: auth sets this header",
+            "headers.authorization: auth also sets this header",
         ),
-        ({"url": "http://h/", "methd": "GET"}, "methd: is no input of this kind"),
+        ({"url": "http://h/", "methd": "GET"}, "methd: unknown input"),
         ({"url": "http://h/", "method": "FETCH"}, "method: input should be 'GET'"),
     ],
 )

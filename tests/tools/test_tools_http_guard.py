@@ -1,4 +1,4 @@
-"""``kind: http`` reaches the public internet, and beside it only what the operator opened."""
+"""``kind: http`` reaches the public internet and what the operator allows, nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts a server on this machine that gives ``answer`` to every request; its port, and the paths it saw."""
+    """Starts a local server that sends ``answer`` to every request; returns its port and the requested paths."""
     runners: list[web.AppRunner] = []
 
     async def start(answer: web.Response, tls: ssl.SSLContext | None = None) -> tuple[int, list[str]]:
@@ -48,7 +48,7 @@ async def start() -> AsyncIterator[Start]:
 
 @pytest.fixture
 async def get(make_call: Any) -> AsyncIterator[Callable[..., Any]]:
-    """Gets an address with a tool to which ``allow`` is open."""
+    """Requests an address with a tool that allows ``allow``."""
     tools: list[HttpTool] = []
 
     async def get(url: str, allow: str = "none", **knobs: Any) -> ToolResult:

@@ -19,4 +19,4 @@ async def test_a_list_is_no_args(make_call: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await NoopTool().run(make_call({"args": [1], "arg": 1}))
     assert failed.value.error.kind == "invalid_input"
-    assert failed.value.error.message == "args: input should be a valid dictionary; arg: is no input of this kind"
+    assert failed.value.error.message == "args: input should be a valid dictionary; arg: unknown input"

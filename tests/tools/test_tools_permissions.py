@@ -1,4 +1,4 @@
-"""What an operator lets tools do: from the environment to the tools of a worker."""
+"""The operator's permissions for tools, from the environment to a worker's tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.tools.registry import made_tools
+from noetl_stream.tools.registry import create_tools
 from noetl_stream.tools.shell.tool import ShellTool
 
 HOME = {"HOME": "/home/ann"}
@@ -88,8 +88,8 @@ def test_a_worker_with_servers_of_its_own_is_guarded() -> None:
 
 async def test_a_tool_is_made_with_what_the_operator_said(make_call: Any, tmp_path: Path) -> None:
     classes = {"http": HttpTool, "duckdb": DuckdbTool, "shell": ShellTool, "noop": NoopTool}
-    closed = made_tools(classes, ToolSettings(shell=False))
-    opened = made_tools(classes, ToolSettings(read_http_allow("loopback"), True, (tmp_path,)))
+    closed = create_tools(classes, ToolSettings(shell=False))
+    opened = create_tools(classes, ToolSettings(read_http_allow("loopback"), True, (tmp_path,)))
     (tmp_path / "data.csv").write_text("a\n1\n")
     calls = {
         "http": make_call({"url": "http://127.0.0.1:1/"}),

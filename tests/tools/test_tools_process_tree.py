@@ -1,4 +1,4 @@
-"""Many trees of processes, killed at the same moment."""
+"""Kills many process trees at the same time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process tab
 
 TREES = 20
 ESCAPES = "setsid sh -c 'echo; sleep 1000' & sh -c 'echo; sleep 1000' & wait"
-"""Two grandchildren, one of them in a session of its own; each says that it is there."""
+"""Two grandchildren, one of them in its own session; each reports when it runs."""
 
 
 class CountedFolder:
-    """The process table; ``looks`` counts how often all of it was read."""
+    """The process table; ``looks`` counts full scans."""
 
     def __init__(self) -> None:
         self.looks = 0

@@ -71,8 +71,8 @@ def test_a_plugin_adds_a_kind() -> None:
     [
         ("lamp", "no_such_module_here:Lamp", "importing no_such_module_here:Lamp raised ModuleNotFoundError"),
         ("lamp", f"{__name__}:NoSuchName", "AttributeError"),
-        ("lamp", f"{__name__}:NotATool", "needs a class with the attribute `spec`"),
-        ("light", f"{__name__}:LampTool", "says its kind is 'lamp'; its entry point's name says 'light'"),
+        ("lamp", f"{__name__}:NotATool", "must be a class with the attribute `spec`"),
+        ("light", f"{__name__}:LampTool", "has kind 'lamp', but its entry point is named 'light'"),
         ("blocking", f"{__name__}:BlockingTool", "has no `async def run`"),
     ],
 )

@@ -34,7 +34,16 @@ class DirectAccess:
         _check(new, now_ms)
         token_id, secret = self._clock.random_bytes(ID_BYTES).hex(), self._clock.random_bytes(SECRET_BYTES).hex()
         paths = tuple(path.strip("/") for path in new.paths)
-        token = StoredToken(token_id, new.name, new.role, paths, hash_of(secret), now_ms, by, new.expires_ms)
+        token = StoredToken(
+            id=token_id,
+            name=new.name,
+            role=new.role,
+            paths=paths,
+            secret_hash=hash_of(secret),
+            created_ms=now_ms,
+            created_by=by,
+            expires_ms=new.expires_ms,
+        )
         if not await self._tokens.add(token):
             raise Conflict(f"there is a token {new.name!r} already", hint="revoke it, or choose another name")
         return _shown(token) | {"secret": token_text(token_id, secret)}

@@ -1,4 +1,4 @@
-"""``advance``: fold one fact, decide, fold the decisions, until nothing follows.
+"""``advance``: fold one fact, decide, fold the decisions, until nothing follows; then say what the outside must do.
 
     after = evolve(state, fact)
     return (after, *decide(after, fact)) if after is not state else (state, (), ())
@@ -10,15 +10,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
 from noetl_stream.engine.decide.dispatch import decide
 from noetl_stream.engine.decide.pending import pending_decisions
 from noetl_stream.engine.decide.quiescence import move_on, retry_held
 from noetl_stream.engine.decide.start import refuse
+from noetl_stream.engine.effects import Effect
+from noetl_stream.engine.effects.collect import effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
+    ClientRequest,
     ExecutionFailing,
     Fact,
     ReferenceAwaited,
@@ -26,6 +32,7 @@ from noetl_stream.model.events import (
     TaskStarted,
 )
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.rejection import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
@@ -33,11 +40,20 @@ _Seen: TypeAlias = tuple[object, object]
 
 
 class Advanced(NamedTuple):
-    """``journal`` are the decisions in fold order; the input itself stands before them if ``taken``."""
+    """What an input led to.
+
+    Attributes:
+        taken: Whether it changed the state; then it stands in the journal, before ``journal``.
+        journal: The decisions, in fold order.
+        effects: What the outside must do once all of it is committed.
+        refusal: Why it was not taken, of a request or a worker's fact.
+    """
 
     state: Execution | None
     taken: bool
     journal: Sequence[Fact]
+    effects: Sequence[Effect] = ()
+    refusal: Rejection | NotTaken | None = None
 
 
 class InvalidPlan(NamedTuple):
@@ -48,28 +64,36 @@ class InvalidPlan(NamedTuple):
 
 
 def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: RecordedFact, execution_id: str) -> Advanced:
-    """The state after an input, and the decisions that followed from it.
+    """The state after an input, the decisions that followed from it, and their effects.
 
     Args:
         plan: The compiled playbook the state is pinned to, or why the requested one cannot run.
         state: ``None`` before ``execution.requested``.
-        recorded: A reported fact, or one the shell hands in (``step.scheduled`` with a higher issue).
+        recorded: A reported fact, or one the server hands in (``step.scheduled`` with a higher issue).
     """
+    runnable = None if isinstance(plan, InvalidPlan) else plan
+    if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
+        refusal = refuse_request(runnable, state, recorded.fact)
+        if refusal is not None:
+            return Advanced(state, False, (), refusal=refusal)
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
-        return Advanced(state, False, ())
+        return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
     if _is_quiet(recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
-        return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
-    follows = _asked(decide, plan, after, recorded.fact)
-    catching_up = recorded.fact.kind.ends_halt
-    return _settle(plan, after, deque(follows), None if state is None or catching_up else _seen(state), catching_up)
+        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
+    else:
+        follows = _asked(decide, plan, after, recorded.fact)
+        catching_up = recorded.fact.kind.ends_halt
+        tried = None if state is None or catching_up else _seen(state)
+        settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
+    return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
 
 
 def _settle(
     plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Seen | None, catching_up: bool = False
-) -> Advanced:
+) -> tuple[Execution, Sequence[Fact]]:
     """Folds what is pending, and what follows, until nothing does.
 
     Args:
@@ -91,7 +115,7 @@ def _settle(
             else:
                 pending.extend(_asked(move_on, plan, state))
         if not pending:
-            return Advanced(state, True, journal)
+            return state, journal
         fact = pending.popleft()
         after = evolve(state, RecordedFact(fact), state.execution_id)
         if after is state or after is None:
@@ -132,3 +156,30 @@ def _asked(decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution
 def _endless(state: Execution) -> Fact:
     text = f"one fact led to limits.max_decisions_per_fact ({state.limits.max_decisions_per_fact}) decisions: a cycle"
     return ExecutionFailing(ErrorInfo("limit_exceeded", text))
+
+
+class NotTaken(NamedTuple):
+    """Why a fact changes nothing.
+
+    ``redundant``: what is asked is so already. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
+    :func:`.classify_report`. ``misfit``: no fact of its command; ``text`` says why.
+    """
+
+    code: Literal["redundant", "duplicate", "gap", "stale", "unknown", "misfit"]
+    text: str = ""
+
+
+def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
+    """Why an execution does not take a request now; ``None`` if it does."""
+    return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
+
+
+def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
+    """Why ``evolve`` has not taken a worker's fact; ``None`` for any other fact."""
+    if recorded.run is None:
+        return None
+    standing = classify(state, recorded)
+    if standing != "next":
+        return NotTaken(standing)
+    reason = misfit(state, recorded) if state is not None else ""
+    return NotTaken("misfit", reason) if reason else None

@@ -7,9 +7,8 @@ from typing import Any
 
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
-from noetl_stream.model.item_pages import ItemPosition, place_of
 from noetl_stream.model.outcome import StepValue
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.reference import ItemPosition, Payload, place_of
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.runtime.scope import LazyResult, References, event_view
@@ -59,7 +58,7 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
 def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
     """The element at each level of the iteration ``path``, and how many elements the level has.
 
-    Of a level whose items were paged out it is the :class:`~noetl_stream.model.item_pages.ItemPosition` of the element.
+    Of a level whose items were paged out it is the :class:`~noetl_stream.model.reference.ItemPosition` of the element.
     """
     chain, counts = [], []
     for index in path:

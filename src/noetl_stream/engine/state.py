@@ -19,11 +19,10 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.item_pages import Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.reference import Page, Payload, Reference
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
@@ -36,7 +35,8 @@ class RecordedFact(NamedTuple):
     """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``.
 
     ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in. A replay does
-    not have it at hand: whoever reads that reference again has it loaded again.
+    not have it at hand: whoever reads that reference again has it loaded again. ``step_run_id`` is whose command a
+    worker says it is; empty in a replay.
     """
 
     fact: Fact
@@ -44,6 +44,7 @@ class RecordedFact(NamedTuple):
     number: int = 0
     at_ms: int = 0
     value: Any = NOT_AT_HAND
+    step_run_id: str = ""
 
 
 LATEST_MS: Final = 253_402_300_799_000

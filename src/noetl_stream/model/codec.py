@@ -15,12 +15,13 @@ from noetl_stream.model.messages import (
     JournalRecord,
     Report,
     Request,
+    SecretAnswer,
+    SecretQuestion,
     StepCommand,
     Stop,
+    WorkerPresence,
 )
-from noetl_stream.model.presence import WorkerPresence
 from noetl_stream.model.reference import Payload
-from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion
 
 Value = TypeVar("Value")
 

@@ -6,6 +6,7 @@ Source: PROTOCOL §1 *Identity*, DESIGN §3.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -38,6 +39,7 @@ def checked_id(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=16_384)
 def partition_of(execution_id: str, partitions: int = PARTITIONS) -> int:
     """FNV-1a-32 of the id, modulo the number of partitions (DESIGN §1)."""
     value = _FNV_OFFSET

@@ -20,9 +20,9 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
+from noetl_stream.model.reference import ItemPosition, Page
 
 FORMAT = 1
 """The engine's format: what it writes and the newest it understands (PROTOCOL §1, §5)."""
@@ -216,3 +216,61 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     execution_id: str
     fact: InboxFact
     format: int = FORMAT
+
+
+class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command that a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included."""
+
+    execution_id: str
+    command_id: str
+    step: str
+    delivered: int = 1
+
+
+class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A living worker. ``busy`` of its ``slots`` hold a command; ``since_ms`` is when it started, by its own clock.
+
+    ``kinds`` are the tool kinds it has. One that is ``draining`` takes nothing new. ``running`` names the commands it
+    has held longest, not more than a bounded number of them.
+    """
+
+    name: str
+    pool: str
+    slots: int
+    busy: int
+    since_ms: int
+    kinds: list[str]
+    version: str
+    draining: bool = False
+    running: list[RunningCommand] = []
+
+
+class SecretQuestion(msgspec.Struct, frozen=True):
+    """Asks for a stored credential on behalf of an execution. ``public_key``: X25519, made for this question alone."""
+
+    execution_id: str
+    name: str
+    public_key: bytes
+
+
+class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value sealed to the question's key, or why there is none.
+
+    Attributes:
+        version: The stored version; 0 if no value is given.
+        public_key: The server's, made for this answer alone.
+        body: As :class:`noetl_stream.sealing.handover.Sealed` has it.
+        refused: Why a stored value is not handed out; empty if the name is not stored.
+        near: A stored name like the one that was asked for.
+    """
+
+    version: int = 0
+    public_key: bytes = b""
+    body: bytes = b""
+    refused: str = ""
+    near: str = ""
+
+
+def subject_of(question: SecretQuestion, version: int) -> bytes:
+    """What a sealed value is about: it opens for this execution, name and version only."""
+    return f"{question.execution_id}\0{question.name}\0{version}".encode()

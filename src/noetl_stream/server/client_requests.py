@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
-from noetl_stream.model import codec
 from noetl_stream.model.events import ClientRequest
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.model.rejection import Rejection
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.store import RequestRow, Store
+from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
-from noetl_stream.server.tick import PendingTick
-
-IN_NO_JOURNAL = 0
-"""The position of a request that changed nothing."""
+from noetl_stream.server.fold import IN_NO_JOURNAL
+from noetl_stream.server.tick import PendingTick, refused
 
 Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
 
@@ -53,16 +50,11 @@ async def refuse_others(bodies: Bodies, executions: ExecutionCache, store: Store
         if key in answered or await store.request(*key):
             continue
         answered.add(key)
-        answer = refused(body.execution_id, await _objection(body, one, store))
-        tick.requests.append(RequestRow(body.request_id, body.execution_id, codec.encode(answer), IN_NO_JOURNAL))
+        answer = refused(body.execution_id, await _rejection(body, one, store))
+        tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
 
 
-def refused(execution_id: str, objection: Rejection) -> dict[str, Any]:
-    """The answer to a request that cannot be done."""
-    return {"ok": False, "execution_id": execution_id, "error": objection.text, "code": objection.code}
-
-
-async def _objection(body: Request, one: CachedExecution | None, store: Store) -> Rejection:
+async def _rejection(body: Request, one: CachedExecution | None, store: Store) -> Rejection:
     execution = f"execution {body.execution_id}"
     if not _is_asked(body):
         return Rejection("exists", f"{execution} exists already: another request has begun it")

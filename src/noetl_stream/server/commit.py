@@ -13,7 +13,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import ExecutionRow, Store, Tick
+from noetl_stream.ports.store import ExecutionRow, Store, Tick, TimerKey
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
@@ -36,7 +36,7 @@ class CommitPorts(Protocol):
 
 
 class Committer:
-    """Writes ticks and, once they are committed, speaks about them. ``ticks`` counts those that held events."""
+    """Writes ticks and, once they are committed, publishes and notifies. ``ticks`` counts those that held events."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Committer:
         ownership: PartitionOwnership,
         publications: Publications,
         executions: ExecutionCache,
-        waits: ServerInputs,
+        inputs: ServerInputs,
         inbox: Inbox,
     ) -> None:
         self._ports = ports
         self._ownership = ownership
         self._publications = publications
         self._executions = executions
-        self._waits = waits
+        self._inputs = inputs
         self._inbox = inbox
         self.ticks = 0
 
@@ -66,20 +66,20 @@ class Committer:
         ticks = {advance.id: (advance.tick + 1, advance.epoch) for advance in advances}
         await self._ports.store.commit(
             Tick(
-                self._ownership.owner,
-                advances,
-                tick.events,
-                [self._row(*touched) for touched in tick.touched.values()],
-                tick.requests,
-                list(tick.playbooks.values()),
-                list(tick.timers.values()),
-                list(tick.timers_gone),
-                tick.inbox,
-                tick.inbox_folded,
-                tick.object_uses,
-                tick.terms,
-                tick.dead_letters,
-                tick.fed({partition: number for partition, (number, _) in ticks.items()}),
+                owner=self._ownership.owner,
+                partitions=advances,
+                events=tick.events,
+                executions=[self._row(*touched) for touched in tick.touched.values()],
+                requests=tick.requests,
+                playbooks=list(tick.playbooks.values()),
+                timers=list(tick.timers.values()),
+                timers_gone=[TimerKey(*key) for key in tick.timers_gone],
+                inbox=tick.inbox,
+                inbox_folded=tick.inbox_folded,
+                object_uses=tick.object_uses,
+                terms=tick.terms,
+                dead_letters=tick.dead_letters,
+                feed=tick.fed({partition: number for partition, (number, _) in ticks.items()}),
             )
         )
         self._ownership.committed(advances)
@@ -87,7 +87,7 @@ class Committer:
         decided = tick.decided(ticks, self._ownership.owner)
         if decided or tick.commands:
             self._publications.publish({p: tick_ for p, (tick_, _) in ticks.items()}, decided, tick.commands)
-        self._speak(tick)
+        self._notify(tick)
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Moves cursors of idle partitions and ``published_tick``, if any has moved (with each lease renewal)."""
@@ -105,7 +105,7 @@ class Committer:
         if moved:
             await self.commit(PendingTick(), moved)
 
-    def standing(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+    def cursors(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
         """These partitions' cursors as they are: for a tick that folds no message."""
         return {o.id: (o.cursor, o.cursor_ms) for o in self._ownership if o.id in partitions}
 
@@ -118,17 +118,19 @@ class Committer:
         return found
 
     def _row(self, state: Execution, partition: int, at_ms: int) -> ExecutionRow:
-        executions = self._executions.get(state.execution_id)
-        if executions is None:
+        cached = self._executions.get(state.execution_id)
+        if cached is None:
             return execution_row(state, partition, at_ms, at_ms)
-        labels = executions.plan.labels if isinstance(executions.plan, Plan) else NO_LABELS
-        return execution_row(state, partition, executions.started_ms, at_ms, labels)
+        labels = cached.plan.labels if isinstance(cached.plan, Plan) else NO_LABELS
+        return execution_row(state, partition, cached.started_ms, at_ms, labels)
 
-    def _speak(self, tick: PendingTick) -> None:
+    def _notify(self, tick: PendingTick) -> None:
         bus = self._ports.bus
         for reply, execution_id, run in tick.claims:
-            executions = self._executions.get(execution_id)
-            bus.send(reply, codec.encode(answer_claim(executions.state if executions is not None else None, run)))
+            cached = self._executions.get(execution_id)
+            bus.send(reply, codec.encode(answer_claim(cached.state if cached is not None else None, run)))
+        for row in tick.answers:
+            bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:
             bus.send(subjects.STOP, codec.encode(stop))
         if tick.withdrawn:
@@ -137,6 +139,6 @@ class Committer:
             if state.ended:
                 self._executions.end(execution_id)
             elif state.timers or state.deciding is not None:
-                self._waits.note(state)
+                self._inputs.note(state)
         if tick.inbox:
             self._inbox.sent(tick.inbox)

@@ -55,10 +55,14 @@ class ExecutionCache:
         """Whether it is known to have ended (as long as memory of it lasts)."""
         return execution_id in self._ended
 
+    def is_known(self, execution_id: str) -> bool:
+        """Whether it is here, or is known to have ended."""
+        return execution_id in self._executions or execution_id in self._ended
+
     def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
         """A place for an execution whose request is about to be folded."""
-        executions = self._executions[execution_id] = CachedExecution(None, plan)
-        return executions
+        cached = self._executions[execution_id] = CachedExecution(None, plan)
+        return cached
 
     def end(self, execution_id: str) -> None:
         """Forgets the state of an execution that has ended and is committed."""
@@ -96,9 +100,9 @@ class ExecutionCache:
         if not open_ids:
             return
         for execution_id, journal in (await self._store.journals(open_ids)).items():
-            executions = self._executions[execution_id] = await self._replay(execution_id, journal)
-            if executions.state is not None:
-                self._loaded(executions.state)
+            cached = self._executions[execution_id] = await self._replay(execution_id, journal)
+            if cached.state is not None:
+                self._loaded(cached.state)
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Brings all open executions of these partitions into memory (after a takeover)."""

@@ -6,12 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.messages import InboxMessage
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.store import InboxItem, InboxRow, Store
-from noetl_stream.server.dead_letters import inbox_letter
-from noetl_stream.server.tick import PendingTick
 
 MOST_AT_ONCE = 500
 """How many messages one tick folds."""
@@ -64,12 +61,3 @@ class Inbox:
         if any(isinstance(partition, int) and self._owns(partition) for partition in partitions):
             self._look = True
             self._nudge()
-
-
-def decode(item: InboxItem, at_ms: int, tick: PendingTick) -> InboxMessage | None:
-    """The message, or ``None`` for one that cannot be read: ``tick`` passes it over as a dead letter."""
-    try:
-        return codec.decode_inbox(item.body)
-    except PayloadRefused as error:
-        tick.dead_letters.append(inbox_letter(item, at_ms, str(error)))
-        return None

@@ -1,4 +1,4 @@
-"""The environment's settings: read once, here and nowhere else. ``docs/settings.md`` has the same table for people."""
+"""The environment's settings: read once, here and nowhere else. ``docs/reference/settings.md`` has the same table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MAX_GATEWAY_LIMIT = 2**31 - 1
 
 
 class GatewayLimits(NamedTuple):
-    """How much a gateway takes in. Errors name the variable; ``docs/settings.md`` says what each means."""
+    """How much a gateway takes in. Errors name the variable; ``docs/reference/settings.md`` says what each means."""
 
     max_requests: int = 1000
     max_streams: int = 1000

@@ -39,7 +39,7 @@ async def run_playbook(
             await connected.log.verify()
             if isinstance(found, Address):
                 found = await _registered(connected, found)
-            return await _run(settings, stack, connected, found, workload, timeout_s, output)
+            return await _run(settings, stack, connected, found, workload=workload, timeout_s=timeout_s, output=output)
 
 
 async def _registered(connected: Connected, address: Address) -> Runnable:

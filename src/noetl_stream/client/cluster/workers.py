@@ -10,7 +10,7 @@ from noetl_stream.engine.state import Assignment
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.presence import WorkerPresence
+from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.operations.documents import Document

@@ -37,13 +37,13 @@ from noetl_stream.model.events import ExecutionRequested, InterventionFact, Reru
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import is_valid_id, uuid7
 from noetl_stream.model.messages import Request
+from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.listing import label_terms, word_terms
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.documents import Document, Page
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start

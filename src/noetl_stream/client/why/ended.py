@@ -78,7 +78,16 @@ def _task(
         "guards": [{"rule": guard.rule, "when": guard.when, "holds": guard.value} for guard in fact.guards],
         "worker": worker,
     }
-    return Reason("failed", text, _again(state), at_ms, step, fact.task, fact.path, details=details)
+    return Reason(
+        kind="failed",
+        sentence=text,
+        moves=_again(state),
+        since_ms=at_ms,
+        step=step,
+        task=fact.task,
+        iteration=fact.path,
+        details=details,
+    )
 
 
 def _rule(rule: int, unmatched: bool, error: ErrorInfo | None, task: TaskPlan | None) -> str:

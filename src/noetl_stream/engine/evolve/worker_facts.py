@@ -73,7 +73,47 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     rule = RULES.get(type(fact))
     if rule is None or classify_report(state, run, recorded.number, claim=type(fact) is events.StepClaimed) != "next":
         return state
-    return rule.apply(state, bind(state.assignments[run.command_id], recorded), fact)
+    assignment = state.assignments[run.command_id]
+    if not _is_of(state, assignment, recorded, rule):
+        return state
+    return rule.apply(state, bind(assignment, recorded), fact)
+
+
+def misfit(state: Execution, recorded: RecordedFact) -> str:
+    """Why the next fact of a run, well formed, cannot be one of its command; ``""`` if it can."""
+    fact, run_id = recorded.fact, recorded.run
+    assert run_id is not None
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return malformed(fact)
+    assignment = state.assignments[run_id.command_id]
+    if _is_of(state, assignment, recorded, rule):
+        return ""
+    if not _names(assignment.step_run_id, recorded):
+        return f"{fact.event_name()} names another step run than its command's"
+    return f"{fact.event_name()} is of no iteration that command {run_id.command_id} could be at"
+
+
+def malformed(fact: events.Fact) -> str:
+    """Why no worker can mean this fact, whatever it runs; ``""`` if one may."""
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return f"{fact.event_name()} cannot be reported by a worker"
+    reason = rule.form(fact)
+    return f"{fact.event_name()} {reason}" if reason else ""
+
+
+def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
+    run = state.runs.get(assignment.step_run_id)
+    if run is None:
+        return True  # it has ended, and with it whatever is reported of it
+    return _names(run.step_run_id, recorded) and rule.fits(recorded.fact, assignment, run)
+
+
+def _names(step_run_id: str, recorded: RecordedFact) -> bool:
+    """Whether report and fact, as far as they name a step run, name this one."""
+    named = getattr(recorded.fact, "step_run_id", "")
+    return (not named or named == step_run_id) and recorded.step_run_id in ("", step_run_id)
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:

@@ -81,5 +81,5 @@ class Withdraw(msgspec.Struct, frozen=True):
     ids: tuple[int, ...]
 
 
-Action: TypeAlias = RunTask | LoadReference | LoadPage | StorePage | Sleep | Withdraw
-Output: TypeAlias = ReportFacts | Action
+Action = RunTask | LoadReference | LoadPage | StorePage | Sleep | Withdraw
+Output = ReportFacts | Action

@@ -91,10 +91,9 @@ from noetl_stream.model.events import (
     TaskStarted,
     Wait,
 )
-from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.reference import ItemPosition, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.template import ReferenceNeeded
@@ -223,7 +222,7 @@ class CommandRunner:
             if self._is_pausing:
                 return Halted([])
             # Its items stand in the command: only those of levels inside are told.
-            self._report(LoopStarted(command.step_run_id, opened.total, [], at_once, True, around.path))
+            self._report(LoopStarted(command.step_run_id, opened.total, [], at_once, local=True, path=around.path))
         return (yield from self._level(Level(plan, around, opened, stands)))
 
     def _level(self, level: Level) -> Work[Result]:
@@ -294,8 +293,8 @@ class CommandRunner:
             self._report(LoopIterationFailed(path, opened))
             return opened
         if stands is None:
-            run_id, pages = self._command.step_run_id, list(opened.pages)
-            self._report(LoopStarted(run_id, opened.total, opened.items, opened.at_once, True, path, pages))
+            run_id, items, pages = self._command.step_run_id, opened.items, list(opened.pages)
+            self._report(LoopStarted(run_id, opened.total, items, opened.at_once, local=True, path=path, pages=pages))
         return (yield from self._level(Level(plan.inner, iteration, opened, stands or LoopProgress())))
 
     def _open(

@@ -11,10 +11,10 @@ from noetl_stream.engine.scope import iteration_names
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.kinds.keychain import OPENING_KIND, opened_name
+from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
-from noetl_stream.playbook.vocabulary.labels import result_name
+from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.runtime.scope import References, outcome_view, result_of
 
@@ -79,9 +79,9 @@ class RunScope:
         self._references = references
         self._fixed: dict[str, Any] | None = None
         self._openers = [
-            (result_name(task.name), opened_name(task.name, task.verbatim))
+            (result_name(task.name), secret_name(task.name, task.verbatim))
             for task in step.tasks
-            if task.kind == OPENING_KIND
+            if task.kind == SECRETS_KIND
         ]
 
     def patch_ctx(self, patches: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ class ErrorInfo(Document):
 
 
 class Event(Document):
-    """An entry of a journal (`docs/events.md`)."""
+    """An entry of a journal (`docs/reference/events.md`)."""
 
     event_id: str
     execution_id: str

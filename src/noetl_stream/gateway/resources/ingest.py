@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from noetl_stream.engine.report_validation import malformed
+from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.documents.common import Document
 from noetl_stream.gateway.documents.executions import Status
@@ -37,7 +37,9 @@ class ReportRequest(RequestModel):
     nonce: Id
     number: Count
     first: Count
-    events: Annotated[list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/events.md`).")]
+    events: Annotated[
+        list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/reference/events.md`).")
+    ]
     format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
 
 
@@ -86,11 +88,11 @@ INGEST_ROUTES: Final[tuple[AnyRoute, ...]] = (
         f"{API}/events",
         "reportEvents",
         "Report what a run of a command has done",
-        "operator",
-        report,
-        {202: Answer("It is stored, and will be folded", Reported)},
-        Nothing,
-        Body({JSON: ReportRequest}, read_report),
+        role="operator",
+        handler=report,
+        answers={202: Answer("It is stored, and will be folded", Reported)},
+        parameters=Nothing,
+        body=Body({JSON: ReportRequest}, read_report),
         refuses=("not-found", "outcome-unknown"),
         adds_work=True,
     ),

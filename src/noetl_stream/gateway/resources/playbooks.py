@@ -89,7 +89,9 @@ ONE: Final = PLAYBOOKS + "/{path}"
 
 
 def _looking(path: str, operation: str, summary: str, handler: Any, answer: Answer) -> AnyRoute:
-    return Route("GET", path, operation, summary, "viewer", handler, {200: answer}, VersionAt)
+    return Route(
+        "GET", path, operation, summary, role="viewer", handler=handler, answers={200: answer}, parameters=VersionAt
+    )
 
 
 PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
@@ -98,11 +100,11 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         f"{PLAYBOOKS}/check",
         "checkPlaybook",
         "Say what is wrong with a text; nothing is stored",
-        "viewer",
-        check,
-        {200: Answer("What is to be said of it", Checked)},
-        TextNamed,
-        yaml_body(),
+        role="viewer",
+        handler=check,
+        answers={200: Answer("What is to be said of it", Checked)},
+        parameters=TextNamed,
+        body=yaml_body(),
         reads=True,
     ),
     Route(
@@ -110,14 +112,14 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         PLAYBOOKS,
         "registerPlaybook",
         "Register a playbook",
-        "author",
-        register,
-        {
+        role="author",
+        handler=register,
+        answers={
             200: Answer("It was registered before", Registered, ("Location",)),
             201: Answer("It is new", Registered, ("Location",)),
         },
-        TextNamed,
-        yaml_body(),
+        parameters=TextNamed,
+        body=yaml_body(),
         refuses=("playbook-refused", "conflict"),
     ),
     Route(
@@ -125,10 +127,10 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         PLAYBOOKS,
         "listPlaybooks",
         "List playbooks, the latest version of each",
-        "viewer",
-        page,
-        {200: Answer("A page of them, by path", PlaybookPage, ("Link",))},
-        Filtering,
+        role="viewer",
+        handler=page,
+        answers={200: Answer("A page of them, by path", PlaybookPage, ("Link",))},
+        parameters=Filtering,
     ),
     _looking(ONE, "getPlaybook", "A playbook with its text", get, Answer("It", PlaybookWithSource)),
     _looking(f"{ONE}/source", "getSource", "Its text alone", source, Answer("As it was registered", media=YAML)),
@@ -139,19 +141,19 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         f"{ONE}/versions",
         "listVersions",
         "Every version of a playbook",
-        "viewer",
-        versions,
-        {200: Answer("All of them", PlaybookVersions)},
-        PathAt,
+        role="viewer",
+        handler=versions,
+        answers={200: Answer("All of them", PlaybookVersions)},
+        parameters=PathAt,
     ),
     Route(
         "DELETE",
         ONE,
         "deletePlaybook",
         "Take a version, or without one all of them, out of the catalog",
-        "author",
-        delete,
-        {204: Answer("It is gone; executions keep their text")},
-        VersionAt,
+        role="author",
+        handler=delete,
+        answers={204: Answer("It is gone; executions keep their text")},
+        parameters=VersionAt,
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from noetl_stream.errors import NoetlError, PayloadRefused, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.secret_messages import SecretAnswer, SecretQuestion, subject_of
+from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import nearest
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription

@@ -253,4 +253,13 @@ def _wait(task: TaskPlan, inputs: dict[str, Any], path: Path) -> Wait:
         return Wait(path, task.name, child=child, timeout_s=total_s)
     wait = WaitInputs.model_validate(inputs)
     timeout_s = wait.timeout_s if total_s is None or wait.timeout_s is None else min(wait.timeout_s, total_s)
-    return Wait(path, task.name, None, wait.for_s, wait.until_ms, wait.signal, None, timeout_s)
+    return Wait(
+        path=path,
+        task=task.name,
+        delay_s=None,
+        for_s=wait.for_s,
+        until_ms=wait.until_ms,
+        signal=wait.signal,
+        child=None,
+        timeout_s=timeout_s,
+    )

@@ -9,9 +9,8 @@ from typing import Literal
 from noetl_stream.engine.runner.runner import CommandRunner, end_of
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import Drop, Go, StepCommand
+from noetl_stream.model.messages import Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.presence import RunningCommand
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.worker.cancellation import Cancellations, Interruption
