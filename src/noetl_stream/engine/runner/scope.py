@@ -73,16 +73,11 @@ class RunScope:
         self.ctx: dict[str, Any] = command.ctx
         self.keychain = plan.keychain
         self._plan = plan
-        self._step = step = plan.steps[command.step]
+        self._step = plan.steps[command.step]
         self._command = command
         self._kinds = kinds
         self._references = references
         self._fixed: dict[str, Any] | None = None
-        self._openers = [
-            (result_name(task.name), secret_name(task.name, task.verbatim))
-            for task in step.tasks
-            if task.kind == SECRETS_KIND
-        ]
 
     def patch_ctx(self, patches: Mapping[str, Any]) -> None:
         """The step run has set these keys of ``ctx``; it sees them from here on."""
@@ -98,7 +93,11 @@ class RunScope:
 
     def opened(self, progress: Progress) -> list[str]:
         """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
-        return [name for result, name in self._openers if result in progress.results]
+        return [
+            secret_name(task.name, task.verbatim)
+            for task in self._step.tasks
+            if task.kind == SECRETS_KIND and result_name(task.name) in progress.results
+        ]
 
     def for_inputs(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, keychain: Mapping[str, Any] = NO_SECRETS

@@ -95,7 +95,9 @@ class Driver:
         """What completes the action."""
         match action:
             case RunTask():
-                await self._give_way()
+                self._turns += 1
+                if self._turns % TURNS_PER_YIELD == 0 or self._reporter.crowded:
+                    await self._give_way()
                 return await self._attempts.run(action)
             case Sleep():
                 await (self._clock.sleep(action.seconds) if action.seconds else self._give_way())
@@ -122,9 +124,7 @@ class Driver:
 
     async def _give_way(self) -> None:
         """Lets others run now and then, and waits while too much is unreported: no tool needs to wait for anything."""
-        self._turns += 1
-        if self._turns % TURNS_PER_YIELD == 0:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         if self._reporter.crowded:
             await self._reporter.room()
 
