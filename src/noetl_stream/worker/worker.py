@@ -84,6 +84,7 @@ class Worker:
             blobs=blobs,
             clock=clock,
             tools=tools,
+            kinds={kind: tool.spec for kind, tool in tools.items()},
             plans=plans,
             catalog=catalog,
             keychain=self.keychain,
