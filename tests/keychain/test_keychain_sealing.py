@@ -8,7 +8,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.envelope import CannotDecrypt, SealedEnvelope, decrypt, encrypt
-from noetl_stream.sealing.handover import CannotOpen, Question, Sealed, seal
+from noetl_stream.sealing.handover import CannotOpen, ReplyKey, Sealed, seal
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key, read_key
 
 KEY = read_key(new_key(), "a test")
@@ -27,7 +27,7 @@ def test_the_same_value_is_never_encrypted_the_same_way_twice() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("other", 3), ("pg", 2)])
 def test_an_envelope_put_under_another_name_or_version_does_not_open(name: str, version: int) -> None:
-    with pytest.raises(CannotDecrypt, match="was changed in the store"):
+    with pytest.raises(CannotDecrypt, match="was modified in the store"):
         decrypt(KEYS, name, version, encrypt(KEYS, "pg", 3, VALUE))
 
 
@@ -36,7 +36,7 @@ def test_a_changed_envelope_does_not_open(place: int) -> None:
     envelope = encrypt(KEYS, "pg", 1, VALUE)
     sealed = bytearray(envelope.sealed)
     sealed[place] ^= 1
-    with pytest.raises(CannotDecrypt, match=f"key {KEY.id} does not open it"):
+    with pytest.raises(CannotDecrypt, match=f"key {KEY.id} cannot decrypt it"):
         decrypt(KEYS, "pg", 1, SealedEnvelope(KEY.id, bytes(sealed)))
 
 
@@ -55,7 +55,7 @@ def test_an_old_key_opens_and_does_not_encrypt() -> None:
 def test_a_missing_key_is_named_and_what_to_do_is_said() -> None:
     with pytest.raises(CannotDecrypt) as caught:
         decrypt(KeyRing(OTHER), "pg", 1, encrypt(KEYS, "pg", 1, VALUE))
-    assert f"is encrypted with key {KEY.id}, which is not here" in caught.value.message
+    assert f"is encrypted with key {KEY.id}, which is not configured" in caught.value.message
     assert caught.value.hint is not None
     assert OTHER.id in caught.value.hint and "NOETL_CREDENTIAL_OLD_KEYS" in caught.value.hint
 
@@ -87,19 +87,19 @@ def test_the_first_key_of_a_ring_is_the_current_one() -> None:
 
 
 def test_the_asker_opens_what_was_sealed_to_its_question() -> None:
-    question = Question()
+    question = ReplyKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     assert question.open(sealed, b"about this") == VALUE
     assert VALUE not in b"".join(sealed)
 
 
 def test_nobody_else_opens_it_and_not_as_an_answer_to_something_else() -> None:
-    question = Question()
+    question = ReplyKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     attempts = [
-        (Question(), sealed, b"about this"),
+        (ReplyKey(), sealed, b"about this"),
         (question, sealed, b"about that"),
-        (question, Sealed(Question().public_key, sealed.body), b"about this"),
+        (question, Sealed(ReplyKey().public_key, sealed.body), b"about this"),
         (question, Sealed(sealed.public_key, sealed.body[:-1]), b"about this"),
         (question, Sealed(b"no key", sealed.body), b"about this"),
     ]

@@ -72,7 +72,7 @@ def test_a_missing_home_is_an_error_only_where_it_is_needed() -> None:
 @pytest.mark.parametrize("given", sorted(OWN_SERVERS))
 def test_one_own_server_without_the_other_is_refused_by_name(given: str) -> None:
     (absent,) = OWN_SERVERS.keys() - {given}
-    with pytest.raises(UsageError, match=f"{given} is set and {absent} is not"):
+    with pytest.raises(UsageError, match=f"{given} is set, but {absent} is not"):
         Settings.from_environment(HOME | {given: OWN_SERVERS[given]})
 
 
@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_is_refused_by_its_variable_without_secrets(varia
 def test_two_spellings_of_one_credential_are_refused_unless_they_say_the_same() -> None:
     both = {"NOETL_CREDENTIAL_SALES": "a", "NOETL_CREDENTIAL_sales": "a"}
     assert Settings.from_environment(HOME | both).credentials == {"sales": "a"}
-    with pytest.raises(UsageError, match="'sales' a second value"):
+    with pytest.raises(UsageError, match="sets credential 'sales' again"):
         Settings.from_environment(HOME | both | {"NOETL_CREDENTIAL_sales": "b"})
 
 

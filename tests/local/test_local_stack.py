@@ -20,7 +20,7 @@ import pytest
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
-from noetl_stream.local.processes import is_alive, wait_until_gone
+from noetl_stream.local.processes import is_alive, wait_until_ended
 
 NewUser = Callable[[Path], "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]
@@ -30,7 +30,7 @@ GONE_WITHIN_S = 20.0
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert wait_until_gone(pid, GONE_WITHIN_S)
+    assert wait_until_ended(pid, GONE_WITHIN_S)
 
 
 def is_making(process: psutil.Process, home: Path) -> bool:
@@ -107,10 +107,10 @@ def test_the_second_user_shares_the_servers_and_the_last_one_stops_them(
     home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     stack = EmbeddedStack.join(home)
-    assert stack.others() is False
+    assert stack.has_other_users() is False
     other = new_user(home)
     assert said_by(other) == stack.pids()
-    assert stack.others() is True
+    assert stack.has_other_users() is True
 
     assert stack.leave() is False
     assert sorted(servers_under(home)) == sorted(stack.pids().values())
@@ -121,9 +121,9 @@ def test_the_second_user_shares_the_servers_and_the_last_one_stops_them(
 def test_two_uses_in_one_process_are_two_users(home: Path) -> None:
     first, second = EmbeddedStack.join(home), EmbeddedStack.join(home)
     assert first.pids() == second.pids()
-    assert first.others() is True
+    assert first.has_other_users() is True
     assert first.leave() is False
-    assert second.others() is False
+    assert second.has_other_users() is False
     assert second.leave() is True
 
 
@@ -131,10 +131,10 @@ def test_a_use_that_was_left_can_be_left_again_and_nothing_else(home: Path) -> N
     stack = EmbeddedStack.join(home)
     assert stack.leave() is True
     assert stack.leave() is False
-    with pytest.raises(UsageError, match="was left"):
+    with pytest.raises(UsageError, match="has already been left"):
         stack.revive()
-    with pytest.raises(UsageError, match="was left"):
-        stack.others()
+    with pytest.raises(UsageError, match="has already been left"):
+        stack.has_other_users()
 
 
 async def test_the_next_start_has_the_same_addresses_and_the_data(home: Path) -> None:
@@ -203,7 +203,7 @@ def test_servers_of_a_killed_user_are_taken_over_not_doubled(
 
     stack = EmbeddedStack.join(home)
     assert stack.pids() == pids
-    assert stack.others() is False
+    assert stack.has_other_users() is False
     assert stack.leave() is True
     assert servers_under(home) == []
 
@@ -292,8 +292,8 @@ def test_a_port_that_another_program_took_is_replaced_and_said(own_home: Path) -
         assert after["postgres"]["port"] != before["postgres"]["port"]
         assert f":{after['postgres']['port']}/" in stack.address.postgres_dsn
         assert stack.notices == [
-            f"port {before['postgres']['port']} of the embedded Postgres is in use by another program:"
-            f" now {after['postgres']['port']}"
+            f"port {before['postgres']['port']} of the embedded Postgres is in use by another program;"
+            f" using {after['postgres']['port']}"
         ]
 
 
@@ -337,7 +337,7 @@ def test_a_home_that_a_server_out_of_sight_uses_is_refused(own_home: Path) -> No
         stdout=subprocess.PIPE,
     )
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    with pytest.raises(LocalStackError, match="in use by a NATS of another container or machine"):
+    with pytest.raises(LocalStackError, match="in use by a NATS in another container or machine"):
         EmbeddedStack.join(own_home)
     holder.communicate(b"\n")
     EmbeddedStack.join(own_home).leave()
