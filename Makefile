@@ -1,30 +1,45 @@
-# `make demo` runs the main job, `make test` passes the tests. Both make their own environment in .venv.
-PYTHON ?= python3.11
-VENV := .venv
-BIN := $(VENV)/bin
+# The environment is made in .venv when it is missing or older than its lock.
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+EFFORT ?= 50
 
-.PHONY: demo test check lock clean
+.PHONY: help demo test verify check docs wheel lock clean
 
-demo: $(VENV)/ready
-	$(BIN)/python playbooks/demo.py
+help:  ## Show these targets
+	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
 
-test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+demo: .venv/runtime  ## Run the demonstration: real servers, real data, injected failures, a result table
+	@$(BIN)/python playbooks/demo.py
 
-check: $(VENV)/ready
+test: .venv/ready  ## Run the tests; under 8 minutes on two cores
+	$(PYTEST)
+
+verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
+	$(BIN)/python scripts/verify.py --effort $(EFFORT)
+
+check: .venv/ready  ## Check format, style, types and imports
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
-# After a change of the dependencies: what a fresh environment resolves them to becomes the lock.
-lock:
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --editable . $$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"])')
-	(head -1 requirements-dev.lock; $(BIN)/python -m pip freeze --exclude-editable) > lock.new && mv lock.new requirements-dev.lock
+docs: .venv/ready  ## Build the documentation site into build/docs/site
+	$(BIN)/python scripts/build_site.py build/docs
 
-$(VENV)/ready: pyproject.toml requirements-dev.lock
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	touch $@
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
+	--custom-compile-command "make lock" pyproject.toml
 
-clean:
-	rm -rf $(VENV) .demo
+wheel: .venv/ready  ## Build the wheel of a release into dist/
+	$(BIN)/python -m hatchling build --target wheel
+
+lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
+	$(LOCK) --upgrade --group dev --output-file requirements-dev.lock
+	$(LOCK) --upgrade --constraints requirements-dev.lock --output-file requirements.lock
+
+.venv/runtime: pyproject.toml requirements.lock
+	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
+	@touch $@
+
+.venv/ready: pyproject.toml requirements-dev.lock
+	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
+	@touch .venv/runtime $@
+
+clean:  ## Remove the environment, the wheels, the site and the data of the demonstration
+	rm -rf .venv .demo build dist

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Final
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.effects import IssueCommand
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
@@ -25,7 +25,6 @@ from noetl_stream.model.events import (
     LoopIterationDone,
     LoopIterationStarted,
     SharedValue,
-    StepScheduled,
     TaskProcessed,
     TaskStarted,
 )
@@ -99,12 +98,9 @@ class Loop:
             self._fold(RecordedFact(fact, run, number))
 
     def _fold(self, recorded: RecordedFact) -> None:
-        self.state, _, journal = advance(self.plan, self.state, recorded, EXECUTION)
-        assert self.state is not None
-        for fact in journal:
-            if isinstance(fact, StepScheduled):
-                build_command(self.plan, self.state, self.state.assignments[fact.command_id], 0)
-                self.owed.append(fact.command_id)
+        advanced = advance(self.plan, self.state, recorded, EXECUTION)
+        self.state = advanced.state
+        self.owed += [effect.command.command_id for effect in advanced.effects if isinstance(effect, IssueCommand)]
 
 
 def cost_us(plan: Plan, items: int) -> float:

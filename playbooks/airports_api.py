@@ -12,7 +12,8 @@ import argparse
 import asyncio
 import contextlib
 import csv
-from importlib.resources import files
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -32,7 +33,13 @@ UNAVAILABLE_EVERY = 5
 
 def read_airports() -> list[dict[str, Any]]:
     """The data set: one mapping an airport, coordinates as numbers."""
-    with files("vega_datasets").joinpath("_data", "airports.csv").open(encoding="utf-8") as lines:
+    try:
+        package = distribution("vega-datasets")
+    except PackageNotFoundError:
+        raise SystemExit("the airports come with another package: pip install --no-deps vega-datasets") from None
+    # Found as a file: importing the package would need pandas.
+    file = Path(str(package.locate_file("vega_datasets/_data/airports.csv")))
+    with file.open(encoding="utf-8") as lines:
         rows: list[dict[str, Any]] = list(csv.DictReader(lines))
     for row in rows:
         row["latitude"], row["longitude"] = float(row["latitude"]), float(row["longitude"])

@@ -272,10 +272,10 @@ async def can_exit(server: Server | None, has_users: Callable[[], bool]) -> bool
     """
     if server is None:
         return True
-    await server.answers.close()
+    await server.responder.close()
     if not await asyncio.to_thread(has_users):
         return True
-    await server.answers.open()
+    await server.responder.open()
     return False
 
 

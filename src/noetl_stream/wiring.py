@@ -102,7 +102,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
     log = await NatsEventLog.open(nats, clock)
     queue = await NatsCommandQueue.open(nats)
     blobs = await NatsBlobs.open(nats, clock)
-    return Connected(nats, log, queue, NatsBus(nats), blobs, store, clock)
+    return Connected(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, store=store, clock=clock)
 
 
 async def migrate_schema(endpoint: Endpoint) -> list[str]:
@@ -181,15 +181,17 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
     from noetl_stream.server.server import Server, ServerPorts
 
     ports = ServerPorts(
-        connected.log,
-        connected.queue,
-        connected.store,
-        connected.blobs,
-        connected.bus,
-        connected.clock,
-        connected.store.catalog,
-        SecretsResponder(connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials),
-        connected.store.feed,
+        log=connected.log,
+        queue=connected.queue,
+        store=connected.store,
+        blobs=connected.blobs,
+        bus=connected.bus,
+        clock=connected.clock,
+        catalog=connected.store.catalog,
+        secrets=SecretsResponder(
+            connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials
+        ),
+        feed=connected.store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
 
@@ -273,13 +275,13 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     nobody = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
-        make_operations(connected, endpoint),
-        DirectIngest(log, store),
-        store.idempotency,
-        DirectReadiness(log, store, connected.bus),
-        Authentication(store.tokens, clock, provider, nobody),
-        store.audit,
-        clock,
+        operations=make_operations(connected, endpoint),
+        ingest=DirectIngest(log, store),
+        idempotency=store.idempotency,
+        readiness=DirectReadiness(log, store, connected.bus),
+        authenticator=Authentication(store.tokens, clock, provider, nobody),
+        audit=store.audit,
+        clock=clock,
     )
     gateway = Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all)
     return HostedGateway(gateway, opening.sentence, keys)

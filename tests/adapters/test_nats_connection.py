@@ -135,6 +135,7 @@ async def test_a_connection_that_ends_for_good_is_told(own_nats: NatsServer) -> 
     opened.wire.send("too.large", b"x" * (opened.max_payload + 1))
     async with asyncio.timeout(TIMEOUT_S):
         await ended.wait()
+    assert opened.client.is_closed
     await opened.close()
 
 

@@ -25,6 +25,11 @@ async def test_missing_streams_are_made_and_named(own_nats_connection: NatsConne
         await verify_stream(own_nats_connection, stream)
 
 
+async def test_events_is_kept_until_a_server_trims_it(connection: NatsConnection) -> None:
+    config = await config_of(connection, EVENTS)
+    assert (config["max_age"], config["max_msgs_per_subject"], config["deny_delete"]) == (0, -1, True)
+
+
 async def test_what_is_right_is_left_alone(connection: NatsConnection) -> None:
     assert await ensure_streams(connection) == []
 

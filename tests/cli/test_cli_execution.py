@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_program import one_clear_line, only_json
 from warm_program import noetl
 

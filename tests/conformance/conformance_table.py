@@ -1,116 +1,132 @@
-"""The conformance table: each normative sentence of the language's sources, its state, and the tests that show it.
-
-The rows stand in ``sentences/``, one file a source. Run this file to make ``docs/conformance.md`` of them anew.
-"""
+"""The pages of the conformance table, generated from its rows. Run this file to write them."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final
 
-import msgspec
-from ruamel.yaml import YAML
+from conformance_rows import ROOT, STATES, Row, Source, State, Table, case_file, read_rows, read_table
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs" / "conformance.md"
-SENTENCES: Final = Path(__file__).with_name("sentences")
-SOURCES: Final = {
-    "language": "The decided language (LANGUAGE)",
-    "canonical": "Canonical step specification v10",
-    "formal": "Formal specification",
+FOLDER: Final = ROOT / "docs" / "reference" / "conformance"
+
+Rows = Mapping[str, Sequence[Row]]
+"""By the name of their source."""
+
+_SHOWN: Final[Mapping[State, str]] = {
+    "holds": "holds",
+    "decided-otherwise": "decided otherwise",
+    "not-yet": "not yet",
 }
-"""Files of rows and the titles of their sources, in order of precedence."""
+_INDEX: Final = """# Conformance
 
-State = Literal["holds", "refused", "decided-otherwise", "not-yet"]
-STATES: Final[Sequence[State]] = get_args(State)
-LONGEST_SENTENCE: Final = 160
+Every normative sentence of the project's specifications, quoted beside what this version does and the tests that show
+it. Each row has one of three states:
 
-_HEAD: Final = """# Conformance
+- **holds**: this version does what the source says. The listed tests fail if it stops doing so.
+- **decided otherwise**: a source with precedence, or a decision record ([ADR]), says something else, and this version
+  does that. The row names the decision; the listed tests show the behavior that was chosen. Keywords that a source
+  reserves for the future are in this state: this version refuses them.
+- **not yet**: not built, or not covered by a test. The row names the capability that brings it.
 
-Each normative sentence of the three sources of the language, what this version does about it, and the tests that show
-it. LANGUAGE precedes the canonical step specification v10, which precedes the formal specification; where they
-contradict each other, *decided* says which way. `tests/conformance/conformance_table.py` makes this page of the rows
-that stand beside it.
+The sources contradict each other in places. They are listed in order of precedence. ADRs settle what the sources leave
+open and record where this version departs from LANGUAGE or PROTOCOL.
 
-- **holds**: it is so.
-- **refused**: the source reserves or abandons it; whoever writes it is told so.
-- **decided-otherwise**: a source that precedes, or a decision in [adr](adr) (ADR), says something else, and that is so.
-- **not-yet**: not there, or not shown by a test yet.
+These pages are generated from `tests/conformance/sentences` by `tests/conformance/conformance_table.py`.
 """
+_COLUMNS: Final = ("row", "source", "this version", "state", "notes", "tests")
+_ADR: Final = re.compile(r"\bADR (\d+)\b")
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One normative sentence, paraphrased. ``tests`` are node ids as pytest takes them, from the project's root."""
-
-    id: str
-    section: str
-    sentence: str
-    state: State
-    decided: str = ""
-    tests: list[str] = []
+def pages(table: Table, rows: Rows) -> dict[str, str]:
+    """The text of each page by its file name."""
+    texts = {f"{source.name}.md": "".join(_page(table, source, rows[source.name])) for source in table.sources}
+    return {"index.md": "".join(_index(table, rows)), **texts}
 
 
-@cache
-def read_rows(source: str) -> Sequence[Row]:
-    """The rows of one source, in its order.
-
-    Raises:
-        msgspec.ValidationError: a row has an unknown key, a missing one, or an unknown state.
-    """
-    text = (SENTENCES / f"{source}.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(YAML(typ="safe").load(text), list[Row])
-
-
-def all_rows() -> Iterator[Row]:
-    """The rows of every source."""
-    for source in SOURCES:
-        yield from read_rows(source)
+def write_pages() -> None:
+    """Writes the pages, and removes those of sources that are gone."""
+    table = read_table()
+    written = pages(table, {source.name: read_rows(source.name) for source in table.sources})
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for stray in set(FOLDER.glob("*.md")) - {FOLDER / name for name in written}:
+        stray.unlink()
+    for name, text in written.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
 
 
-def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
-    """The page: a count, what is not yet shown, then a table for each title."""
-    parts = [_HEAD, *_counts(tables)]
-    for title, rows in tables.items():
-        parts += [f"\n## {title}\n\n", _line(["id", "§", "sentence", "state", "decided", "tests"]), "|---" * 6 + "|\n"]
-        parts += [_line(_cells(row)) for row in rows]
-    return "".join(parts)
+def _index(table: Table, rows: Rows) -> Iterator[str]:
+    decisions = next(iter(sorted((ROOT / "docs").rglob("adr"))), None)
+    yield _INDEX.replace("[ADR]", f"[ADR]({_relative(decisions)})" if decisions else "ADR")
+    yield "\n" + _line(["source", "rows", *(_SHOWN[state] for state in STATES)]) + "|---" * (2 + len(STATES)) + "|\n"
+    for source in table.sources:
+        found = rows[source.name]
+        states = Counter(row.state for row in found)
+        counts = [str(states[state]) for state in STATES]
+        yield _line([f"[{source.title}]({source.name}.md)", str(len(found)), *counts])
+    yield "\n## Not yet\n"
+    for capability, title in table.capabilities.items():
+        missing = [(s.name, row) for s in table.sources for row in rows[s.name] if row.comes_with == capability]
+        yield f"\n### {title}\n\n" if missing else ""
+        yield from (f"- [{row.id}]({name}.md#{row.id.lower()}) {row.sentence}\n" for name, row in missing)
 
 
-def write_table() -> None:
-    """Makes ``docs/conformance.md`` of the rows."""
-    PAGE.write_text(markdown({title: read_rows(source) for source, title in SOURCES.items()}), encoding="utf-8")
+def _page(table: Table, source: Source, rows: Sequence[Row]) -> Iterator[str]:
+    yield f"# Conformance: {source.title}\n\n{source.about} [What the states mean](index.md).\n"
+    for number, title in source.sections.items():
+        yield f"\n## §{number} {title}\n"
+        if law := _law(source, number):
+            yield f"\nSee also [§{number}]({law}).\n"
+        found = [row for row in rows if row.section == number]
+        if found:
+            yield "\n" + _line(_COLUMNS) + "|---" * len(_COLUMNS) + "|\n"
+            yield from (_line(_cells(table, source, row)) for row in found)
 
 
-def _counts(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    yield "\n" + _line(["source", "sentences", *STATES]) + "|---" * (2 + len(STATES)) + "|\n"
-    for title, rows in tables.items():
-        states = Counter(row.state for row in rows)
-        yield _line([title, str(len(rows)), *(str(states[state]) for state in STATES)])
-    left = ", ".join(row.id for rows in tables.values() for row in rows if row.state == "not-yet")
-    yield f"\nNot yet: {left or 'none'}.\n"
+def _law(source: Source, number: str) -> str | None:
+    """The address of this section in the page that says the same in our words, once there is one."""
+    page = ROOT / source.law
+    if not source.law or not page.is_file():
+        return None
+    heading = re.search(rf"^#+ (§?{re.escape(number)}\.? .+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return f"{_relative(page)}#{slug(heading[1])}" if heading else None
 
 
-def _cells(row: Row) -> list[str]:
+def slug(heading: str) -> str:
+    """The anchor that a heading has on a page."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _cells(table: Table, source: Source, row: Row) -> list[str]:
+    quote = row.quote if source.markdown else re.sub(r"([\\`*_{}\[\]<>#])", r"\\\1", row.quote)
+    brought = f"comes with: {table.capabilities[row.comes_with].lower()}" if row.comes_with else ""
+    why = "; ".join(filter(None, [row.decided, brought, row.note]))
     tests = "<br>".join(_link(test) for test in row.tests)
-    return [row.id, row.section, row.sentence, row.state, row.decided, tests]
+    return [f'<a id="{row.id.lower()}"></a>{row.id}', f"“{quote}”", row.sentence, _SHOWN[row.state], _cited(why), tests]
 
 
-def case_file(test: str) -> Path | None:
-    """The file, in a folder beside the test, that the parameter of this node names."""
-    file, _, parameter = test.removesuffix("]").partition("[")
-    found = sorted((ROOT / file.partition("::")[0]).parent.glob(f"*/{parameter}.yaml")) if parameter else []
-    return found[0] if found else None
+def _cited(text: str) -> str:
+    """The text, with a link to each decision that it names."""
+
+    def link(found: re.Match[str]) -> str:
+        files = sorted((ROOT / "docs").rglob(f"adr/{int(found[1]):04}-*.md"))
+        return f"[{found[0]}]({_relative(files[0])})" if files else found[0]
+
+    return _ADR.sub(link, text)
 
 
 def _link(test: str) -> str:
     file, _, name = test.removesuffix("]").partition("::")
     case = case_file(test)
     words = case.stem if case else name.rpartition("::")[2].removeprefix("test_").replace("[", ": ")
-    target = case.relative_to(ROOT) if case else file
-    return f"[{words.replace('_', ' ')}](../{target})"
+    return f"[{words.replace('_', ' ')}]({_relative(case or ROOT / file)})"
+
+
+def _relative(path: Path) -> str:
+    return Path(os.path.relpath(path, FOLDER)).as_posix()
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -118,4 +134,4 @@ def _line(cells: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    write_table()
+    write_pages()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_program import HEAD, only_json
 from warm_program import noetl
 
@@ -111,3 +112,11 @@ def test_after_the_end_nothing_can_be_asked(asked: Asked) -> None:
         found = asked.ask(verb, *options)
         assert (found.returncode, "has ended (completed)" in found.stderr) == (1, True), found.stderr
     assert [event["data"]["patch"]["by"] for event in asked.journal() if event["name"] == "ctx.patched"] == ["ann"]
+
+
+def test_reading_leaves_no_event(asked: Asked) -> None:
+    before = asked.journal()
+    for verb in ("get", "why", "events"):
+        found = noetl("execution", verb, asked.execution_id, "--home", asked.home)
+        assert found.returncode == 0, found.stderr
+    assert asked.journal() == before

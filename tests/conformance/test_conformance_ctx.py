@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine_scenarios import given, limits, started
-from playbook_building import plan_of, workflow
+from playbook_building import codes, plan_of, workflow
 
 from noetl_stream.engine.effects.child_messages import child_message
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.model.events import ChildRequested, CtxOverwrote
+from noetl_stream.model.events import ChildRequested, CtxOverwrote, CtxPatched
 
 WRITERS = """
 - step: start
@@ -17,6 +17,15 @@ WRITERS = """
   next: {arcs: [LEFT]}
 - step: right
   tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: 2, r: 2}}}}]}}}
+"""
+
+
+TWO = """
+- step: start
+  tool: {kind: noop, args: {ctx: "{{ ctx }}"}}
+  next: {arcs: [{step: later}]}
+- step: later
+  tool: {kind: noop, args: {ctx: "{{ ctx }}"}}
 """
 
 
@@ -90,3 +99,29 @@ def test_a_called_playbook_sees_nothing_of_its_caller_but_the_args_over_its_work
     )
     child.feed(RecordedFact(message.fact))
     assert child.take("start").inputs == {"args": {"all": [{"deep": {"a": 7, "b": 2}}, {}, {}]}}
+
+
+def test_no_rule_writes_the_workload() -> None:
+    steps = "- step: start\n  tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, WORDS}}}]}}}\n"
+    workload = "workload: {a: 1}\n"
+    assert codes(workflow(steps.replace("WORDS", "set_workload: {a: 2}"), workload)) == ["unknown_key"]
+    scenario = started(steps.replace("WORDS", "set_ctx: {a: 2}"), workload)
+    scenario.done("start")
+    assert (scenario.execution.workload, scenario.ctx) == ({"a": 1}, {"a": 2})
+
+
+def test_nothing_that_is_asked_changes_the_workload() -> None:
+    scenario = started(TWO, "workload: {a: 1}\n")
+    scenario.patch(a=2)
+    scenario.ask(CtxPatched, patch={"workload": {"a": 3}}, merge=True)
+    scenario.inject("later", a=4)
+    scenario.signal("a", 5)
+    assert scenario.execution.workload == {"a": 1}
+
+
+def test_a_patch_is_seen_by_step_runs_that_begin_afterwards_and_by_no_other() -> None:
+    scenario = started(TWO)
+    scenario.patch(seen=True)
+    assert scenario.take("start").inputs == {"args": {"ctx": {}}}
+    scenario.done("start")
+    assert scenario.take("later").inputs == {"args": {"ctx": {"seen": True}}}

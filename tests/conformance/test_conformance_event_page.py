@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, get_args
 
-from conformance_table import ROOT, Row, read_rows
+from conformance_rows import ROOT, Row, read_rows
 
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import AnyFact
 
-PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 FACTS: dict[str, Any] = {str(fact.__struct_config__.tag): fact for fact in get_args(AnyFact)}
 SAID = b'{"outcome": {"status": "ok"}, "status": "completed", "ok": true}'
 """Fields by which the status of some events is told."""
@@ -34,7 +34,8 @@ def lines(section: str) -> list[Line]:
     return [Line(name.strip("`"), formal, frozenset(by.split(", ")), *rest) for name, formal, by, *rest in whole]
 
 
-OF_THE_LANGUAGE, BEYOND = (lines(part) for part in PAGE.split("## Beyond the language"))
+EVENTS = PAGE.partition("## Events of the language")[2]
+OF_THE_LANGUAGE, BEYOND = (lines(part) for part in EVENTS.split("## Beyond the language"))
 EVERY = OF_THE_LANGUAGE + BEYOND
 
 
@@ -68,7 +69,16 @@ def test_whoever_says_an_event_in_the_model_does_so_on_the_page() -> None:
 
 def test_the_entity_on_the_page_is_that_of_the_envelope() -> None:
     def entity(name: str) -> str:
-        return str(envelope("one", 1, name, "server", 0, None, None, SAID)["entity"])
+        return envelope(
+            execution_id="one",
+            position=1,
+            name=name,
+            source="server",
+            at_ms=0,
+            step_run_id=None,
+            report_id=None,
+            data=SAID,
+        ).entity
 
     assert {line.name: line.entity for line in EVERY} == {name: entity(name) for name in FACTS}
     assert {line.entity for line in EVERY} == {"playbook", "workflow", "token", "step", "task", "loop", "next", "ctx"}
@@ -76,11 +86,10 @@ def test_the_entity_on_the_page_is_that_of_the_envelope() -> None:
 
 def test_every_formal_name_stands_beside_the_dotted_one_that_the_table_decides() -> None:
     rows = [row for row in read_rows("formal") if row.section == "10.2"]
-    said = {name for row in rows for name in re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row.sentence)}
+    names = {row.id: re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row.quote) for row in rows}
     page = {line.formal: line.name for line in EVERY if line.formal}
-    assert set(page) == said
+    assert set(page) == {name for found in names.values() for name in found}
     for row in rows:
-        names = re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row.sentence)
-        dotted = re.findall(r"`([a-z_.]+)`", row.decided)
-        if len(names) == len(dotted):
-            assert [page[name] for name in names] == dotted
+        dotted = re.findall(r"`([a-z_.]+)`", f"{row.decided} {row.note}")
+        if len(names[row.id]) == len(dotted):
+            assert [page[name] for name in names[row.id]] == dotted

@@ -138,3 +138,13 @@ def test_synthetic_names_are_those_of_jumps_events_and_results() -> None:
     run.answer()
     assert [fact.task for fact in scenario.facts(TaskStarted)] == ["task_0", "task_1"] * 2
     assert scenario.result == {"first": 2}
+
+
+@pytest.mark.parametrize("delay", ["{{ 'soon' }}", "{{ workload.wait }}"])
+def test_a_number_that_is_other_text_is_an_error_that_shows_it(delay: str) -> None:
+    rule = f'{{when: "{{{{ outcome.error }}}}", then: {{do: retry, attempts: 2, delay: "{delay}"}}}}'
+    scenario = started(
+        f"- step: start\n  tool: {{kind: noop, spec: {{policy: {{rules: [{rule}]}}}}}}\n", "workload: {wait: soon}\n"
+    )
+    scenario.failed("start")
+    assert scenario.error.kind == "expression_error" and "'soon'" in scenario.error.message

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from engine_scenarios import limits, started
 
-from noetl_stream.engine.decide.client_requests import merge_patch
+from noetl_stream.engine.evolve.ctx import merge_patch
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
@@ -69,7 +69,7 @@ def test_joining_tokens_are_discarded_with_the_reason() -> None:
     scenario = started(TWO)
     scenario.done("a")
     scenario.cancel("enough")
-    assert {fact.reason for fact in scenario.facts(TokenDiscarded)} == {"the execution is cancelled: enough"}
+    assert {fact.reason for fact in scenario.facts(TokenDiscarded)} == {"the execution is being cancelled: enough"}
     assert scenario.facts(ExecutionFinished)[0].discarded == 2
 
 

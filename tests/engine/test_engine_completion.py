@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from engine_scenarios import BEST_EFFORT, given, started
 
-from noetl_stream.engine.advance import InvalidPlan, advance
-from noetl_stream.engine.decide.dispatch import deep_merge
+from noetl_stream.engine.advance import Advanced, InvalidPlan, advance
+from noetl_stream.engine.decide.start import deep_merge
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CtxPatched,
@@ -74,7 +74,7 @@ def test_a_second_request_changes_nothing() -> None:
 def test_only_a_request_begins_an_execution() -> None:
     plan = given(ONE).plan
     advanced = advance(plan, None, RecordedFact(StepScheduled("a", "b")), "execution-1")
-    assert advanced == (None, False, ())
+    assert advanced == Advanced(None, False, ())
 
 
 def test_a_refused_playbook_ends_as_failed_with_its_diagnostics() -> None:

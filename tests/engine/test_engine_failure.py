@@ -202,4 +202,4 @@ def test_a_step_that_fails_from_outside_is_routed_and_its_commands_are_forgotten
     scenario.feed(RecordedFact(StepFailed(run.command.step_run_id, ErrorInfo("limit_exceeded", "too large"))))
     assert scenario.working == [("rescue", None)]
     assert answer_claim(scenario.state, run.run) == Drop("the step run has ended")
-    assert build_command(scenario.plan, scenario.execution, scenario.owed("rescue"), 0).step == "rescue"
+    assert build_command(scenario.plan, scenario.execution, scenario.owed("rescue")).step == "rescue"

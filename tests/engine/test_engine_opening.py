@@ -6,11 +6,10 @@ import pytest
 
 from noetl_stream.engine.pipeline.local_loops import OpenedLevel, cut, open_level
 from noetl_stream.engine.pipeline.paging import PAGE_BYTES
-from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ReferenceNeeded, ResultView, Scope, compile_template
 

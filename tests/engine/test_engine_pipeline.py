@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import times
 from noetl_stream.engine.evolve.progress import advance_progress
 from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task, share, visit_of
 from noetl_stream.model.codec import payload_of
@@ -408,7 +409,7 @@ policies = st.none() | st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(st.tuples(policies, policies, policies), st.lists(st.booleans(), min_size=1, max_size=20), st.integers(1, 60))
 def test_every_pipeline_ends_within_the_limit_of_task_runs(
     drawn: tuple[PolicyPlan | None, ...], outcomes: list[bool], most: int

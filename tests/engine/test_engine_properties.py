@@ -1,11 +1,10 @@
 """Random playbooks under random workers: every execution ends, and every journal keeps the laws.
 
-``NOETL_TEST_SEEDS`` says how many seeds; a seed that fails is named by its test.
+A seed that fails is named by its test.
 """
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from random import Random
 
@@ -14,11 +13,12 @@ from journal_laws import check_journal
 from random_playbooks import random_playbook
 from random_workers import CLEAR, Storm
 
+from effort import RANDOM_EXECUTIONS
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 
-SEEDS = int(os.environ.get("NOETL_TEST_SEEDS", "1000"))
+SEEDS = RANDOM_EXECUTIONS
 SEEDS_AT_ONCE = 24
 STORMS_A_PLAYBOOK = 3
 """Compiling takes longer than running."""

@@ -8,7 +8,7 @@ import pytest
 from engine_scenarios import started
 from msgspec.structs import replace
 
-from noetl_stream.engine.advance import advance
+from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
@@ -161,8 +161,8 @@ def test_what_was_not_taken_has_no_consequence() -> None:
     scenario = started(STEPS)
     before = scenario.state
     unknown = StepScheduled("nobody", "nothing", issue=2)
-    assert scenario.feed(RecordedFact(unknown)) == (before, False, ())
-    assert scenario.feed(RecordedFact(StepDone("nobody"))) == (before, False, ())
+    assert scenario.feed(RecordedFact(unknown)) == Advanced(before, False, ())
+    assert scenario.feed(RecordedFact(StepDone("nobody"))) == Advanced(before, False, ())
 
 
 @pytest.mark.parametrize("make", MADE)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from effort import times
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.playbook.vocabulary.names import is_generated
 from noetl_stream.testing.scenario.scenario import Scenario
@@ -79,7 +80,7 @@ def told(entries: list[dict[str, Any]], runs: Counter[str]) -> Iterator[str]:
                 yield from told(entry["until"]["do"], runs)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(times(40)))
 def test_random_constructs_run_the_tasks_their_words_say(seed: int) -> None:
     tool = Writer(Random(seed)).entries(3)
     document = {

@@ -14,7 +14,7 @@ from noetl_stream.settings.environment import Settings, child_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 def test_an_empty_environment_means_the_embedded_stack_with_all_defaults() -> None:

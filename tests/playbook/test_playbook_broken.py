@@ -16,6 +16,7 @@ from broken_generated import GENERATED, Broken
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.testing.simulation.plans import check_once
 
 FOLDER = Path(__file__).with_name("broken")
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -31,7 +32,7 @@ def expected_of(text: str) -> list[tuple[int, int, str, str]]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_broken_playbook_gets_each_of_its_diagnostics_and_no_other(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    checked = check(text, KINDS, file=path.name)
+    checked = check_once(text, KINDS, file=path.name)
     found = sorted((item.line, item.column, item.severity, item.code) for item in checked.diagnostics)
     assert found == expected_of(text)
     assert not checked.ok
@@ -56,7 +57,7 @@ POINTED = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_error_about_an_older_form_shows_the_form_to_write(path: Path) -> None:
-    for item in check(path.read_text(encoding="utf-8"), KINDS).diagnostics:
+    for item in check_once(path.read_text(encoding="utf-8"), KINDS, file=path.name).diagnostics:
         assert item.hint or item.code not in POINTED, item.render()
 
 

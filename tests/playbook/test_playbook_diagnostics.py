@@ -22,7 +22,16 @@ from noetl_stream.playbook.diagnostics import (
 
 
 def diagnostic(line: int = 3, column: int = 5, hint: str | None = "try b") -> Diagnostic:
-    return Diagnostic("error", "unknown_key", "unknown key `a`", hint, "flow.yaml", line, column, "/a")
+    return Diagnostic(
+        severity="error",
+        code="unknown_key",
+        message="unknown key `a`",
+        hint=hint,
+        file="flow.yaml",
+        line=line,
+        column=column,
+        pointer="/a",
+    )
 
 
 def test_a_diagnostic_renders_like_a_compiler_message() -> None:

@@ -1,7 +1,8 @@
 """Every citation leads to a heading: ``LANGUAGE §n``, ``PROTOCOL §n *Rule*``, ``ADR n``, ``v10 §n.m``, and the like.
 
-A § belongs to the source named last before it in the same paragraph; a page of the law cites itself without a name. A
-citation that this file cannot attribute is a failure, too: so no citation goes unchecked because of how it is written.
+A § belongs to the source named last before it in the same paragraph; a page of the law, or the quotes of a source, cite
+themselves without a name. A citation that this file cannot attribute is a failure, too: so no citation goes unchecked
+because of how it is written.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 CONFORMANCE: Final = "reference/conformance"
+QUOTES: Final = ROOT / "tests" / "conformance" / "sentences"
 
 PAGES: Final[Mapping[str, str]] = {
     "LANGUAGE": "reference/language.md",
@@ -183,9 +185,11 @@ def cited() -> Iterator[Citation]:
     laws = {PAGES[source]: source for source in OURS if source != "LANGUAGE"}
     files = [file for place in ("src", "tests", "benchmarks", "playbooks") for file in (ROOT / place).rglob("*")]
     files += [*(DOCS / page for page in laws), *(DOCS / "adr").glob("*.md")]
+    homes = {DOCS / page: source for page, source in laws.items()}
+    homes |= {QUOTES / f"{Path(page).stem}.yaml": source for source, page in PAGES.items()}
     for file in sorted(files):
         if file.suffix in READ and file != Path(__file__):
-            home = laws.get(str(file.relative_to(DOCS)), "") if file.is_relative_to(DOCS) else ""
+            home = homes.get(file, "")
             yield from citations_in(file.read_text(encoding="utf-8"), str(file.relative_to(ROOT)), home)
 
 

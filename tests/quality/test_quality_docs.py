@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,26 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
     assert missing == []
 
 
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Where links into a page may lead: its headings, as code hosts name them, and what has an id."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    named = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return frozenset(named | set(re.findall(r'id="([^"]+)"', text)))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_into_a_page_leads_to_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*\.md|)#([^)\s]+)\)", path.read_text())
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors(path.parent / target if target else path)
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize(("name", "text"), whole_playbooks())
 def test_every_whole_playbook_checks(name: str, text: str) -> None:
     assert [d.render() for d in check(text, kinds_of(load_tools()), file=name).diagnostics] == []
@@ -48,3 +69,13 @@ def test_every_whole_playbook_checks(name: str, text: str) -> None:
 def test_every_make_target_exists(path: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {words[1] for words in commands(path) if words[0] == "make"} <= targets
+
+
+MODULE = re.compile(r"`(?:src/)?(?:noetl_stream/)?((?:\w+/)+\w+\.(?:py|sql))`")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_module_that_a_page_names_exists(path: Path) -> None:
+    named = set(MODULE.findall(path.read_text()))
+    missing = {name for name in named if not ((ROOT / name).exists() or (ROOT / "src/noetl_stream" / name).exists())}
+    assert missing == set()

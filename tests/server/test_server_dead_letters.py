@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from server_stage import ONE_STEP, Hand, Stage, once
 
+from effort import BROKEN_WORKERS
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -32,17 +33,16 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import partition_of, report_id
-from noetl_stream.model.item_pages import Page
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Report, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.reference import Page, Reference
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import InboxRow
 from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
-SEEDS = 60
+SEEDS = BROKEN_WORKERS
 BROKEN = ErrorInfo("exception", "broken")
 
 
@@ -100,9 +100,9 @@ async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: 
 
 
 async def test_a_message_of_the_inbox_that_is_none_becomes_a_letter(stage: Stage) -> None:
-    tables = stage.store.real._tables
+    tables = stage.tables
     tables.inbox_sent = 6
-    tables.inbox[6] = InboxRow("put", 0, EXECUTION, b'{"fact":1}')
+    tables.inbox[6] = InboxRow(id="put", partition=0, execution_id=EXECUTION, body=b'{"fact":1}')
     await stage.server()
     await stage.pass_time(2)
     (row,) = await letters(stage)
@@ -179,7 +179,15 @@ async def test_a_fact_whose_json_is_none_somewhere_is_refused(stage: Stage, raw:
     hand, command, delivery = await begun(stage, ONE_STEP)
     run = hand.run_of(command, delivery)
     report = Report(
-        EXECUTION, command.step_run_id, run.command_id, 1, 1, run.nonce, 0, 0, [msgspec.Raw(raw), msgspec.Raw(raw)]
+        execution_id=EXECUTION,
+        step_run_id=command.step_run_id,
+        command_id=run.command_id,
+        issue=1,
+        num_delivered=1,
+        nonce=run.nonce,
+        number=0,
+        first=0,
+        events=[msgspec.Raw(raw), msgspec.Raw(raw)],
     )
     await stage.broker.event_log.publish_reported(EXECUTION, report_id(run, 0), codec.encode(report))
     delivery.ack()
@@ -313,5 +321,5 @@ async def test_whatever_workers_say_no_server_falls_and_every_execution_ends(sta
     if not (await stage.state(EXECUTION)).ended:  # type: ignore[union-attr]
         signal = SignalReceived("request-2", "test", signal="s")
         await stage.ask(EXECUTION, signal)
-    await stage.until(lambda: stage.store.real._tables.executions[EXECUTION].finished_ms is not None, 300)
+    await stage.until(lambda: stage.tables.executions[EXECUTION].finished_ms is not None, 300)
     assert not stage.running[0].done()

@@ -105,7 +105,7 @@ class Counting(GoodFate):
 
 async def looks(stage: Stage) -> None:
     """It has been asked for, and looks into its original."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: AGAIN in rows and rows[AGAIN].looks_into == EXECUTION)
 
 
@@ -145,7 +145,7 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 9})
     assert (await failed.ended(AGAIN)).status == "failed"
     fact = ExecutionRequested("r", digest_of(SOURCE), ctx={"fails": 0}, rerun=Rerun(AGAIN))
-    del failed.store.real._tables.journals[EXECUTION]
+    del failed.tables.journals[EXECUTION]
     await failed.broker.event_log.publish_reported("third", "r", codec.encode(Request("third", "r", fact)))
     row = await failed.ended("third")
     assert (row.status, result_of(row), row.rerun_of) == ("completed", [39, 40, 0], AGAIN)
@@ -155,9 +155,9 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
 async def test_large_results_that_are_taken_over_must_stay_as_long_as_whoever_uses_them(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 0})
     await failed.ended(AGAIN)
-    (key,) = [key for key in failed.broker.blobs._values if key.startswith(f"{EXECUTION}/")]
+    (key,) = [key for key in failed.broker.blobs.keys if key.startswith(f"{EXECUTION}/")]
     used = await failed.store.real.objects_used_elsewhere(EXECUTION)
-    assert used == [ObjectUseRow(AGAIN, key, "nats", EXECUTION)]
+    assert used == [ObjectUseRow(execution_id=AGAIN, key=key, store="nats", owner=EXECUTION)]
 
 
 async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> None:
@@ -181,16 +181,21 @@ async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> N
 
 
 REFUSED = {
-    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "there is no execution nobody"),
+    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "execution nobody does not exist"),
     "another playbook": (Rerun(EXECUTION, "second"), {"digest": "OTHER"}, "version_mismatch", "ran the playbook"),
-    "an unknown playbook": (Rerun(EXECUTION, "second"), {"digest": "none"}, "invalid_playbook", "none is known"),
+    "an unknown playbook": (
+        Rerun(EXECUTION, "second"),
+        {"digest": "none"},
+        "invalid_playbook",
+        "unknown playbook digest none",
+    ),
     "an unknown step": (
         Rerun(EXECUTION, "third"),
         {},
         "unknown_step",
         "has no step third; it has first, second, never",
     ),
-    "a step it never came to": (Rerun(EXECUTION, "never"), {}, "never_ran", "never came to step never"),
+    "a step it never reached": (Rerun(EXECUTION, "never"), {}, "never_ran", "never reached step never"),
     "too large ctx": (Rerun(EXECUTION), {"ctx": {"k": "x" * 2_000_000}}, "too_large", "limits.max_ctx_bytes"),
 }
 
@@ -212,7 +217,7 @@ async def test_a_rerun_that_cannot_be_is_refused_with_a_code_and_ends_as_failed(
 
 
 async def test_one_that_is_being_deleted_cannot_be_run_again(failed: Stage) -> None:
-    del failed.store.real._tables.journals[EXECUTION][7]
+    del failed.tables.journals[EXECUTION][7]
     await ask(failed, Rerun(EXECUTION))
     await failed.ended(AGAIN)
     found = await answer(failed)
@@ -228,7 +233,7 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
     await ask(stage, Rerun(EXECUTION, "long"), digest=digest_of(long))
     await stage.ended(AGAIN)
     found = await answer(stage)
-    assert found is not None and (found["code"], "has not ended: it is running" in found["error"]) == (
+    assert found is not None and (found["code"], "has not ended: its status is running" in found["error"]) == (
         "not_ended",
         True,
     )
@@ -268,7 +273,7 @@ async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[S
     await stage.request("other", "request-2", quick)
     assert result_of(await stage.ended("other", 2)) == "quick"
     refused = await stage.ask(AGAIN, CtxPatched("p", patch={"k": 1}))
-    assert isinstance(refused, str) and "has not started: it is still looking at" in refused
+    assert isinstance(refused, str) and "has not started: it is still reading its original" in refused
     assert isinstance(await stage.ask(AGAIN, CancelRequested("c")), dict)
     assert (await stage.ended(AGAIN, 5)).status == "cancelled"
     assert await answer(stage) == {"ok": True, "execution_id": AGAIN}

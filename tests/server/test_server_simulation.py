@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
+from effort import SIMULATIONS
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, FaultPlan
 from noetl_stream.testing.simulation.simulation import tell
 
-SEEDS = 240
+SEEDS = SIMULATIONS
 SEEDS_A_TEST = 20
 
 

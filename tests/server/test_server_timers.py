@@ -19,7 +19,7 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.engine.decide.timers import LATEST_MS
+from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.server.inputs import FEW
@@ -45,7 +45,15 @@ class OtherClock:
 
 def server_with(stage: Stage, clock: Any) -> Server:
     host = stage.host("server")
-    ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, clock, stage.catalog)
+    ports = ServerPorts(
+        log=host.log,
+        queue=host.queue,
+        store=host.store,
+        blobs=host.blobs,
+        bus=host.bus,
+        clock=clock,
+        catalog=stage.catalog,
+    )
     return Server(host.name, ports, KINDS)
 
 
@@ -235,7 +243,7 @@ async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Sta
         one = f"execution-{n}"
         await starts(stage, gated(1e6), one)
         await stage.ask(one, CtxPatched("open", patch={"open": True}))
-    assert len(server.waits) < 3 * FEW // 2
+    assert len(server.inputs) < 3 * FEW // 2
     assert await waits_for(stage, "stays") == ["admission"]
     assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 

@@ -30,5 +30,5 @@ async def test_what_was_taken_over_before_there_was_the_table_is_found_in_the_jo
     for number, (store, key) in enumerate(keys):
         owner = f"child-{number}"
         found = await postgres_store.objects_used_elsewhere(owner)
-        assert found == [ObjectUseRow("parent", key, store, owner)]
+        assert found == [ObjectUseRow(execution_id="parent", key=key, store=store, owner=owner)]
     assert await postgres_store.objects_used_elsewhere("child-2") == []

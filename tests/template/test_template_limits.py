@@ -6,7 +6,7 @@ import pytest
 from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.template import Scope, compile_template
+from noetl_stream.template import Scope
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.meter import Meter
 
@@ -122,8 +122,13 @@ def test_a_value_that_nests_too_deeply_is_an_error() -> None:
     assert "is nested too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
 
 
-def test_nothing_is_computed_while_compiling() -> None:
-    compile_template("{{ 'a' * 10 ** 9 }} {{ 9 ** 9 ** 9 ** 9 }}", namespaces=frozenset(), bindings={})
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("{{ 'a' * 10 ** 9 }}", "max_template_output_chars"), ("{{ 9 ** (9 ** 9) }}", "max_template_number_bits")],
+)
+def test_nothing_is_computed_while_compiling(text: str, limit: str) -> None:
+    assert codes(text) == []
+    assert limit in failure(text).message
 
 
 def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.postgres.pool import options_of
+from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
 from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
@@ -22,8 +22,9 @@ TLS_REQUEST = (80877103).to_bytes(4, "big")
 class Runner:
     """Runs SQL on the test's database."""
 
-    def __init__(self, tool: PostgresTool, make_call: Any, dsn: str) -> None:
+    def __init__(self, tool: PostgresTool, pools: ConnectionPools, make_call: Any, dsn: str) -> None:
         self.tool = tool
+        self.pools = pools
         self._make_call = make_call
         self.dsn = dsn
 
@@ -48,8 +49,9 @@ class Runner:
 
 @pytest.fixture
 async def run(make_call: Any, postgres_dsn: str) -> AsyncIterator[Runner]:
-    tool = PostgresTool()
-    yield Runner(tool, make_call, postgres_dsn)
+    pools = ConnectionPools()
+    tool = PostgresTool(pools)
+    yield Runner(tool, pools, make_call, postgres_dsn)
     await tool.close()
 
 
@@ -281,7 +283,7 @@ async def test_without_a_transaction_the_idempotency_key_is_there_and_goes_with_
     told = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
     assert told == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
     options = options_of("db", run.dsn)
-    async with run.tool._pools.connection("db", options, None) as connection:  # the one that was used before
+    async with run.pools.connection("db", options, None) as connection:  # the one that was used before
         left = await connection.fetchrow(key)
     assert left is not None and not left["key"] and left["name"] == "noetl-stream"
 

@@ -143,6 +143,8 @@ async def test_workload_ctx_and_iter_are_readable(run: Runner) -> None:
         "del ctx['a']",
         "ctx['list'] += [1]",
         "ctx.clear()",
+        "workload['a'] = 1",
+        "iter['index'] = 1",
     ],
 )
 async def test_changing_them_is_an_error_and_not_a_silent_loss(run: Runner, change: str) -> None:

@@ -69,7 +69,7 @@ def run(tool: PythonTool, make_call: Any) -> Any:
     return run
 
 
-async def gone(reader: asyncio.StreamReader) -> None:
+async def expect_gone(reader: asyncio.StreamReader) -> None:
     """Returns when every process with the other end has ended."""
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
@@ -82,7 +82,7 @@ async def test_cancelling_kills_the_child_and_what_it_started(run: Any, home: Ho
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
 
 
@@ -112,7 +112,7 @@ async def test_cancelling_kills_an_orphan_that_left_the_group(run: Any, home: Ho
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
 
 
@@ -132,7 +132,7 @@ async def test_code_that_never_lets_go_is_killed_too(run: Any, home: Home) -> No
             _, reader, writer = await home.calls.get()
             limit.reschedule(asyncio.get_running_loop().time())
             await task
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
 
 
@@ -148,7 +148,7 @@ async def test_an_idle_child_that_died_is_replaced(run: Any, home: Home) -> None
     await run(CALL_HOME + "import builtins\nbuiltins.kept = home", path=home.path)
     process_id, reader, writer = await home.calls.get()
     os.kill(process_id, signal.SIGKILL)
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
     while True:  # until the worker, too, has seen it
         with contextlib.suppress(ToolFailure):
@@ -245,7 +245,7 @@ async def test_closing_kills_children_at_work(tool: PythonTool, run: Any, home: 
     task = asyncio.ensure_future(run(CALL_HOME + "import time\ntime.sleep(600)", path=home.path))
     _, reader, writer = await home.calls.get()
     await tool.close()
-    await gone(reader)
+    await expect_gone(reader)
     with pytest.raises(ToolFailure):
         await task
     writer.close()
@@ -269,7 +269,7 @@ asyncio.run(PythonTool().run(call))
         _, reader, writer = await home.calls.get()
         process.kill()
         await process.wait()
-        await gone(reader)
+        await expect_gone(reader)
     writer.close()
 
 

@@ -49,7 +49,7 @@ async def own_credential(name: str) -> Any:
 
 
 TOO_SHORT = (
-    "holds a secret of fewer than 4 characters, which cannot be kept out of logs and results; "
+    "holds a secret of fewer than 4 characters, which cannot be redacted from logs and results; "
     "names and addresses belong under keys such as `username`, `host`, `port`"
 )
 
@@ -189,7 +189,7 @@ async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> Non
     [
         (None, "cannot be read on this worker: No such file or directory"),
         (b"", "is empty"),
-        (b"{broken", "begins like a JSON object and is none"),
+        (b"{broken", "starts like a JSON object but is not valid JSON"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"abc\n", TOO_SHORT),
         (b"x" * 70_000, "is larger than 65536 bytes"),
@@ -208,8 +208,8 @@ async def test_a_file_that_holds_no_secret_is_said_so(
 @pytest.fixture
 def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The sample plugin of the documentation, installed as the kind ``locker``; its source."""
-    page = (Path(__file__).parents[2] / "docs" / "credentials.md").read_text()
-    source = page.partition("```python\n")[2].partition("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md").read_text()
+    source = page.partition("## A keychain kind")[2].partition("```python\n")[2].partition("```")[0]
     (tmp_path / "locker_plugin.py").write_text(source)
     about = tmp_path / "locker_plugin-1.dist-info"
     about.mkdir()

@@ -25,6 +25,8 @@ class Listed(NamedTuple):
 
 
 COMMANDS: Final = {
+    "init": Listed("examples.init", "Make a project from an example playbook."),
+    "example": Listed("examples.example", "List the example playbooks, or show one."),
     "run": Listed("run", "Run a playbook, a file or a registered one, to its end."),
     "execution": Listed("execution.group", "Start executions, watch them, ask why, intervene, run again."),
     "playbook": Listed("playbook.group", "Check, register, find and compare playbooks."),
@@ -73,7 +75,8 @@ def noetl_stream() -> None:
 
     \b
     The shortest way:
-      noetl-stream run playbook.yaml
+      noetl-stream init
+      noetl-stream run playbooks/hello.yaml
     It uses the NATS and Postgres named by NOETL_NATS_URL and NOETL_POSTGRES_DSN, or its own
     embedded ones under NOETL_HOME, which it starts when they are not running. With --url,
     NOETL_URL or a context it asks a gateway, and touches neither.

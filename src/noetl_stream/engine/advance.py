@@ -1,166 +1,188 @@
-"""``advance``: fold one fact, decide, fold the decisions, until nothing follows.
+"""``advance``: fold a fact, decide, fold the decisions, until nothing follows; return the effects.
 
     after = evolve(state, fact)
     return (after, *decide(after, fact)) if after is not state else (state, (), ())
 
-No change, no consequence (DESIGN §3). Decisions are facts too: each is folded before the next is decided.
+A fact that changes nothing has no consequences (DESIGN §3). Decisions are facts too: each is folded before the next
+is decided.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from noetl_stream.engine.decide.dispatch import decide, refuse
+from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
+from noetl_stream.engine.decide.dispatch import decide
 from noetl_stream.engine.decide.pending import pending_decisions
 from noetl_stream.engine.decide.quiescence import move_on, retry_held
+from noetl_stream.engine.decide.start import refuse
+from noetl_stream.engine.effects import Effect
+from noetl_stream.engine.effects.collect import effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
-    ChildOrdered,
-    ChildRequested,
+    ClientRequest,
     ExecutionFailing,
-    ExecutionResumed,
-    ExecutionReused,
     Fact,
-    LoopDone,
-    LoopIterationFailed,
-    LoopPaged,
-    LoopStarted,
     ReferenceAwaited,
-    ReferenceLost,
-    ReferenceResolved,
-    StepCancelled,
-    StepResumed,
-    StepScheduled,
     TaskProcessed,
     TaskStarted,
-    TimerSet,
-    TokenDiscarded,
 )
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.rejection import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
-_BOUNDED: Final = frozenset(
-    {
-        StepScheduled,
-        StepResumed,
-        StepCancelled,
-        TokenDiscarded,
-        LoopStarted,
-        LoopPaged,
-        LoopDone,
-        LoopIterationFailed,
-        TimerSet,
-        ChildRequested,
-        ChildOrdered,
-    }
-)
-"""Bounded by what there is: a loop's items and window, commands in flight, tokens. They do not count as decisions."""
-
-_Seen: TypeAlias = tuple[object, object]
-_AFTER_A_HALT: Final = frozenset({ExecutionResumed, ReferenceResolved, ReferenceLost, ExecutionReused})
+_Inputs: TypeAlias = tuple[object, object]
 
 
 class Advanced(NamedTuple):
-    """``journal`` are the decisions in fold order; the input itself stands before them if ``taken``."""
+    """The result of one input.
+
+    Attributes:
+        taken: Whether the input changed the state. If so, it precedes ``journal`` in the journal.
+        journal: The decisions, in fold order.
+        effects: What the server must do once the tick is committed.
+        refusal: Why a request or a worker's fact was not taken.
+    """
 
     state: Execution | None
     taken: bool
     journal: Sequence[Fact]
+    effects: Sequence[Effect] = ()
+    refusal: Rejection | NotTaken | None = None
 
 
 class InvalidPlan(NamedTuple):
-    """In place of a plan: why the playbook of a request cannot run."""
+    """Stands in for a plan: why the requested playbook cannot run."""
 
     reason: str
     diagnostics: list[dict[str, Any]]
 
 
 def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: RecordedFact, execution_id: str) -> Advanced:
-    """The state after an input, and the decisions that followed from it.
+    """The state after an input, with the decisions that follow and their effects.
 
     Args:
-        plan: The compiled playbook the state is pinned to, or why the requested one cannot run.
+        plan: The compiled playbook of the execution, or why the requested one cannot run.
         state: ``None`` before ``execution.requested``.
-        recorded: A reported fact, or one the shell hands in (``step.scheduled`` with a higher issue).
+        recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
     """
+    runnable = None if isinstance(plan, InvalidPlan) else plan
+    if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
+        refusal = refuse_request(runnable, state, recorded.fact)
+        if refusal is not None:
+            return Advanced(state, False, (), refusal=refusal)
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
-        return Advanced(state, False, ())
-    if _is_quiet(recorded.fact):
+        return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
+    if _has_no_consequences(recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
-        return _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
-    follows = _asked(decide, plan, after, recorded.fact)
-    catching_up = type(recorded.fact) in _AFTER_A_HALT
-    return _settle(plan, after, deque(follows), None if state is None or catching_up else _seen(state), catching_up)
+        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
+    else:
+        follows = _decide_or_await(decide, plan, after, recorded.fact)
+        catching_up = recorded.fact.kind.ends_halt
+        tried = None if state is None or catching_up else _admission_inputs(state)
+        settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
+    return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
 
 
 def _settle(
-    plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Seen | None, catching_up: bool = False
-) -> Advanced:
-    """Folds what is pending, and what follows, until nothing does.
+    plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Inputs | None, catching_up: bool = False
+) -> tuple[Execution, Sequence[Fact]]:
+    """Folds the pending facts and everything that follows from them.
 
     Args:
-        tried: What admission saw when the held tokens were last tried; ``None``: they may have been neglected.
-        catching_up: Whether decisions were left out so far, because the execution was halted.
+        tried: What admission saw when held tokens were last retried; ``None`` forces a retry.
+        catching_up: Whether decisions were skipped because the execution was halted.
     """
     journal: list[Fact] = []
     steps = 0
     while True:
         if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
-            # Older held tokens go before what is newly routed.
-            again = _asked(retry_held, plan, state)
-            pending.extendleft(reversed(again))
-            tried = tried if again else _seen(state)
+            # Tokens already held are retried before newly routed ones.
+            retried = _decide_or_await(retry_held, plan, state)
+            pending.extendleft(reversed(retried))
+            tried = tried if retried else _admission_inputs(state)
         if not pending and plan is not None:
-            if catching_up and (left_out := _asked(pending_decisions, plan, state)):
+            if catching_up and (undecided := _decide_or_await(pending_decisions, plan, state)):
                 steps = 0
-                pending.extend(left_out)
+                pending.extend(undecided)
             else:
-                pending.extend(_asked(move_on, plan, state))
+                pending.extend(_decide_or_await(move_on, plan, state))
         if not pending:
-            return Advanced(state, True, journal)
+            return state, journal
         fact = pending.popleft()
         after = evolve(state, RecordedFact(fact), state.execution_id)
         if after is state or after is None:
             continue
         state = after
         journal.append(fact)
-        if type(fact) in _AFTER_A_HALT:
+        if fact.kind.ends_halt:
             catching_up, tried = True, None
-        if type(fact) not in _BOUNDED:
+        if not fact.kind.bounded:
             steps += 1
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
-                pending.appendleft(_endless(state))
+                pending.appendleft(_too_many_decisions(state))
                 continue
         if plan is not None:
-            pending.extend(_asked(decide, plan, state, fact))
+            pending.extend(_decide_or_await(decide, plan, state, fact))
 
 
-def _is_quiet(fact: Fact) -> bool:
-    """Whether nothing can follow from it in a state that was at rest: what a worker says most often."""
+def _has_no_consequences(fact: Fact) -> bool:
+    """Whether the fact, like most reports, has no consequences in a quiescent state."""
     if type(fact) is TaskProcessed:
         return not (fact.set_ctx or fact.set_shared)
     return type(fact) is TaskStarted
 
 
-def _seen(state: Execution) -> _Seen:
-    """What admission guards read, apart from what never changes."""
+def _admission_inputs(state: Execution) -> _Inputs:
+    """The variable part of what admission guards read."""
     return state.ctx, state.steps
 
 
-def _asked(decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact) -> Sequence[Fact]:
-    """The decision; or, if it reads a result kept by reference, that this is awaited first (PROTOCOL §2)."""
+def _decide_or_await(
+    decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact
+) -> Sequence[Fact]:
+    """The decision, or the wait for a result by reference that it needs first (PROTOCOL §2)."""
     try:
         return decision(plan, state, *fact)
     except ReferenceNeeded as needed:
         return (ReferenceAwaited(needed.reference),)
 
 
-def _endless(state: Execution) -> Fact:
+def _too_many_decisions(state: Execution) -> Fact:
     text = f"one fact led to limits.max_decisions_per_fact ({state.limits.max_decisions_per_fact}) decisions: a cycle"
     return ExecutionFailing(ErrorInfo("limit_exceeded", text))
+
+
+class NotTaken(NamedTuple):
+    """Why a fact changes nothing.
+
+    ``redundant``: the request asks for what is already so. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
+    :func:`.classify_report`. ``misfit``: the fact does not belong to its command; ``text`` says why.
+    """
+
+    code: Literal["redundant", "duplicate", "gap", "stale", "unknown", "misfit"]
+    text: str = ""
+
+
+def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
+    """Why the execution rejects the request now; ``None`` if it accepts it."""
+    return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
+
+
+def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
+    """Why ``evolve`` ignored a worker's fact; ``None`` for any other fact."""
+    if recorded.run is None:
+        return None
+    classification = classify(state, recorded)
+    if classification != "next":
+        return NotTaken(classification)
+    reason = misfit(state, recorded) if state is not None else ""
+    return NotTaken("misfit", reason) if reason else None

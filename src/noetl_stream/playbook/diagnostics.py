@@ -120,7 +120,16 @@ class Problems:
             message = f"more than {MAX_DIAGNOSTICS} problems (max_diagnostics); the rest are not listed"
             last = found[-1]
             found.append(
-                Diagnostic(severity, "too_many_problems", message, None, self.file, last.line, last.column, "")
+                Diagnostic(
+                    severity=severity,
+                    code="too_many_problems",
+                    message=message,
+                    hint=None,
+                    file=self.file,
+                    line=last.line,
+                    column=last.column,
+                    pointer="",
+                )
             )
         return tuple(found)
 
@@ -134,8 +143,17 @@ class Problems:
                 raise TooManyProblems
             return
         mark = at.mark
-        found = Diagnostic(severity, code, message, hint, self.file, mark.line, mark.column, at.pointer)
-        # An aliased part is read once per alias, but stands in the file once.
+        found = Diagnostic(
+            severity=severity,
+            code=code,
+            message=message,
+            hint=hint,
+            file=self.file,
+            line=mark.line,
+            column=mark.column,
+            pointer=at.pointer,
+        )
+        # An aliased part is read once per alias, but is in the file once.
         self._found.setdefault((code, mark.line, mark.column, message), found)
 
 

@@ -16,6 +16,9 @@ SERVERS: Final = "noetl.servers"
 INBOX: Final = "noetl.inbox"
 """Server → servers: partitions that have got something in their inbox, as a JSON list."""
 
+ANSWERED: Final = "noetl.answered"
+"""Server → whoever asks something of an execution: the answer, as soon as it is committed."""
+
 PING: Final = "noetl.ask.ping"
 """Anyone → any server: is a server alive?"""
 
@@ -28,16 +31,21 @@ ASK_CATALOG: Final = "noetl.ask.catalog"
 
 ASK_WORKERS: Final = "noetl.ask.workers"
 """Anyone → every worker: who are you, and what do you run? The answer is a
-:class:`~noetl_stream.model.presence.WorkerPresence`.
+:class:`~noetl_stream.model.messages.WorkerPresence`.
 """
 
 ASK_SECRET: Final = "noetl.ask.secret"
-"""Worker → any server: :class:`~noetl_stream.model.secret_messages.SecretQuestion`."""
+"""Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""
 
 
 def ask_request(execution_id: str, request_id: str) -> str:
     """Was this request folded, and with what answer?"""
     return f"{ASK_REQUEST}.{execution_id}.{request_id}"
+
+
+def answered(execution_id: str, request_id: str) -> str:
+    """Where the answer to a request is pushed once it is committed; :func:`ask_request` gives the same later."""
+    return f"{ANSWERED}.{execution_id}.{request_id}"
 
 
 def ask_playbook(digest: str) -> str:
@@ -77,3 +85,21 @@ def decided(partition: int, execution_id: str) -> str:
 def playbook_key(digest: str) -> str:
     """Where the object store keeps a playbook's source until the fold has copied it."""
     return f"playbook/{digest}"
+
+
+def command_subject(pool: str, execution_id: str, command_id: str) -> str:
+    """The one place in the queue a command can stand in.
+
+    Raises:
+        UsageError: one of the ids cannot stand in a subject.
+    """
+    return f"noetl.commands.{checked_id(pool)}.{checked_id(execution_id)}.{checked_id(command_id)}"
+
+
+def any_pool_subject(execution_id: str, command_id: str) -> str:
+    """Where a command stands, whatever its pool.
+
+    Raises:
+        UsageError: one of the ids cannot stand in a subject.
+    """
+    return f"noetl.commands.*.{checked_id(execution_id)}.{checked_id(command_id)}"

@@ -1,4 +1,4 @@
-"""One tick: the fenced transaction, and after it everything that is published (PROTOCOL §2)."""
+"""Commits a tick: the fenced transaction, then everything that is published after it (PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import ExecutionRow, Store, Tick
+from noetl_stream.ports.store import ExecutionRow, Store, Tick, TimerKey
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
@@ -23,7 +23,7 @@ from noetl_stream.server.tick import NO_LABELS, PendingTick, execution_row
 
 
 class CommitPorts(Protocol):
-    """What committing needs of the server's ports."""
+    """The ports committing needs."""
 
     @property
     def log(self) -> EventLog: ...
@@ -36,7 +36,7 @@ class CommitPorts(Protocol):
 
 
 class Committer:
-    """Writes ticks and, once they are committed, speaks about them. ``ticks`` counts those that held events."""
+    """Writes ticks; once they are committed, publishes and notifies. ``ticks`` counts ticks with events."""
 
     def __init__(
         self,
@@ -44,19 +44,19 @@ class Committer:
         ownership: PartitionOwnership,
         publications: Publications,
         executions: ExecutionCache,
-        waits: ServerInputs,
+        inputs: ServerInputs,
         inbox: Inbox,
     ) -> None:
         self._ports = ports
         self._ownership = ownership
         self._publications = publications
         self._executions = executions
-        self._waits = waits
+        self._inputs = inputs
         self._inbox = inbox
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
-        """Commits what the fold collected and moves the cursors; then publishes decided records and commands.
+        """Commits what the fold collected and moves the cursors, then publishes journal records and commands.
 
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
@@ -66,31 +66,31 @@ class Committer:
         ticks = {advance.id: (advance.tick + 1, advance.epoch) for advance in advances}
         await self._ports.store.commit(
             Tick(
-                self._ownership.owner,
-                advances,
-                tick.events,
-                [self._row(*touched) for touched in tick.touched.values()],
-                tick.requests,
-                list(tick.playbooks.values()),
-                list(tick.timers.values()),
-                list(tick.timers_gone),
-                tick.inbox,
-                tick.inbox_folded,
-                tick.object_uses,
-                tick.terms,
-                tick.dead_letters,
-                tick.fed({partition: number for partition, (number, _) in ticks.items()}),
+                owner=self._ownership.owner,
+                partitions=advances,
+                events=tick.events,
+                executions=[self._row(*touched) for touched in tick.touched.values()],
+                requests=tick.requests,
+                playbooks=list(tick.playbooks.values()),
+                timers=list(tick.timers.values()),
+                timers_gone=[TimerKey(*key) for key in tick.timers_gone],
+                inbox=tick.inbox,
+                inbox_folded=tick.inbox_folded,
+                object_uses=tick.object_uses,
+                terms=tick.terms,
+                dead_letters=tick.dead_letters,
+                feed=tick.feed_rows({partition: number for partition, (number, _) in ticks.items()}),
             )
         )
         self._ownership.committed(advances)
         self.ticks += bool(tick.events)
-        decided = tick.decided(ticks, self._ownership.owner)
+        decided = tick.journal_records(ticks, self._ownership.owner)
         if decided or tick.commands:
             self._publications.publish({p: tick_ for p, (tick_, _) in ticks.items()}, decided, tick.commands)
-        self._speak(tick)
+        self._notify(tick)
 
     async def mark(self, through: Mapping[int, int]) -> None:
-        """Moves cursors of idle partitions and ``published_tick``, if any has moved (with each lease renewal)."""
+        """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
         times: dict[int, int | None] = {}
         moved: dict[int, tuple[int, int]] = {}
         for owned in self._ownership:
@@ -105,8 +105,8 @@ class Committer:
         if moved:
             await self.commit(PendingTick(), moved)
 
-    def standing(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
-        """These partitions' cursors as they are: for a tick that folds no message."""
+    def cursors(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+        """The current cursors of these partitions, for a tick that folds no message."""
         return {o.id: (o.cursor, o.cursor_ms) for o in self._ownership if o.id in partitions}
 
     def published(self, partitions: Collection[int]) -> dict[int, int]:
@@ -118,17 +118,19 @@ class Committer:
         return found
 
     def _row(self, state: Execution, partition: int, at_ms: int) -> ExecutionRow:
-        executions = self._executions.get(state.execution_id)
-        if executions is None:
+        cached = self._executions.get(state.execution_id)
+        if cached is None:
             return execution_row(state, partition, at_ms, at_ms)
-        labels = executions.plan.labels if isinstance(executions.plan, Plan) else NO_LABELS
-        return execution_row(state, partition, executions.started_ms, at_ms, labels)
+        labels = cached.plan.labels if isinstance(cached.plan, Plan) else NO_LABELS
+        return execution_row(state, partition, cached.started_ms, at_ms, labels)
 
-    def _speak(self, tick: PendingTick) -> None:
+    def _notify(self, tick: PendingTick) -> None:
         bus = self._ports.bus
         for reply, execution_id, run in tick.claims:
-            executions = self._executions.get(execution_id)
-            bus.send(reply, codec.encode(answer_claim(executions.state if executions is not None else None, run)))
+            cached = self._executions.get(execution_id)
+            bus.send(reply, codec.encode(answer_claim(cached.state if cached is not None else None, run)))
+        for row in tick.answers:
+            bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:
             bus.send(subjects.STOP, codec.encode(stop))
         if tick.withdrawn:
@@ -136,7 +138,7 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.deciding is not None:
-                self._waits.note(state)
+            elif state.timers or state.awaited is not None:
+                self._inputs.track(state)
         if tick.inbox:
-            self._inbox.sent(tick.inbox)
+            self._inbox.notify(tick.inbox)

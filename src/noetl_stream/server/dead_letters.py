@@ -1,4 +1,4 @@
-"""Letters of what is passed over, for the tick that passes it over (PROTOCOL §1 *Partition row*, §3)."""
+"""Dead letter rows, written by the tick that skips the message (PROTOCOL §1 *Partition row*, §3)."""
 
 from __future__ import annotations
 
@@ -14,41 +14,49 @@ log = logging.getLogger(__name__)
 
 
 def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
-    """Of a message of EVENTS: known by its sequence and stored time, over losses of the stream's tail too."""
+    """A dead letter for a message of EVENTS, identified by sequence and stored time: the stream may lose its tail."""
     place = {"sequence": message.sequence, "execution": message.execution_id}
     log.error("dead letter in EVENTS: %s", reason, extra=place)
     return dead_letter(
-        f"events-{message.sequence}-{message.at_ms}",
-        message.at_ms,
-        "events",
-        message.partition,
-        message.execution_id,
-        f"noetl.events.{message.partition}.{message.execution_id}.reported",
-        reason,
-        message.body,
-        message.sequence,
+        id=f"events-{message.sequence}-{message.at_ms}",
+        at_ms=message.at_ms,
+        source="events",
+        partition=message.partition,
+        execution_id=message.execution_id,
+        subject=f"noetl.events.{message.partition}.{message.execution_id}.reported",
+        reason=reason,
+        body=message.body,
+        source_seq=message.sequence,
     )
 
 
 def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
-    """Of a message between executions."""
+    """A dead letter for a message between executions."""
     log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
     return dead_letter(
-        f"inbox-{item.seq}", at_ms, "inbox", item.partition, item.execution_id, "inbox", reason, item.body, item.seq
+        id=f"inbox-{item.seq}",
+        at_ms=at_ms,
+        source="inbox",
+        partition=item.partition,
+        execution_id=item.execution_id,
+        subject="inbox",
+        reason=reason,
+        body=item.body,
+        source_seq=item.seq,
     )
 
 
 def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterRow:
-    """Of a command that is given up, its step run failed."""
+    """A dead letter for a command that was given up; its step run has failed."""
     place = {"execution": command.execution_id, "command": command.command_id}
     log.error("dead letter in COMMANDS: %s", reason, extra=place)
     return dead_letter(
-        f"command-{command.command_id}-{command.issue}",
-        at_ms,
-        "command",
-        command.partition,
-        command.execution_id,
-        f"noetl.commands.{command.pool}.{command.execution_id}.{command.command_id}",
-        reason,
-        codec.encode(command),
+        id=f"command-{command.command_id}-{command.issue}",
+        at_ms=at_ms,
+        source="command",
+        partition=command.partition,
+        execution_id=command.execution_id,
+        subject=f"noetl.commands.{command.pool}.{command.execution_id}.{command.command_id}",
+        reason=reason,
+        body=codec.encode(command),
     )

@@ -1,12 +1,12 @@
-"""Reconcile: what Postgres says is owed and the queue does not hold (PROTOCOL §2 *Reconcile*).
+"""Reconcile: finds owed commands that the queue does not hold (PROTOCOL §2 *Reconcile*).
 
 The order matters: the queue is listed first, then the log's end is read and folded to. A report is stored before its
-command is acknowledged, so the report of a command that is absent from the list stands at or before that end.
+command is acknowledged, so the report of a command missing from the list is at or before that end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from noetl_stream.ports.command_queue import CommandQueue
@@ -15,7 +15,7 @@ from noetl_stream.server.execution_cache import ExecutionCache
 
 
 class OwedCommand(NamedTuple):
-    """A command that had been issued, and not ended, when the queue was about to be listed."""
+    """A command that was owed when the queue was about to be listed."""
 
     execution_id: str
     command_id: str
@@ -23,32 +23,48 @@ class OwedCommand(NamedTuple):
 
 
 class Reconciler:
+    """Lists commands missing from the queue, and returns them once the log is folded far enough."""
+
     def __init__(self, queue: CommandQueue, log: EventLog) -> None:
         self._queue = queue
         self._log = log
+        self._missing: Sequence[OwedCommand] = ()
+        self._through = 0
 
-    @staticmethod
-    def candidates(executions: ExecutionCache, under_way: Collection[str]) -> list[OwedCommand]:
-        """Every command owed now that is not in this owner's publish pipeline."""
-        return [
+    async def list_missing(self, executions: ExecutionCache, under_way: Collection[str]) -> None:
+        """Lists the owed commands that neither the queue nor this owner's publications hold."""
+        self.forget()
+        candidates = [
             OwedCommand(execution_id, assignment.command_id, assignment.issue)
-            for execution_id, one in executions
-            if one.state is not None
-            for assignment in one.state.assignments.values()
+            for execution_id, cached in executions
+            if cached.state is not None
+            for assignment in cached.state.assignments.values()
             if assignment.command_id not in under_way
         ]
+        if candidates:
+            present = await self._queue.present()
+            self._through = await self._log.last_sequence()
+            self._missing = [owed for owed in candidates if owed.command_id not in present]
 
-    async def missing(self, candidates: Iterable[OwedCommand]) -> tuple[list[OwedCommand], int]:
-        """The candidates absent from the queue, and the sequence that must be folded before any is issued again."""
-        present = await self._queue.present()
-        through = await self._log.last_sequence()
-        return [owed for owed in candidates if owed.command_id not in present], through
+    def forget(self) -> None:
+        """Discards the list."""
+        self._missing = ()
 
-    @staticmethod
-    def still_owed(executions: ExecutionCache, owed: OwedCommand) -> bool:
-        """Whether it is owed at the same issue after the fold has gone on."""
-        one = executions.get(owed.execution_id)
-        if one is None or one.state is None:
-            return False
-        assignment = one.state.assignments.get(owed.command_id)
-        return assignment is not None and assignment.issue == owed.issue
+    def take_missing(self, executions: ExecutionCache, folded: int) -> Sequence[OwedCommand]:
+        """The listed commands still owed at the same issue; empty until the log is folded to its end at that time.
+
+        Args:
+            folded: The sequence up to which all owned partitions are folded.
+        """
+        if not self._missing or folded < self._through:
+            return ()
+        missing, self._missing = self._missing, ()
+        return [owed for owed in missing if _is_owed(executions, owed)]
+
+
+def _is_owed(executions: ExecutionCache, owed: OwedCommand) -> bool:
+    cached = executions.get(owed.execution_id)
+    if cached is None or cached.state is None:
+        return False
+    assignment = cached.state.assignments.get(owed.command_id)
+    return assignment is not None and assignment.issue == owed.issue

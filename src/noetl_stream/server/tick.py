@@ -1,34 +1,35 @@
-"""A tick in the making: the rows one transaction writes and the messages that follow its commit (PROTOCOL §1, §2)."""
+"""A pending tick: the rows one transaction writes and the messages that follow its commit (PROTOCOL §1, §2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from noetl_stream.engine.effects.child_messages import child_message
-from noetl_stream.engine.effects.commands import build_command
-from noetl_stream.engine.state import Execution, Timer
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    ExecutionFinished,
-    ExecutionPaused,
-    ExecutionStarted,
-    Fact,
-    StepCancelled,
-    StepScheduled,
+from noetl_stream.engine.effects import (
+    AddTerms,
+    AnswerStart,
+    DropTimer,
+    Effect,
+    IssueCommand,
+    SendMessage,
+    SetTimer,
+    StopWorkers,
+    UseObject,
+    WithdrawCommand,
 )
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model import codec
+from noetl_stream.model.events import NAMES, Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
-from noetl_stream.model.messages import FORMAT, InboxMessage, InputByReport, JournalRecord, Stop
-from noetl_stream.model.reference import Reference
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, Stop
+from noetl_stream.model.rejection import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.listing import error_terms, label_terms
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
@@ -42,21 +43,34 @@ from noetl_stream.ports.store import (
 )
 
 MAX_RECORD_BYTES = 512 * 1024
-"""A journal record is cut above this; one entry alone may be larger, up to a few limits of an execution."""
+"""Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
 
 NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 
-Timers = Mapping[str, Timer]
 
-_names: dict[type, str] = {}
+class Input(NamedTuple):
+    """One fact on its way into the journal.
 
+    Attributes:
+        recorded: The fact as the engine takes it.
+        source: Who recorded it.
+        data: Its JSON, as stored in the journal.
+        sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
+        report_id: The report of a worker's fact.
+        entry: The name of the fact in a journal record; ``None`` to include it in full.
+    """
 
-def name_of(fact: Fact) -> str:
-    """The event name of a fact."""
-    name = _names.get(type(fact))
-    if name is None:
-        name = _names[type(fact)] = str(type(fact).__struct_config__.tag)
-    return name
+    recorded: RecordedFact
+    source: Source
+    data: bytes
+    sequence: int | None = None
+    report_id: str | None = None
+    entry: bytes | None = None
+
+    @classmethod
+    def by_server(cls, recorded: RecordedFact) -> Input:
+        """An input that did not come through EVENTS: timer, inbox, reference, reconcile."""
+        return cls(recorded, "server", codec.encode(recorded.fact))
 
 
 @dataclass(slots=True)
@@ -71,13 +85,14 @@ class JournalSegment:
 
 @dataclass(slots=True)
 class PendingTick:
-    """Collects; holds no decision of its own."""
+    """Collects rows and messages; makes no decisions of its own."""
 
     events: list[EventRow] = field(default_factory=list)
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
+    answers: list[RequestRow] = field(default_factory=list)
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
-    stretches: dict[str, JournalSegment] = field(default_factory=dict)
+    segments: dict[str, JournalSegment] = field(default_factory=dict)
     commands: list[QueuedCommand] = field(default_factory=list)
     withdrawn: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
@@ -92,149 +107,176 @@ class PendingTick:
 
     @property
     def partitions(self) -> set[int]:
-        """Those of the executions it touches."""
+        """The partitions of the executions it touches."""
         return {partition for _, partition, _ in self.touched.values()}
 
-    def record_input(self, row: EventRow, partition: int, entry: bytes, through: int) -> None:
-        """An input that changed something: its row, and its place in the journal record."""
-        self.events.append(row)
-        self._stretch(row.execution_id, partition, row.position, through).entries.append(msgspec.Raw(entry))
-
-    def record_decisions(
-        self,
-        plan: Plan | None,
-        state: Execution,
-        facts: Sequence[Fact],
-        partition: int,
-        through: int,
-        at_ms: int,
-        *,
-        with_input: bool = False,
+    def record(
+        self, given: Input, decisions: Sequence[Fact], after: Execution, partition: int, through: int, at_ms: int
     ) -> None:
-        """Decisions in fold order, the last at ``state.position``; commands, cancellations and messages they order.
-
-        ``with_input``: the first is no decision but their input, one of the server's own.
-        """
-        if not facts:
-            return
-        execution_id = state.execution_id
-        position = state.position - len(facts)
-        cause = position + 1 if with_input else position
-        stretch = self._stretch(execution_id, partition, position + 1, through)
-        for fact in facts:
-            position += 1
-            data = codec.encode(fact)
-            step_run_id = getattr(fact, "step_run_id", None)
-            self.events.append(
-                EventRow(
-                    execution_id,
-                    position,
-                    name_of(fact),
-                    "server",
-                    at_ms,
-                    step_run_id,
-                    None,
-                    None,
-                    None,
-                    data,
-                    None if position == cause else cause,
-                )
-            )
-            stretch.entries.append(msgspec.Raw(data))
-            if plan is not None:
-                self._order(plan, state, fact, partition)
-                if isinstance(fact, ExecutionStarted):
-                    self._find_by(execution_id, label_terms(plan.labels))
-            if isinstance(fact, ExecutionFinished) and fact.outcome.error is not None:
-                self._find_by(execution_id, error_terms(msgspec.structs.asdict(fact.outcome.error)))
-            message = child_message(state, fact, position)
-            if message is not None:
-                self._send(derive(execution_id, "inbox", position), message)
-
-    def touch(self, state: Execution, partition: int, at_ms: int) -> None:
-        """The execution's row is written anew."""
-        self.touched[state.execution_id] = (state, partition, at_ms)
-
-    def note_timers(self, execution_id: str, partition: int, before: Timers, after: Timers) -> None:
-        """Rows follow the timers of the state: what is set or moved is written, what is gone is deleted."""
-        for timer_id in before.keys() - after.keys():
-            self.timers.pop((execution_id, timer_id), None)
-            self.timers_gone.add((execution_id, timer_id))
-        for timer_id, timer in after.items():
-            if before.get(timer_id) is not timer:
-                key = (execution_id, timer_id)
-                self.timers[key] = TimerRow(execution_id, timer_id, partition, timer.due_ms, timer.purpose)
-                self.timers_gone.discard(key)
-
-    def use_object(self, execution_id: str, reference: Reference) -> None:
-        """The execution's journal names a result of another one from here on."""
-        self.object_uses.append(ObjectUseRow(execution_id, reference.key, reference.store, reference.execution_id))
-
-    def _find_by(self, execution_id: str, terms: Iterable[str]) -> None:
-        self.terms += [TermRow(term, execution_id) for term in terms]
-
-    def _send(self, identity: str, message: InboxMessage) -> None:
-        row = InboxRow(identity, partition_of(message.execution_id), message.execution_id, codec.encode(message))
-        self.inbox.append(row)
-
-    def _order(self, plan: Plan, state: Execution, fact: Fact, partition: int) -> None:
-        if isinstance(fact, StepScheduled):
-            assignment = state.assignments.get(fact.command_id)
-            if assignment is not None and assignment.issue == fact.issue:
-                command = build_command(plan, state, assignment, partition)
-                body = codec.encode(command)
-                self.commands.append(
-                    QueuedCommand(command.pool, state.execution_id, command.command_id, command.issue, body)
-                )
-        elif isinstance(fact, StepCancelled):
-            if fact.command_id not in state.assignments:  # nobody had begun it: its copy in the queue has no meaning
-                self.withdrawn.append((state.execution_id, fact.command_id))
-            self.stops.append(Stop(state.execution_id, [fact.command_id], fact.reason))
-        elif isinstance(fact, ExecutionPaused) and state.assignments:
-            self.stops.append(Stop(state.execution_id, list(state.assignments), "paused", pausing=True))
-
-    def _stretch(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
-        stretch = self.stretches.get(execution_id)
-        if stretch is None:
-            stretch = self.stretches[execution_id] = JournalSegment(partition, position, through)
-        stretch.through = max(stretch.through, through)
-        return stretch
-
-    def fed(self, ticks: Mapping[int, int]) -> list[FeedRow]:
-        """What the whole feed is told: a row for each partition whose journals grow.
+        """Records an input and its decisions, the last at ``after.position``: rows, and the journal segment.
 
         Args:
-            ticks: Of each partition after the commit.
+            through: The execution's messages are folded up to this sequence.
+        """
+        recorded, execution_id = given.recorded, after.execution_id
+        cause = position = after.position - len(decisions)
+        segment = self._segment(execution_id, partition, position, through)
+        segment.entries.append(msgspec.Raw(given.entry or given.data))
+        self.events.append(
+            EventRow(
+                execution_id=execution_id,
+                position=position,
+                name=NAMES[type(recorded.fact)],
+                source=given.source,
+                at_ms=at_ms,
+                step_run_id=recorded.step_run_id or getattr(recorded.fact, "step_run_id", None),
+                report_id=given.report_id,
+                number=recorded.number if recorded.run is not None else None,
+                source_seq=given.sequence,
+                data=given.data,
+            )
+        )
+        for fact in decisions:
+            position += 1
+            data = codec.encode(fact)
+            segment.entries.append(msgspec.Raw(data))
+            self.events.append(
+                EventRow(
+                    execution_id=execution_id,
+                    position=position,
+                    name=NAMES[type(fact)],
+                    source="server",
+                    at_ms=at_ms,
+                    step_run_id=getattr(fact, "step_run_id", None),
+                    report_id=None,
+                    number=None,
+                    source_seq=None,
+                    data=data,
+                    cause=cause,
+                )
+            )
+        self.touched[execution_id] = (after, partition, at_ms)
+
+    def collect(self, execution_id: str, partition: int, effects: Sequence[Effect]) -> None:
+        """Collects effects, applied once this tick is committed. The last change of a timer wins."""
+        for effect in effects:
+            match effect:
+                case IssueCommand(command):
+                    body = codec.encode(command)
+                    self.commands.append(
+                        QueuedCommand(command.pool, execution_id, command.command_id, command.issue, body)
+                    )
+                case WithdrawCommand(command_id):
+                    self.withdrawn.append((execution_id, command_id))
+                case StopWorkers(stop):
+                    self.stops.append(stop)
+                case SendMessage(position, message):
+                    receiver = message.execution_id
+                    identity = derive(execution_id, "inbox", position)
+                    self.inbox.append(
+                        InboxRow(
+                            id=identity,
+                            partition=partition_of(receiver),
+                            execution_id=receiver,
+                            body=codec.encode(message),
+                        )
+                    )
+                case SetTimer(timer_id, timer):
+                    key = (execution_id, timer_id)
+                    self.timers[key] = TimerRow(
+                        execution_id=execution_id,
+                        timer_id=timer_id,
+                        partition=partition,
+                        due_ms=timer.due_ms,
+                        purpose=timer.purpose,
+                    )
+                    self.timers_gone.discard(key)
+                case DropTimer(timer_id):
+                    self.timers.pop((execution_id, timer_id), None)
+                    self.timers_gone.add((execution_id, timer_id))
+                case AddTerms(terms):
+                    self.terms += [TermRow(term=term, execution_id=execution_id) for term in terms]
+                case UseObject(reference):
+                    self.object_uses.append(
+                        ObjectUseRow(
+                            execution_id=execution_id,
+                            key=reference.key,
+                            store=reference.store,
+                            owner=reference.execution_id,
+                        )
+                    )
+                case AnswerStart():
+                    pass  # done by the fold, which knows the plan
+                case _:
+                    assert_never(effect)
+
+    def answer(
+        self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True
+    ) -> None:
+        """Records the answer to a client's request, at the position of what it changed.
+
+        Args:
+            push: Whether the client is notified after the commit. A start is announced by its journal record instead.
+        """
+        row = RequestRow(
+            request_id=request_id, execution_id=execution_id, answer=codec.encode(answer), position=position
+        )
+        self.requests.append(row)
+        if push:
+            self.answers.append(row)
+
+    def _segment(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
+        segment = self.segments.get(execution_id)
+        if segment is None:
+            segment = self.segments[execution_id] = JournalSegment(partition, position, through)
+        segment.through = max(segment.through, through)
+        return segment
+
+    def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
+        """The feed rows: one for each partition whose journals grow.
+
+        Args:
+            ticks: The tick of each partition after the commit.
         """
         grown: dict[int, list[tuple[str, int, int]]] = {}
-        for execution_id, stretch in self.stretches.items():
-            last = stretch.first_position + len(stretch.entries) - 1
-            grown.setdefault(stretch.partition, []).append((execution_id, stretch.first_position, last))
-        return [FeedRow(partition, ticks[partition], codec.encode(entries)) for partition, entries in grown.items()]
+        for execution_id, segment in self.segments.items():
+            last = segment.first_position + len(segment.entries) - 1
+            grown.setdefault(segment.partition, []).append((execution_id, segment.first_position, last))
+        return [
+            FeedRow(partition=partition, tick=ticks[partition], entries=codec.encode(entries))
+            for partition, entries in grown.items()
+        ]
 
-    def decided(self, ticks: dict[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
-        """The journal records, one an execution, cut where they would grow too large.
+    def journal_records(self, ticks: Mapping[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
+        """The journal records, one per execution, split where they would grow too large.
 
         Args:
             ticks: ``(tick, epoch)`` of each partition after the commit.
         """
         messages: list[DecidedMessage] = []
-        for execution_id, stretch in self.stretches.items():
-            tick, epoch = ticks[stretch.partition]
-            for first, entries in _cut(stretch):
+        for execution_id, segment in self.segments.items():
+            tick, epoch = ticks[segment.partition]
+            for first, entries in _cut(segment):
                 record = JournalRecord(
-                    execution_id, first, entries, stretch.through, stretch.partition, tick, epoch, FORMAT
+                    execution=execution_id,
+                    first_position=first,
+                    entries=entries,
+                    through=segment.through,
+                    partition=segment.partition,
+                    tick=tick,
+                    epoch=epoch,
+                    format=FORMAT,
                 )
-                identity = f"{stretch.partition}.{tick}.{epoch}.{owner}.{execution_id}.{first}"
-                messages.append(DecidedMessage(stretch.partition, execution_id, identity, codec.encode(record)))
+                identity = f"{segment.partition}.{tick}.{epoch}.{owner}.{execution_id}.{first}"
+                messages.append(DecidedMessage(segment.partition, execution_id, identity, codec.encode(record)))
         return messages
 
 
-def _cut(stretch: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
+def _cut(segment: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
     pieces: list[tuple[int, list[msgspec.Raw]]] = []
-    first, size = stretch.first_position, 0
+    first, size = segment.first_position, 0
     entries: list[msgspec.Raw] = []
-    for entry in stretch.entries:
+    for entry in segment.entries:
         if entries and size + len(entry) > MAX_RECORD_BYTES:
             pieces.append((first, entries))
             first, size, entries = first + len(entries), 0, []
@@ -245,37 +287,40 @@ def _cut(stretch: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
 
 
 def input_entry(report_id: str, index: int) -> bytes:
-    """How a record names a reported fact."""
+    """The name of a reported fact in a journal record."""
     return codec.encode(InputByReport(report_id, index))
+
+
+def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
+    """The answer to a rejected request."""
+    return {"ok": False, "execution_id": execution_id, "error": rejection.text, "code": rejection.code}
 
 
 def execution_row(
     state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any] = NO_LABELS
 ) -> ExecutionRow:
-    """What people read of ``state``."""
+    """The row people read for ``state``."""
     outcome = state.outcome
-    result = codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None
-    error = codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None
     return ExecutionRow(
-        state.execution_id,
-        partition,
-        state.shown_status,
-        state.path,
-        state.version,
-        state.digest,
-        state.position,
-        started_ms,
-        at_ms,
-        at_ms if state.ended else None,
-        result,
-        error,
-        codec.encode(state.ctx),
-        state.discarded,
-        state.trace_id,
-        len(state.assignments),
-        len(state.children),
-        state.deciding.key if state.deciding is not None else None,
-        state.ctx_version,
-        codec.encode(dict(labels)),
-        state.rerun_of or None,
+        execution_id=state.execution_id,
+        partition=partition,
+        status=state.shown_status,
+        path=state.path,
+        version=state.version,
+        digest=state.digest,
+        position=state.position,
+        started_ms=started_ms,
+        updated_ms=at_ms,
+        finished_ms=at_ms if state.ended else None,
+        result=codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None,
+        error=codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None,
+        ctx=codec.encode(state.ctx),
+        discarded=state.discarded,
+        trace_id=state.trace_id,
+        commands=len(state.assignments),
+        children=len(state.children),
+        looks_into=state.awaited.key if state.awaited is not None else None,
+        ctx_version=state.ctx_version,
+        labels=codec.encode(dict(labels)),
+        rerun_of=state.rerun_of or None,
     )

@@ -1,4 +1,4 @@
-"""Reads all settings from the environment, once. ``docs/settings.md`` documents them."""
+"""Reads all settings from the environment, once. ``docs/reference/settings.md`` documents them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MAX_GATEWAY_LIMIT = 2**31 - 1
 
 
 class GatewayLimits(NamedTuple):
-    """Capacity limits of a gateway. Errors name the variable; ``docs/settings.md`` documents each."""
+    """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
     max_requests: int = 1000
     max_streams: int = 1000

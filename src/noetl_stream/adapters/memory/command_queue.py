@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Collection, Sequence
 
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
-from noetl_stream.adapters.subjects import command_subject
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
+from noetl_stream.ports.subjects import command_subject
 
 ACK_WAIT_S = 30.0
 
@@ -131,6 +131,10 @@ class MemoryCommandQueue:
     def standing(self) -> dict[str, bytes]:
         """The commands that :meth:`present` names, for a test to look at even while the broker is stopped."""
         return {standing.command.command_id: standing.command.body for standing in self._standing.values()}
+
+    def free_at_s(self, command_id: str) -> float:
+        """When the lease of a command ends, by the clock, for a test to look at."""
+        return next(one.free_at_s for one in self._standing.values() if one.command.command_id == command_id)
 
     async def pools(self) -> list[QueuedPool]:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.

@@ -15,9 +15,9 @@ from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
 from noetl_stream.adapters.nats.publishing import HeldBatch
 from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
-from noetl_stream.adapters.subjects import any_pool_subject, command_subject
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
+from noetl_stream.ports.subjects import any_pool_subject, command_subject
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5

@@ -77,7 +77,7 @@ async def _checked_there(session: Session, files: Sequence[Path]) -> dict[str, S
     found: dict[str, Sequence[Diagnostic]] = {}
     for file in files:
         checked = await session.operations.playbooks.check(read_playbook(file), str(file))
-        found[str(file)] = [Diagnostic(**one) for one in checked["diagnostics"]]
+        found[str(file)] = checked.diagnostics
     return found
 
 
@@ -86,7 +86,18 @@ def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic
         return check(read_playbook(file), kinds, file=str(file), limits=limits).diagnostics
     except UsageError as error:
         why = error.message.removeprefix(f"{file}: ")
-        return [Diagnostic("error", "file_unreadable", why, error.hint, str(file), 1, 1, "")]
+        return [
+            Diagnostic(
+                severity="error",
+                code="file_unreadable",
+                message=why,
+                hint=error.hint,
+                file=str(file),
+                line=1,
+                column=1,
+                pointer="",
+            )
+        ]
 
 
 def _passed(found: Sequence[Diagnostic]) -> bool:

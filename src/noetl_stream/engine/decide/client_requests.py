@@ -1,11 +1,16 @@
-"""What clients ask of an execution that exists: can it be done, and what a patch makes of ``ctx`` (LANGUAGE §9)."""
+"""Client requests to an existing execution: whether it accepts them, and what follows (LANGUAGE §9)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Final
 
+from noetl_stream.engine.decide import NOTHING, Rules
+from noetl_stream.engine.decide.termination import cancel
+from noetl_stream.engine.evolve.ctx import patched
+from noetl_stream.engine.ids import injected_token
 from noetl_stream.engine.state import Execution
-from noetl_stream.model import codec
+from noetl_stream.model import codec, events
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
@@ -20,7 +25,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def rejection_of(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | None:
-    """Why ``fact`` cannot be done now; ``None`` if it can."""
+    """Why the execution rejects ``fact`` now; ``None`` if it accepts it."""
     execution = f"execution {state.execution_id}"
     if state.ended:
         return Rejection("ended", f"{execution} has ended ({state.status})")
@@ -29,7 +34,8 @@ def rejection_of(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection
     if state.failing is not None:
         return Rejection("ending", f"{execution} has failed and is ending")
     if state.request is not None and not isinstance(fact, CancelRequested):
-        return Rejection("not_started", f"{execution} has not started: it is still looking at {state.rerun_of}")
+        text = f"{execution} has not started: it is still reading its original {state.rerun_of}"
+        return Rejection("not_started", text)
     if isinstance(fact, CtxPatched):
         return _refuse_patch(state, fact)
     if isinstance(fact, TokenInjected):
@@ -40,30 +46,12 @@ def rejection_of(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection
 
 
 def is_redundant(state: Execution, fact: ClientRequest) -> bool:
-    """Whether what is asked is so already: nothing is to be recorded."""
+    """Whether the request asks for what is already so, and need not be recorded."""
     if isinstance(fact, CancelRequested):
         return bool(state.cancelling)
     if isinstance(fact, PauseRequested):
         return bool(state.paused_at_ms)
     return isinstance(fact, ResumeRequested) and not state.paused_at_ms
-
-
-def patched(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
-    """``ctx`` after a patch from outside: whole keys, or a JSON merge patch (RFC 7396)."""
-    return merge_patch(ctx, fact.patch) if fact.merge else {**ctx, **fact.patch}
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: mappings merge key by key, ``null`` deletes a key, anything else replaces."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
 
 
 def no_step(plan: Plan, step: str) -> Rejection:
@@ -81,7 +69,7 @@ def _refuse_patch(state: Execution, fact: CtxPatched) -> Rejection | None:
 def _refuse_signal(state: Execution, fact: SignalReceived) -> Rejection | None:
     queued, limits = sum(map(len, state.signals.values())), state.limits
     if queued >= limits.max_queued_signals:
-        text = f"{queued} signals wait already (limits.max_queued_signals)"
+        text = f"{queued} signals are already queued (limits.max_queued_signals)"
         return Rejection("too_many_signals", text)
     size = len(codec.encode(fact.payload))
     return _refuse_size("the payload has", size, "max_inline_bytes", limits.max_inline_bytes)
@@ -97,3 +85,34 @@ def _refuse_size(what: str, size: int, limit: str, at_most: int) -> Rejection | 
     if size <= at_most:
         return None
     return Rejection("too_large", f"{what} {size} bytes; limits.{limit} is {at_most}")
+
+
+def _injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[events.Fact]:
+    token_id = injected_token(state.execution_id, fact.request_id)
+    return (events.TokenEnqueued(events.Token(token_id, fact.step, "injected", fact.args)),)
+
+
+def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[events.Fact]:
+    return cancel(state)
+
+
+def _pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) -> Sequence[events.Fact]:
+    if state.paused_at_ms or state.ending:
+        return NOTHING
+    children = (events.ChildOrdered(child_id, "pause", fact.reason) for child_id in state.children)
+    return (events.ExecutionPaused(fact.reason), *children)
+
+
+def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[events.Fact]:
+    if not state.paused_at_ms:
+        return NOTHING
+    children = (events.ChildOrdered(child_id, "resume", fact.reason) for child_id in state.children)
+    return (events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0)), *children)
+
+
+RULES: Final[Rules] = {
+    events.TokenInjected: _injected,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _pause_requested,
+    events.ResumeRequested: _resume_requested,
+}

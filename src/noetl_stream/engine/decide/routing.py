@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.decide.admission import expression_failure, judge, raise_unless_loadable
+from noetl_stream.engine.decide.ctx import on_ctx
 from noetl_stream.engine.ids import arc_token
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution, StepRun
-from noetl_stream.model import codec
+from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """``next.evaluated`` and a token for each arc that fires; ``execution.failing`` where a failure stays unhandled.
+    """``next.evaluated`` and a token per fired arc; ``execution.failing`` if a failure is unhandled.
 
     All guards and ``args`` are evaluated against the state before any token is enqueued.
 
@@ -69,4 +71,24 @@ def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scop
     if size > at_most:
         raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
     token_id = arc_token(run.step_run_id, index)
-    return Token(token_id, arc.step, "arc", args, run.step, run.step_run_id, run.token.waves)
+    return Token(
+        token_id=token_id,
+        step=arc.step,
+        cause="arc",
+        args=args,
+        from_step=run.step,
+        from_step_run_id=run.step_run_id,
+        waves=run.token.waves,
+    )
+
+
+def _step_ended(
+    plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
+) -> Sequence[events.Fact]:
+    run = state.runs.get(fact.step_run_id)
+    if run is None or not run.ended or state.ending:
+        return NOTHING
+    return (*on_ctx(state), *route(plan, state, run))
+
+
+RULES: Final[Rules] = {events.StepDone: _step_ended, events.StepFailed: _step_ended, events.LoopDone: _step_ended}

@@ -1,28 +1,31 @@
-"""How an execution ends before its time: it fails or is cancelled, and everything it has begun is stopped first."""
+"""Termination: an execution that fails or is cancelled stops everything it has started before it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from noetl_stream.engine.decide.timers import due_ms
+from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.ids import timer_of
-from noetl_stream.engine.state import Execution
+from noetl_stream.engine.state import Execution, due_ms
+from noetl_stream.model import events
 from noetl_stream.model.events import ChildOrdered, ExecutionFinished, Fact, StepCancelled, TimerSet, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.playbook.plan import Plan
 
 
 def fail(state: Execution) -> Sequence[Fact]:
-    """Stops what an execution that has failed still does."""
+    """Stops the running work of an execution that has failed."""
     return _stop(state, "the execution has failed")
 
 
 def cancel(state: Execution) -> Sequence[Fact]:
-    """Stops what an execution does that is to be cancelled."""
-    return _stop(state, f"the execution is cancelled: {state.cancelling}")
+    """Stops the running work of an execution that is being cancelled."""
+    return _stop(state, f"the execution is being cancelled: {state.cancelling}")
 
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
-    """The end of an execution that is ending, once every command has answered or the grace is over (LANGUAGE §9)."""
+    """Ends an execution that is ending, once every command has ended or the grace period is over (LANGUAGE §9)."""
     if state.assignments:
         return ()
     if state.failing is not None:
@@ -43,3 +46,14 @@ def _stop(state: Execution, reason: str) -> Sequence[Fact]:
         due = due_ms(state.at_ms, state.limits.cancel_grace_s)
         facts.append(TimerSet(timer_of(state.execution_id, "grace"), "grace", due))
     return facts
+
+
+def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[events.Fact]:
+    return fail(state)
+
+
+def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[events.Fact]:
+    return (events.PlaybookProcessed(fact.status),)
+
+
+RULES: Final[Rules] = {events.ExecutionFailing: _failing, events.ExecutionFinished: _finished}

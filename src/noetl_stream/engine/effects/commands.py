@@ -1,4 +1,4 @@
-"""Commands as they are built from the state: at first, and again whenever they must be issued again."""
+"""Builds commands from the state, for the first issue and for every later one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TypeVar
 from noetl_stream.engine.evolve.loop_progress import loop_at, loop_progress
 from noetl_stream.engine.scope import around
 from noetl_stream.engine.state import Assignment, Execution
-from noetl_stream.model.item_pages import ItemPosition
+from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Go, StepCommand
+from noetl_stream.model.reference import ItemPosition
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan, Reads, StepPlan
 
 Value = TypeVar("Value")
 
 
-def build_command(plan: Plan, state: Execution, assignment: Assignment, partition: int) -> StepCommand:
-    """The order for ``assignment``: the step run's snapshot of what its templates read (LANGUAGE §5)."""
+def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepCommand:
+    """The command for ``assignment``, with the snapshot its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
     chain, counts = around(run.loop, assignment.path)
@@ -26,7 +27,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment, partitio
     return StepCommand(
         command_id=assignment.command_id,
         execution_id=state.execution_id,
-        partition=partition,
+        partition=partition_of(state.execution_id),
         step_run_id=run.step_run_id,
         step=run.step,
         digest=state.digest,
@@ -53,22 +54,22 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment, partitio
 
 
 def build_continuation(state: Execution, assignment: Assignment) -> Go:
-    """Where a run of this command goes on: the answer to a claim, and the beginning of a later segment."""
+    """Where a run of this command continues: the answer to a claim, and the start of a later segment."""
     run = state.runs[assignment.step_run_id]
     local = loop_at(run.loop, assignment.path)
     return Go(
-        assignment.next_number,
-        assignment.progress,
-        loop_progress(local) if local is not None else None,
-        run.patches,
-        run.vars,
-        assignment.answers,
-        assignment.waits,
+        next_number=assignment.next_number,
+        progress=assignment.progress,
+        loop=loop_progress(local) if local is not None else None,
+        ctx=run.patches,
+        vars=run.vars,
+        answers=assignment.answers,
+        waits=assignment.waits,
     )
 
 
 def _of_level(step: StepPlan, depth: int) -> Reads:
-    """What ``in`` and ``max_in_flight`` read of the level that is inside ``depth`` others."""
+    """What ``in`` and ``max_in_flight`` of the level at nesting ``depth`` read."""
     level = step.loop
     for _ in range(depth):
         level = level and level.inner

@@ -1,4 +1,4 @@
-"""How a rerun takes over what another execution has done (LANGUAGE §9 *Rerun*)."""
+"""How a rerun takes over the facts of its original (LANGUAGE §9 *Rerun*)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.engine.decide.client_requests import patched
-from noetl_stream.engine.evolve import tokens as tokens
+from noetl_stream.engine.evolve import Rules, tokens
+from noetl_stream.engine.evolve.ctx import patched
 from noetl_stream.engine.evolve.reducers import reduce_all
 from noetl_stream.engine.evolve.step_runs import with_run, without
 from noetl_stream.engine.state import Execution, LoopState
@@ -20,21 +20,21 @@ replace = msgspec.structs.replace
 
 
 def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
-    """The next page of what is reused; after the last one the execution can begin."""
+    """Applies the next page of reused facts; after the last one the execution can start."""
     if state.request is None or fact.page != state.reused_pages:
         return state
     for entry in fact.entries:
-        state = _RULES[type(entry)](state, entry)
+        state = _ENTRIES[type(entry)](state, entry)
     return replace(
         state,
         reused_pages=fact.page + 1,
-        deciding=None if fact.token is not None else state.deciding,
+        awaited=None if fact.token is not None else state.awaited,
         ctx_bytes=len(codec.encode(state.ctx)),
     )
 
 
 def refused(state: Execution, fact: events.RerunRefused) -> Execution:
-    return state if state.request is None else replace(state, request=None, deciding=None)
+    return state if state.request is None else replace(state, request=None, awaited=None)
 
 
 def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
@@ -65,7 +65,7 @@ def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
     return replace(state, steps=steps)
 
 
-_RULES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
+_ENTRIES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.TokenEnqueued: tokens.enqueued,
     events.TokenClaimed: tokens.claimed,
     events.TokenAbsorbed: tokens.absorbed,
@@ -75,3 +75,5 @@ _RULES: Final[dict[type, Callable[[Execution, Any], Execution]]] = {
     events.StepReused: _step_reused,
     events.NextEvaluated: tokens.next_evaluated,
 }
+
+RULES: Final[Rules] = {events.ExecutionReused: reused, events.RerunRefused: refused}

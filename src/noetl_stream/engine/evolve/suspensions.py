@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.engine.decide.timers import LATEST_MS
+from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.step_runs import drop_assignment, without
 from noetl_stream.engine.ids import child_of, timer_of
 from noetl_stream.engine.state import Assignment, Execution, Timer
@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 
 def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:
-    """A command ends with its pipelines waiting; what some of them wait for may be there already."""
+    """Suspends a command with its waiting pipelines; what some of them wait for may already have arrived."""
     if state.ending or assignment.cancelling:
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
@@ -44,7 +44,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
 
 
 def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
-    """What is waited for, and since when; of a wait that was noted before, what the state knows of it by now."""
+    """The wait with its start time; for a wait recorded before, as the state has it now."""
     known = assignment.waits.get(path_key(wait.path)) if wait.since_ms else None
     if known is not None:
         return known
@@ -55,7 +55,7 @@ def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
 
 
 def resumed(state: Execution, fact: events.StepResumed) -> Execution:
-    """The next segment takes the pipelines over; it brings back what is still waited for when it suspends again."""
+    """Hands the pipelines to the next segment, which reports what is still awaited when it suspends again."""
     suspended = state.suspensions.get(fact.suspended)
     if suspended is None or state.ending:
         return state
@@ -79,13 +79,13 @@ def timer_set(state: Execution, fact: events.TimerSet) -> Execution:
 def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     timer = state.timers.get(fact.timer_id)
     if timer is None or state.halted:
-        return state  # one that fires while nothing is decided stays: it is due again afterwards
+        return state  # a timer that fires during a halt stays set: it is due again afterwards
     state = replace(state, timers=without(state.timers, fact.timer_id))
     if timer.purpose == "grace":
         return replace(state, assignments={})
     suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
     for key, wait in suspended.waits.items() if suspended is not None else ():
-        # All of this command that is due by now: each alone would be a segment that brings the others back.
+        # Everything of this command that is due by now: one by one, each would cost a segment.
         other = state.timers.get(timer_of(timer.subject, "wait", wait.path))
         if wait.path == timer.path or (other is not None and other.due_ms <= state.at_ms):
             state = _answer(state, timer.subject, key, _time_over(wait))
@@ -102,51 +102,8 @@ def _time_over(wait: Wait) -> Outcome | None:
     return Outcome("error", error=ErrorInfo("timeout", message, retryable=True))
 
 
-def went_on(state: Execution, fact: events.ExecutionResumed) -> Execution:
-    """Time paused counts towards no timeout; a delay, ``for_s`` and ``until`` fall due as if nothing had been."""
-    if not state.paused_at_ms:
-        return state
-    paused_ms = fact.paused_ms
-
-    def later(since_ms: int) -> int:
-        return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
-
-    def shifted(assignments: dict[str, Assignment]) -> dict[str, Assignment]:
-        return {
-            key: replace(
-                one,
-                waits={
-                    path: wait if wait.timeout_s is None else replace(wait, since_ms=later(wait.since_ms))
-                    for path, wait in one.waits.items()
-                },
-            )
-            if one.waits
-            else one
-            for key, one in assignments.items()
-        }
-
-    return replace(
-        state,
-        paused_at_ms=0,
-        timers={
-            key: timer
-            if _is_no_timeout(state, timer)
-            else replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
-            for key, timer in state.timers.items()
-        },
-        runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
-        assignments=shifted(state.assignments),
-        suspensions=shifted(state.suspensions),
-    )
-
-
-def _is_no_timeout(state: Execution, timer: Timer) -> bool:
-    suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
-    return suspended is not None and suspended.waits[path_key(timer.path)].timeout_s is None
-
-
 def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
-    """The oldest wait for this signal takes it; else it is queued (LANGUAGE §8)."""
+    """The oldest wait for this signal takes it; otherwise it is queued (LANGUAGE §8)."""
     waiting = [
         (wait.since_ms, command_id, key)
         for command_id, suspended in state.suspensions.items()
@@ -167,7 +124,7 @@ def child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
 
 
 def child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
-    """Its wait takes the outcome; if that is with a worker just now, the outcome is kept until it suspends again."""
+    """Gives the child's outcome to its wait; if a worker runs the command now, stores it until the next suspension."""
     if fact.execution_id not in state.children:
         return state
     state = replace(state, children=without(state.children, fact.execution_id))
@@ -196,3 +153,21 @@ def _ok(value: Any) -> Outcome:
 def _left(signals: dict[str, tuple[Any, ...]], name: str) -> dict[str, tuple[Any, ...]]:
     rest = signals[name][1:]
     return {**signals, name: rest} if rest else without(signals, name)
+
+
+def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
+    if fact.execution_id not in state.children:
+        return state
+    if fact.order != "cancel":
+        return replace(state)
+    return replace(state, children=without(state.children, fact.execution_id))
+
+
+RULES: Final[Rules] = {
+    events.StepResumed: resumed,
+    events.TimerSet: timer_set,
+    events.TimerFired: timer_fired,
+    events.ChildRequested: child_requested,
+    events.ChildOrdered: child_ordered,
+    events.ChildFinished: child_finished,
+}

@@ -1,9 +1,12 @@
-"""How tokens change the state: they come, wait, and are consumed; and how a step run goes that they have left."""
+"""How tokens change the state: they arrive, wait and are consumed; and how a routed step run leaves it."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.step_runs import without
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Execution, StepRun, WaitingToken
@@ -87,3 +90,14 @@ def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) ->
         return replace(state, tokens=tokens)
     over = ("admission",) if keep_deadline else ("admission", "deadline")
     return replace(state, tokens=tokens, timers=without(timers, *(timer_of(token_id, purpose) for purpose in over)))
+
+
+RULES: Final[Rules] = {
+    events.TokenEnqueued: enqueued,
+    events.TokenJoined: joined,
+    events.TokenAbsorbed: absorbed,
+    events.TokenHeld: held,
+    events.TokenClaimed: claimed,
+    events.TokenDiscarded: discarded,
+    events.NextEvaluated: next_evaluated,
+}

@@ -1,21 +1,38 @@
-"""How worker facts change the state: bound run, numbers without holes, progress, patches, ends (PROTOCOL §3)."""
+"""How worker facts change the state: run leases, gapless numbers, progress, patches, ends (PROTOCOL §3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from noetl_stream.engine.evolve.ctx import with_ctx
 from noetl_stream.engine.evolve.loop_progress import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.evolve.report_checks import (
+    any_form,
+    claim_form,
+    fits_anywhere,
+    fits_iteration,
+    fits_loopless_step,
+    fits_new_level,
+    fits_paging,
+    fits_running_level,
+    fits_step,
+    fits_task,
+    fits_waits,
+    items_form,
+    path_form,
+    result_form,
+    waits_form,
+)
 from noetl_stream.engine.evolve.run_lease import bind, classify_report
 from noetl_stream.engine.evolve.step_runs import (
     contribute,
     drop_assignment,
     end_step,
     step_value,
-    with_ctx,
     with_run,
     without,
 )
@@ -32,17 +49,71 @@ replace = msgspec.structs.replace
 Value = TypeVar("Value")
 
 
-def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
-    """The state after a worker's event; the very same value unless it is the next event of the bound run.
+class WorkerRule(NamedTuple):
+    """How one kind of worker fact is handled.
 
-    A fact that is no worker's to report changes nothing either.
+    Attributes:
+        apply: The state after it.
+        form: What is wrong with the fact itself, whatever the command; ``""`` if nothing.
+        fits: Whether the fact can belong to this command.
+    """
+
+    apply: Callable[[Execution, Assignment, Any], Execution]
+    form: Callable[[Any], str]
+    fits: Callable[[Any, Assignment, StepRun], bool]
+
+
+def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
+    """The state after a worker's event; the same value unless it is the next event of the bound run.
+
+    A kind that workers may not report changes nothing either.
     """
     fact, run = recorded.fact, recorded.run
     assert run is not None
-    rule = _WORKER_FACTS.get(type(fact))
+    rule = RULES.get(type(fact))
     if rule is None or classify_report(state, run, recorded.number, claim=type(fact) is events.StepClaimed) != "next":
         return state
-    return rule(state, bind(state.assignments[run.command_id], recorded), fact)
+    assignment = state.assignments[run.command_id]
+    if not _is_of(state, assignment, recorded, rule):
+        return state
+    return rule.apply(state, bind(assignment, recorded), fact)
+
+
+def misfit(state: Execution, recorded: RecordedFact) -> str:
+    """Why the next fact of a run, well formed, cannot belong to its command; ``""`` if it can."""
+    fact, run_id = recorded.fact, recorded.run
+    assert run_id is not None
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return malformed(fact)
+    assignment = state.assignments[run_id.command_id]
+    if _is_of(state, assignment, recorded, rule):
+        return ""
+    if not _names(assignment.step_run_id, recorded):
+        return f"{fact.event_name()} names a step run other than its command's"
+    return f"{fact.event_name()} names an iteration that command {run_id.command_id} does not run"
+
+
+def malformed(fact: events.Fact) -> str:
+    """What is wrong with a reported fact, whatever its command; ``""`` if nothing."""
+    rule = RULES.get(type(fact))
+    if rule is None:
+        return f"{fact.event_name()} cannot be reported by a worker"
+    reason = rule.form(fact)
+    return f"{fact.event_name()} {reason}" if reason else ""
+
+
+def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
+    run = state.runs.get(assignment.step_run_id)
+    if run is None:
+        return True  # the step run has ended; the fact changes nothing
+    return _names(run.step_run_id, recorded) and rule.fits(recorded.fact, assignment, run)
+
+
+def _names(step_run_id: str, recorded: RecordedFact) -> bool:
+    """Whether the report and the fact, where they name a step run, name this one."""
+    named = getattr(recorded.fact, "step_run_id", "")
+    return (not named or named == step_run_id) and recorded.step_run_id in ("", step_run_id)
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
@@ -60,7 +131,7 @@ def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execu
 
 
 def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopStarted) -> Execution:
-    """A local loop begins: the outermost level stands in the command already, an inner one brings its items."""
+    """Begins a level of a local loop: the outermost level's items are in the command, an inner level brings its own."""
     state = _began(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     around = loop_at(run.loop, fact.path[:-1])
@@ -71,7 +142,7 @@ def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopSta
 
 
 def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
-    """The command has done its work: the items are there, and the level may begin."""
+    """The command has paged the items out; the level may begin."""
     if not assignment.paging:
         return _noted(state, assignment, fact)
     if assignment.cancelling:
@@ -79,7 +150,7 @@ def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedO
     state = _began(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     level = LoopState([], fact.count, False, fact.max_in_flight, pages=tuple(fact.pages), begun=False)
-    run = replace(run, loop=with_loop(run.loop, assignment.path, level), unasked=0)
+    run = replace(run, loop=with_loop(run.loop, assignment.path, level), unattended=0)
     return replace(with_run(state, run), assignments=without(state.assignments, assignment.command_id))
 
 
@@ -98,7 +169,7 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
 
 
 def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
-    """Outside loops it counts at once; in a loop when that ends, in index order (LANGUAGE §6 ``set_shared``)."""
+    """Contributions outside a loop apply at once, those of a loop when it ends, in index order (LANGUAGE §6)."""
     if run.loop is None:
         state = with_run(state, replace(run, patches={**run.patches, **_seen(run, fact)}))
         return contribute(state, fact.set_shared.items())
@@ -114,11 +185,11 @@ def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execu
 
 
 def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
-    """What the pipeline itself sees of the keys it has contributed to."""
+    """The contributed keys as the pipeline itself sees them."""
     try:
         return share({**run.ctx, **run.patches}, fact.set_shared)
     except ExpressionError:
-        return {}  # the fold, which goes on from the same keys, says what is wrong
+        return {}  # the fold applies the same values and reports the error
 
 
 def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
@@ -152,11 +223,11 @@ def _iteration_ended(
         )
         state = replace(state, assignments={**state.assignments, assignment.command_id: local})
     level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unasked=0))
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unattended=0))
 
 
 def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
-    """What is known of passes, without those of the iteration ``path``, and of the level inside it that has ended."""
+    """``passes`` without those of the iteration ``path`` and of the level inside it."""
     key = path_key(path)
     return without(passes, key, *(one for one in passes if one.startswith(f"{key}.")))
 
@@ -178,19 +249,19 @@ def _ended(
     return end_step(state, fact, progress)
 
 
-_WORKER_FACTS: Final[dict[type, Callable[[Execution, Assignment, Any], Execution]]] = {
-    events.StepClaimed: _claimed,
-    events.StepStarted: _began,
-    events.TaskStarted: _noted,
-    events.LoopStarted: _loop_started,
-    events.LoopPagedOut: _paged_out,
-    events.LoopIterationStarted: _began,
-    events.TaskProcessed: _processed,
-    events.StepSuspended: suspend,
-    events.LoopIterationDone: _iteration_done,
-    events.LoopIterationFailed: _iteration_failed,
-    events.StepDone: _ended,
-    events.StepFailed: _ended,
-    events.LoopDone: _loop_done,
+RULES: Final[dict[type[events.Fact], WorkerRule]] = {
+    events.StepClaimed: WorkerRule(_claimed, claim_form, fits_anywhere),
+    events.StepStarted: WorkerRule(_began, any_form, fits_anywhere),
+    events.TaskStarted: WorkerRule(_noted, path_form, fits_task),
+    events.LoopStarted: WorkerRule(_loop_started, items_form, fits_new_level),
+    events.LoopPagedOut: WorkerRule(_paged_out, items_form, fits_paging),
+    events.LoopIterationStarted: WorkerRule(_began, path_form, fits_iteration),
+    events.TaskProcessed: WorkerRule(_processed, result_form, fits_task),
+    events.StepSuspended: WorkerRule(suspend, waits_form, fits_waits),
+    events.LoopIterationDone: WorkerRule(_iteration_done, path_form, fits_iteration),
+    events.LoopIterationFailed: WorkerRule(_iteration_failed, path_form, fits_iteration),
+    events.StepDone: WorkerRule(_ended, any_form, fits_loopless_step),
+    events.StepFailed: WorkerRule(_ended, any_form, fits_step),
+    events.LoopDone: WorkerRule(_loop_done, path_form, fits_running_level),
 }
-"""What a worker may report; anything else in a report changes nothing."""
+"""What a worker may report; a report with anything else is rejected."""

@@ -9,10 +9,10 @@ from noetl_stream.engine.decide.admission import expression_failure
 from noetl_stream.engine.decide.loops import loop_items, loop_window
 from noetl_stream.engine.pipeline.paging import in_pages
 from noetl_stream.model import codec
-from noetl_stream.model.item_pages import Page, place_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.reference import Page, place_of
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ExpressionError, Scope
 
@@ -30,7 +30,7 @@ class OpenedLevel(NamedTuple):
         return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
 
     def at(self, index: int) -> Any:
-        """The item, or its :class:`~noetl_stream.model.item_pages.ItemPosition` if it stands in a page."""
+        """The item, or its :class:`~noetl_stream.model.reference.ItemPosition` if it stands in a page."""
         return place_of(self.pages, index) if self.pages else self.items[index]
 
 

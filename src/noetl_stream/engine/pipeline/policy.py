@@ -83,22 +83,22 @@ def decide_task(
         verdict = verdict._replace(do="fail", error=ErrorInfo("limit_exceeded", message, task=task.name), delay_s=0.0)
         to = None
     return TaskProcessed(
-        task.name,
-        progress.attempt,
-        outcome,
-        verdict.do,
-        path,
-        to,
-        verdict.delay_s,
-        verdict.rule,
-        verdict.unmatched,
-        verdict.error,
-        dict(verdict.set_ctx),
-        dict(verdict.set_iter),
-        dict(verdict.set_vars),
-        dict(verdict.set_shared),
-        task.origin,
-        guards,
+        task=task.name,
+        attempt=progress.attempt,
+        outcome=outcome,
+        do=verdict.do,
+        path=path,
+        to=to,
+        delay_s=verdict.delay_s,
+        rule=verdict.rule,
+        unmatched=verdict.unmatched,
+        error=verdict.error,
+        set_ctx=dict(verdict.set_ctx),
+        set_iter=dict(verdict.set_iter),
+        set_vars=dict(verdict.set_vars),
+        set_shared=dict(verdict.set_shared),
+        origin=task.origin,
+        guards=guards,
     )
 
 
@@ -136,7 +136,7 @@ def _judge(
         if rule.do == "retry" and attempt >= (rule.attempts or 1):
             exhausted = index if exhausted is None else exhausted
             continue
-        return _apply(task, rule, index, attempt, outcome, scope, seed)
+        return _apply(task, rule, index, attempt=attempt, outcome=outcome, scope=scope, seed=seed)
     if exhausted is not None:
         return _Verdict("fail", exhausted, error=_exhaustion(task, attempt, outcome))
     return _without_match(task, task.policy, outcome)

@@ -1,25 +1,31 @@
-"""Facts by workers; of loops and of steps without tool, by the server (LANGUAGE §13)."""
+"""Facts recorded by workers; for loops and steps without tasks, also by the server (LANGUAGE §13)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Path, SharedValue, Wait
-from noetl_stream.model.item_pages import Page
+from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import Page
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
-    """A worker asks whether it may run a copy that might not be the only one (PROTOCOL §3 *Claim*)."""
+    """A worker asks whether it may run a command that another copy may be running (PROTOCOL §3 *Claim*)."""
+
+    kind: ClassVar = Kind("step")
 
     reply: str
 
 
 class StepStarted(Fact, frozen=True, tag="step.started"):
+    kind: ClassVar = Kind("step")
+
     worker: str
 
 
 class TaskStarted(Fact, frozen=True, tag="task.started"):
+    kind: ClassVar = Kind("task")
+
     task: str
     attempt: int = 1
     path: Path = ()
@@ -28,11 +34,13 @@ class TaskStarted(Fact, frozen=True, tag="task.started"):
 class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     """A task ran, its policy decided, and its patches were applied: one fact, recorded together or not at all.
 
-    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any follows.
-    ``rule`` is the index of the rule that matched, -1 for the default, and ``unmatched`` says a policy had no match.
-    ``origin`` is where in the playbook a generated task comes from, as in ``choose at line 12``; ``guards`` are those
-    of its policy that were evaluated.
+    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any.
+    ``rule`` is the index of the matching rule, -1 for the default; ``unmatched``: no rule of the policy matched.
+    ``origin`` is the place in the playbook a generated task comes from, such as ``choose at line 12``; ``guards`` are
+    the guards of its policy that were evaluated.
     """
+
+    kind: ClassVar = Kind("task", by_outcome, through_halt=True)
 
     task: str
     attempt: int
@@ -53,22 +61,26 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
 
 
 class StepSuspended(Fact, frozen=True, tag="step.suspended"):
-    """The pipeline goes on later, on any worker: the command ends here (LANGUAGE §8).
+    """The pipeline continues later, on any worker: the command ends here (LANGUAGE §8).
 
-    ``waits`` says for what, one a waiting iteration. ``paused``: it is a loop that was asked to pause, and has begun no
-    further iterations for that reason: it may go on when the execution does, whatever others of it wait for.
+    ``waits`` has one entry per waiting iteration. ``paused``: a loop was asked to pause and has begun no further
+    iterations; it may resume when the execution does, whatever its other iterations wait for.
     """
+
+    kind: ClassVar = Kind("step", "paused")
 
     waits: list[Wait] = []
     paused: bool = False
 
 
 class LoopStarted(Fact, frozen=True, tag="loop.started"):
-    """``in`` was evaluated. Items stand here, so that replay needs no template; long lists go on in ``loop.paged``.
+    """``in`` was evaluated. Items are included, so replay needs no template; long lists continue in ``loop.paged``.
 
     ``path`` is the iteration around an inner loop, ``()`` for the outermost. ``pages`` are those of a level inside a
-    local loop whose list is long: its worker has put them into the object store.
+    local loop with a long list: its worker has stored them in the object store.
     """
+
+    kind: ClassVar = Kind("loop", bounded=True)
 
     step_run_id: str
     count: int
@@ -79,19 +91,13 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
     pages: list[Page] = []
 
 
-class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop whose list is long."""
-
-    step_run_id: str
-    items: list[Any]
-    path: Path = ()
-
-
 class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
-    """A worker was asked to evaluate ``in``, and has put the items into the object store: the level may start.
+    """A worker has evaluated ``in`` and stored the items in the object store: the level may start.
 
     ``path`` is the iteration around an inner loop, ``()`` for the outermost.
     """
+
+    kind: ClassVar = Kind("loop")
 
     count: int
     pages: list[Page] = []
@@ -100,16 +106,22 @@ class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
 
 
 class LoopIterationStarted(Fact, frozen=True, tag="loop.iteration.started"):
+    kind: ClassVar = Kind("loop")
+
     path: Path
     worker: str = ""
 
 
 class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
+    kind: ClassVar = Kind("loop", "success")
+
     path: Path
 
 
 class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
-    """``step_run_id`` is set where the server says it, of an iteration whose inner loop has failed."""
+    """``step_run_id`` is set if the server records it, for an iteration whose inner loop has failed."""
+
+    kind: ClassVar = Kind("loop", "error", bounded=True)
 
     path: Path
     error: ErrorInfo
@@ -117,7 +129,9 @@ class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
 
 
 class LoopDone(Fact, frozen=True, tag="loop.done"):
-    """``path`` is the iteration around an inner loop: its own end, not routed; ``()`` for the outermost."""
+    """``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the outermost."""
+
+    kind: ClassVar = Kind("loop", "success", bounded=True)
 
     step_run_id: str
     count: int
@@ -128,9 +142,30 @@ class LoopDone(Fact, frozen=True, tag="loop.done"):
 
 
 class StepDone(Fact, frozen=True, tag="step.done"):
+    kind: ClassVar = Kind("step", "success")
+
     step_run_id: str
 
 
 class StepFailed(Fact, frozen=True, tag="step.failed"):
+    kind: ClassVar = Kind("step", "error")
+
     step_run_id: str
     error: ErrorInfo
+
+
+WorkerFact = (
+    StepClaimed
+    | StepStarted
+    | TaskStarted
+    | TaskProcessed
+    | StepSuspended
+    | LoopStarted
+    | LoopPagedOut
+    | LoopIterationStarted
+    | LoopIterationDone
+    | LoopIterationFailed
+    | LoopDone
+    | StepDone
+    | StepFailed
+)

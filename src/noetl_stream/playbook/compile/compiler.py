@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Protocol
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
@@ -33,6 +34,22 @@ class CheckResult:
     @property
     def ok(self) -> bool:
         return self.plan is not None
+
+    def require_plan(self) -> Plan:
+        """The plan.
+
+        Raises:
+            InvalidPlaybook: there are errors; it holds every problem of the text.
+        """
+        if self.plan is None:
+            raise InvalidPlaybook(self.diagnostics)
+        return self.plan
+
+
+class Checker(Protocol):
+    """What checks playbooks: :func:`check`, or whatever remembers what it has checked."""
+
+    def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
 
 def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
@@ -75,10 +92,7 @@ def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limit
     Raises:
         InvalidPlaybook: The playbook has errors; holds all its diagnostics.
     """
-    checked = check(text, kinds, file=file, limits=limits)
-    if checked.plan is None:
-        raise InvalidPlaybook(checked.diagnostics)
-    return checked.plan
+    return check(text, kinds, file=file, limits=limits).require_plan()
 
 
 def digest_of(text: str) -> str:

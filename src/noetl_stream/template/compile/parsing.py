@@ -47,7 +47,7 @@ def parse(environment: ParsingEnvironment, text: str) -> nodes.Template:
     """
     prepared, stand_in = _hide_carriage_returns(text)
     try:
-        tree = environment._parse(prepared, None, None)
+        tree = environment._parse(prepared, None, None)  # noqa: SLF001  `parse` hides the line in a traceback
     except TemplateSyntaxError as error:
         raise TextError(_plain_message(error.message or "invalid template"), error.lineno) from None
     except RecursionError:

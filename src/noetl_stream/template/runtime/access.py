@@ -57,8 +57,8 @@ def require(value: Any) -> Any:
 
 def describe_missing(value: Undefined) -> str:
     """A message that names the undefined part."""
-    hint = value._undefined_hint
-    return hint.rstrip(".") if hint else f"`{value._undefined_name}` is undefined"
+    hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja says it nowhere else
+    return hint.rstrip(".") if hint else f"`{name}` is undefined"
 
 
 def unwrap(value: Any, references: References) -> Any:

@@ -19,11 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
-from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
 from noetl_stream.engine.effects.commands import build_command
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.run_lease import answer_claim
-from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, RecordedFact, Status
+from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact, Status
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -46,6 +45,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.rejection import Rejection
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -55,7 +55,6 @@ from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
-PARTITION = 0
 
 
 class AskRefused(Exception):
@@ -178,11 +177,10 @@ class Scenario:
         """
         self._requests += 1
         fact = kind(f"asked-{self._requests}", **fields)
-        if objection := rejection_of(self.plan, self.execution, fact):
-            raise AskRefused(objection.text, objection.code)
-        if is_redundant(self.execution, fact):
-            return Advanced(self.state, False, ())
-        return self.feed(RecordedFact(fact))
+        advanced = self.feed(RecordedFact(fact))
+        if isinstance(advanced.refusal, Rejection):
+            raise AskRefused(advanced.refusal.text, advanced.refusal.code)
+        return advanced
 
     def patch(self, **keys: Any) -> Advanced:
         """``ctx`` keys set from outside."""
@@ -211,14 +209,14 @@ class Scenario:
 
     def look_into(self) -> Advanced:
         """The shell hands in the value of the reference that the execution must look into."""
-        reference = self.execution.deciding
+        reference = self.execution.awaited
         assert reference is not None, "the execution is looking into nothing"
         value = self.objects[reference.key]
         return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
 
     def lose(self, reason: str = "it is gone") -> Advanced:
         """The shell finds that this reference leads nowhere."""
-        reference = self.execution.deciding
+        reference = self.execution.awaited
         assert reference is not None, "the execution is looking into nothing"
         return self.feed(RecordedFact(ReferenceLost(reference.key, reason)))
 
@@ -321,7 +319,7 @@ class Scenario:
 
     def command(self, assignment: Assignment) -> StepCommand:
         """The order as a worker reads it from the wire."""
-        return codec.decode_command(codec.encode(build_command(self.plan, self.execution, assignment, PARTITION)))
+        return codec.decode_command(codec.encode(build_command(self.plan, self.execution, assignment)))
 
     def answer_to(self, run: RunId) -> ClaimAnswer:
         """What a run that has claimed is told."""
@@ -332,7 +330,7 @@ class Scenario:
         state: Execution | None = None
         for recorded, _ in self.journal:
             fact = codec.decode_fact(codec.encode(recorded.fact))
-            state = evolve(state, recorded._replace(fact=fact, value=NOT_AT_HAND), self.execution_id)
+            state = evolve(state, recorded._replace(fact=fact, value=NOT_LOADED), self.execution_id)
         return state
 
     def decided_again(self) -> list[JournalEntry]:

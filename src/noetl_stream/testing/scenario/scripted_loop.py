@@ -181,7 +181,17 @@ class ScriptedLoop:
     def _say_started(self, level: _Level, *, with_items: bool) -> None:
         opened, path = level.opened, level.around.path
         items, pages = (opened.items, list(opened.pages)) if with_items else ([], [])
-        self._host.say(LoopStarted(self._step_run_id, opened.total, items, opened.at_once, True, path, pages))
+        self._host.say(
+            LoopStarted(
+                step_run_id=self._step_run_id,
+                count=opened.total,
+                items=items,
+                max_in_flight=opened.at_once,
+                local=True,
+                path=path,
+                pages=pages,
+            )
+        )
 
     def _say_end(self, level: _Level, error: ErrorInfo | None) -> None:
         count, path = level.opened.total, level.around.path
@@ -195,7 +205,16 @@ class ScriptedLoop:
 def _level(plan: LoopPlan, around: Iteration, opened: OpenedLevel, stands: LoopProgress) -> _Level:
     above = frozenset(stands.above)
     left = (index for index in range(stands.low, opened.total) if index not in above)
-    return _Level(plan, around, opened, stands, left, stands.ok, stands.failed, stands.first_error)
+    return _Level(
+        plan=plan,
+        around=around,
+        opened=opened,
+        stands=stands,
+        left=left,
+        ok=stands.ok,
+        failed=stands.failed,
+        first_error=stands.first_error,
+    )
 
 
 def _passes(level: _Level) -> Iterator[Pass]:

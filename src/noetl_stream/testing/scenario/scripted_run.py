@@ -27,9 +27,9 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.item_pages import ItemPosition, Page
 from noetl_stream.model.messages import Drop, Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import ItemPosition, Page
 from noetl_stream.playbook.kinds.language import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
@@ -373,4 +373,13 @@ def _wait(task: TaskPlan, inputs: dict[str, Any], path: Path) -> Wait:
         return Wait(path, task.name, child=child, timeout_s=total_s)
     wait = WaitInputs.model_validate(inputs)
     timeout_s = wait.timeout_s if total_s is None or wait.timeout_s is None else min(wait.timeout_s, total_s)
-    return Wait(path, task.name, None, wait.for_s, wait.until_ms, wait.signal, None, timeout_s)
+    return Wait(
+        path=path,
+        task=task.name,
+        delay_s=None,
+        for_s=wait.for_s,
+        until_ms=wait.until_ms,
+        signal=wait.signal,
+        child=None,
+        timeout_s=timeout_s,
+    )

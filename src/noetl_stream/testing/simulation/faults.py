@@ -76,7 +76,7 @@ class World(Protocol):
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """At its ``left``-th call from now a host is killed, or frozen for a time."""
 
     left: int
@@ -95,7 +95,7 @@ class FaultPlan:
         self.is_fair = False
         self.postgres_away = False
         self._world: World | None = None
-        self._dooms: dict[str, Fault] = {}
+        self._dooms: dict[str, InjectedFault] = {}
 
     @property
     def touches(self) -> bool:
@@ -200,7 +200,7 @@ class FaultPlan:
 
     def _condemn(self, hosts: list[SimulatedHost], frozen_s: float | None) -> None:
         if hosts:
-            self._dooms[self.dice.choice(hosts).name] = Fault(self.dice.randint(1, POINTS_OF_A_LIFE), frozen_s)
+            self._dooms[self.dice.choice(hosts).name] = InjectedFault(self.dice.randint(1, POINTS_OF_A_LIFE), frozen_s)
 
     def _away(self) -> None:
         self.postgres_away = True

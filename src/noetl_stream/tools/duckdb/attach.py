@@ -1,4 +1,4 @@
-"""The input ``attach``: tables of a Postgres database, copied for a DuckDB task (see ``docs/tools.md``).
+"""The input ``attach``: tables of a Postgres database, copied for a DuckDB task (see ``docs/reference/tools.md``).
 
 DuckDB's Postgres extension is not used: it must be downloaded, and SQL with access to it can reach any database that
 the worker can (its ``postgres_scan`` ignores ``enable_external_access``).

@@ -1,4 +1,4 @@
-"""The input ``tables``: rows of earlier results as tables of a DuckDB task (see ``docs/tools.md``)."""
+"""The input ``tables``: rows of earlier results as tables of a DuckDB task (see ``docs/reference/tools.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of ``kind: nats`` by action, and conversion of values to message bytes and back (see ``docs/tools.md``)."""
+"""Inputs of ``kind: nats`` by action, and how values become message bytes and back (``docs/reference/tools.md``)."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class PostgresTool:
 
     spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=SQL_INPUTS, helper="pg")
 
-    def __init__(self) -> None:
-        self._pools = ConnectionPools()
+    def __init__(self, pools: ConnectionPools | None = None) -> None:
+        self._pools = pools or ConnectionPools()
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.

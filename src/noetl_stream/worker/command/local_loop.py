@@ -221,7 +221,15 @@ class LocalLoop:
         """``with_items``: those of the outermost level stand in the command."""
         items, pages = (opened.items, list(opened.pages)) if with_items else ([], [])
         step_run_id = self._command.step_run_id
-        return LoopStarted(step_run_id, opened.total, items, opened.at_once, True, around.path, pages)
+        return LoopStarted(
+            step_run_id=step_run_id,
+            count=opened.total,
+            items=items,
+            max_in_flight=opened.at_once,
+            local=True,
+            path=around.path,
+            pages=pages,
+        )
 
     def _done(self, level: _Level) -> Fact:
         count, path = level.opened.total, level.around.path

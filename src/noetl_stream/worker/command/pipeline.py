@@ -11,9 +11,9 @@ from noetl_stream.engine.pipeline.local_loops import OpenedLevel, cut, open_leve
 from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Path, TaskProcessed, TaskStarted, Wait
-from noetl_stream.model.item_pages import ItemPosition
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import ItemPosition
 from noetl_stream.playbook.plan import LoopPlan, StepPlan, TaskPlan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.command.attempt import Attempts, resolved

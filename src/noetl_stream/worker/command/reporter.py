@@ -184,14 +184,14 @@ class Reporter:
         number, self._next_report = self._next_report, self._next_report + 1
         command, run = self._command, self.run
         report = Report(
-            command.execution_id,
-            command.step_run_id,
-            command.command_id,
-            run.issue,
-            run.num_delivered,
-            run.nonce,
-            number,
-            first,
-            events,
+            execution_id=command.execution_id,
+            step_run_id=command.step_run_id,
+            command_id=command.command_id,
+            issue=run.issue,
+            num_delivered=run.num_delivered,
+            nonce=run.nonce,
+            number=number,
+            first=first,
+            events=events,
         )
         await self._channel.publish(report)

@@ -19,9 +19,8 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import Drop, Go, StepCommand
+from noetl_stream.model.messages import Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.presence import RunningCommand
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.worker.cancellation import Cancellations, Interruption
@@ -200,7 +199,16 @@ class CommandRun:
         if go.ctx:
             scope.patch_ctx(go.ctx)
         attempts = Attempts(dependencies, command, scope, self._results)
-        pipeline = PipelineRun(step, command, go, attempts, scope, self._results, reporter, dependencies.clock)
+        pipeline = PipelineRun(
+            step=step,
+            command=command,
+            go=go,
+            attempts=attempts,
+            scope=scope,
+            results=self._results,
+            reporter=reporter,
+            clock=dependencies.clock,
+        )
         if command.path:
             reporter.add(LoopIterationStarted(command.path, dependencies.worker))
         elif command.items is None:
@@ -220,7 +228,14 @@ class CommandRun:
         else:
             loop, worker = level_at(step, len(command.path)), dependencies.worker
             waits = await LocalLoop(
-                loop, iteration, command, go, pipeline, reporter, worker, pausing=lambda: self._is_pausing
+                loop=loop,
+                around=iteration,
+                command=command,
+                go=go,
+                pipeline=pipeline,
+                reporter=reporter,
+                worker=worker,
+                pausing=lambda: self._is_pausing,
             ).run()
         if waits is not None:
             reporter.add(StepSuspended(waits, self._is_pausing and command.items is not None))

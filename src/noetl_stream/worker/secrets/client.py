@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue
+from noetl_stream.model.messages import SecretQuestion, subject_of
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.secret_messages import SecretQuestion, subject_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock

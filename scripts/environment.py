@@ -1,0 +1,154 @@
+"""Makes the environment in ``.venv``: ``python scripts/environment.py runtime|development``.
+
+``runtime`` is what the program and its demonstration need, ``development`` what the tests need too. Both are installed
+from the locks, by uv: it takes seconds where pip takes minutes. Where uv cannot be had, pip does it.
+Only the package index that pip is configured for is asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+UV = VENV / "uv"
+"""Where uv is kept if the machine has none."""
+
+RUNTIME_LOCK = ROOT / "requirements.lock"
+DEVELOPMENT_LOCK = ROOT / "requirements-dev.lock"
+
+SIGN_OF_LIFE_S = 5.0
+REASON_CHARS = 300
+
+PIP_TO_UV = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+}
+PIP_SECTIONS = ("global", "install", ":env:")
+"""The later overrides the earlier."""
+
+BEGAN = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"environment: {text}", flush=True)
+
+
+def call(command: list[str | Path], *, environment: dict[str, str] | None = None) -> str | None:
+    """Runs a command, with a sign of life while it takes long; why it failed, or ``None``."""
+    began = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**(environment or {}), **os.environ},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        return str(error)
+    while True:
+        try:
+            _, errors = process.communicate(timeout=SIGN_OF_LIFE_S)
+            break
+        except subprocess.TimeoutExpired:
+            say(f"still working, {time.monotonic() - began:.0f} s")
+    if process.returncode == 0:
+        return None
+    return errors.strip()[-REASON_CHARS:] or f"{command[0]} exited with {process.returncode}"
+
+
+def pinned(name: str) -> str:
+    """The requirement of this name in the development lock, as in ``uv==0.13.9``."""
+    found = re.search(rf"^{name}==\S+", DEVELOPMENT_LOCK.read_text(), re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"{DEVELOPMENT_LOCK.name} has no {name}: run `make lock`")
+    return found[0]
+
+
+def requirements(kind: str) -> list[str | Path]:
+    """Arguments of ``pip install``. A lock is complete, so nothing else is looked for."""
+    common: list[str | Path] = ["--no-deps", "--editable", "."]
+    if kind == "development":
+        return [*common, "-r", DEVELOPMENT_LOCK]
+    # The demonstration reads a file of vega-datasets, and needs none of what that depends on.
+    return [*common, "-r", RUNTIME_LOCK, pinned("vega-datasets")]
+
+
+def make_venv() -> None:
+    """An empty environment, or the one that is there if its Python runs."""
+    if call([PYTHON, "-c", ""]) is None:
+        return
+    say(f"Python {'.'.join(map(str, sys.version_info[:3]))} of {sys.executable}, in {VENV.name}")
+    failure = call([sys.executable, "-m", "venv", "--clear", "--without-pip", VENV])
+    if failure:
+        raise SystemExit(failure)
+
+
+def pip() -> list[str | Path]:
+    """The pip beside this Python; where there is none, one in the environment."""
+    return [sys.executable, "-m", "pip"] if find_spec("pip") else pip_in_venv()
+
+
+def pip_in_venv() -> list[str | Path]:
+    failure = call([PYTHON, "-m", "ensurepip"]) if call([PYTHON, "-m", "pip", "--version"]) else None
+    if failure:
+        raise SystemExit(f"{failure}\nInstall pip (on Debian and Ubuntu: python3-venv) or uv, and try again.")
+    return [PYTHON, "-m", "pip"]
+
+
+def index_settings() -> dict[str, str] | None:
+    """For uv, the index that pip is configured for; ``None`` if it is configured for none."""
+    listed = subprocess.run([*pip(), "config", "list"], capture_output=True, text=True, check=False).stdout
+    lines = re.findall(r"^(\S+)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
+    found = {key: ast.literal_eval(value) for rank in PIP_SECTIONS for section, key, value in lines if section == rank}
+    if found.get("no-index", "0").lower() in ("1", "true", "yes", "on"):
+        return None
+    settings = {name: " ".join(found[key].split()) for key, name in PIP_TO_UV.items() if key in found}
+    if "UV_INDEX" in settings:
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip does
+    return settings
+
+
+def install_with_uv(kind: str) -> str | None:
+    """Why it could not be done, or ``None``."""
+    settings = index_settings()
+    if settings is None:
+        return "pip is configured for no index"
+    uv: str | Path | None = shutil.which("uv")
+    if uv is None:
+        uv = UV / "bin" / "uv"
+        wanted = [*pip(), "install", "--quiet", "--only-binary", ":all:", "--target", UV, pinned("uv")]
+        failure = None if uv.exists() else call(wanted)
+        if failure:
+            return failure
+    say(f"installing {kind} packages with uv")
+    return call([uv, "pip", "install", "--quiet", "--python", PYTHON, *requirements(kind)], environment=settings)
+
+
+def main(kind: str) -> None:
+    make_venv()
+    failure = install_with_uv(kind)
+    if failure:
+        say(f"uv cannot be used here ({failure.splitlines()[-1]})")
+        say(f"installing {kind} packages with pip, which takes a minute or two")
+        failure = call([*pip_in_venv(), "install", "--quiet", *requirements(kind)])
+    if failure:
+        raise SystemExit(failure)
+    say(f"ready in {time.monotonic() - BEGAN:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

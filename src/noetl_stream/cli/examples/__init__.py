@@ -1,0 +1,1 @@
+"""Example playbooks, and projects made from them."""

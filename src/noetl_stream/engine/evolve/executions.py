@@ -1,0 +1,153 @@
+"""How an execution as a whole changes: it starts, pauses, resolves references, fails, ends."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Execution, Timer
+from noetl_stream.model import events
+from noetl_stream.model.messages import path_key
+from noetl_stream.model.outcome import ErrorInfo
+
+replace = msgspec.structs.replace
+
+RESOLVED_KEPT: Final = 4
+"""How many resolved references a state keeps, besides those that one decision reads together."""
+
+
+def _evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:
+    return state if state.evaluated else replace(state, evaluated=True, refused=fact.diagnostics)
+
+
+def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
+    if state.status != "pending":
+        return state
+    return replace(
+        state,
+        status="running",
+        digest=fact.digest,
+        path=fact.path,
+        version=fact.version,
+        workload=fact.workload,
+        limits=fact.limits,
+        request=None,
+    )
+
+
+def _failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
+    return state if state.ending else replace(state, failing=fact.error)
+
+
+def _paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
+    return state if state.paused_at_ms or state.ending else replace(state, paused_at_ms=max(state.at_ms, 1))
+
+
+def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
+    """Shifts waits by the length of the pause: paused time counts towards no timeout, but delays and ``until`` still
+    fall due at the original time.
+    """
+    if not state.paused_at_ms:
+        return state
+    paused_ms = fact.paused_ms
+
+    def later(since_ms: int) -> int:
+        return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
+
+    def shifted(assignments: dict[str, Assignment]) -> dict[str, Assignment]:
+        return {
+            key: replace(
+                one,
+                waits={
+                    path: wait if wait.timeout_s is None else replace(wait, since_ms=later(wait.since_ms))
+                    for path, wait in one.waits.items()
+                },
+            )
+            if one.waits
+            else one
+            for key, one in assignments.items()
+        }
+
+    return replace(
+        state,
+        paused_at_ms=0,
+        timers={
+            key: timer
+            if _is_no_timeout(state, timer)
+            else replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
+            for key, timer in state.timers.items()
+        },
+        runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
+        assignments=shifted(state.assignments),
+        suspensions=shifted(state.suspensions),
+    )
+
+
+def _is_no_timeout(state: Execution, timer: Timer) -> bool:
+    suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
+    return suspended is not None and suspended.waits[path_key(timer.path)].timeout_s is None
+
+
+def _ctx_overwrote(state: Execution, fact: events.CtxOverwrote) -> Execution:
+    return state if state.overwrote is None else replace(state, overwrote=None)
+
+
+def _reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
+    if state.awaited is not None or state.ending:
+        return state
+    resolved = state.resolved
+    if state.position != state.resolved_at:  # no decision needs them any more
+        resolved = dict(list(resolved.items())[-RESOLVED_KEPT:])
+    return replace(state, awaited=fact.reference, resolved=resolved)
+
+
+def resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
+    if state.awaited is None or state.awaited.key != fact.key:
+        return state
+    resolved = state.resolved if value is NOT_LOADED else {**state.resolved, fact.key: value}
+    return replace(state, awaited=None, resolved=resolved, resolved_at=state.position + 1)
+
+
+def _reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
+    if state.awaited is None or state.awaited.key != fact.key:
+        return state
+    return replace(state, awaited=None, broken=ErrorInfo("result_lost", fact.reason))
+
+
+def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
+    return replace(
+        state,
+        status=fact.status,
+        outcome=fact.outcome,
+        tokens={},
+        runs={},
+        assignments={},
+        suspensions={},
+        timers={},
+        children={},
+        paused_at_ms=0,
+        awaited=None,
+        resolved={},
+        request=None,
+        discarded=fact.discarded,
+    )
+
+
+def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
+    return state if state.processed or not state.ended else replace(state, processed=True)
+
+
+RULES: Final[Rules] = {
+    events.ExecutionEvaluated: _evaluated,
+    events.ExecutionStarted: _started,
+    events.ExecutionFailing: _failing,
+    events.ExecutionPaused: _paused,
+    events.ExecutionResumed: _resumed,
+    events.CtxOverwrote: _ctx_overwrote,
+    events.ReferenceAwaited: _reference_awaited,
+    events.ReferenceLost: _reference_lost,
+    events.ExecutionFinished: _finished,
+    events.PlaybookProcessed: _processed,
+}

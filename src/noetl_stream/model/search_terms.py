@@ -1,0 +1,52 @@
+"""Search terms of executions: labels, and words of the error (LANGUAGE §1).
+
+Each term of an execution is a row, in the order of executions: a search reads no more rows than it shows, however
+rare, frequent, new or old the term is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from noetl_stream.model import codec
+
+MAX_WORDS: Final = 128
+"""How many words of an error are indexed, from its beginning."""
+
+MAX_WORD_CHARS: Final = 64
+"""Longer words are indexed by their beginning."""
+
+MAX_LABEL_CHARS: Final = 256
+"""Longer labels are indexed by their beginning."""
+
+_WORD: Final = re.compile(r"\w+")
+
+
+def label_terms(labels: Mapping[str, Any]) -> set[str]:
+    """Label values as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label counts as absent."""
+    return {_label(name, _text(value)) for name, value in labels.items() if value is not None}
+
+
+def error_terms(error: Mapping[str, Any]) -> set[str]:
+    """The words of an error's kind, code, task and message."""
+    return word_terms(" ".join(str(error.get(key) or "") for key in ("kind", "code", "task", "message")))
+
+
+def word_terms(text: str) -> set[str]:
+    """A term per word: letters, digits and `_`, case-insensitive."""
+    found: dict[str, None] = {}
+    for match in _WORD.finditer(text.lower()):
+        found["word:" + match[0][:MAX_WORD_CHARS]] = None
+        if len(found) == MAX_WORDS:
+            break
+    return set(found)
+
+
+def _label(name: str, value: str) -> str:
+    return f"label:{name}={value}"[:MAX_LABEL_CHARS]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else codec.encode(value).decode()

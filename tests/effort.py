@@ -1,0 +1,26 @@
+"""How much random tests try: what `make test` tries, times ``NOETL_TEST_EFFORT``, which `make verify` sets."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+EFFORT: Final = int(os.environ.get("NOETL_TEST_EFFORT", "1"))
+
+
+def times(count: int) -> int:
+    """So many in `make test`, more in `make verify`."""
+    return count * EFFORT
+
+
+SIMULATIONS: Final = times(240)
+"""Seeds of the simulation of servers and workers under faults (PROTOCOL §6)."""
+
+RANDOM_EXECUTIONS: Final = times(1000)
+"""Seeds of random executions, of each kind: of the plain language and of the whole."""
+
+BROKEN_WORKERS: Final = times(60)
+"""Seeds of workers that report anything in any order."""
+
+REQUESTS: Final = times(5)
+"""Generated requests of each kind to each operation of the HTTP API."""

@@ -1,0 +1,161 @@
+"""How the environment is made: which Python, which packages, from which index."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}"
+"""The Python that the environment is made with, which has pip as `make` finds it."""
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The pinned line of each package."""
+    lines = [line for line in (ROOT / lock).read_text().splitlines() if not line.startswith("#")]
+    return {canonicalize_name(Requirement(line).name): line for line in lines}
+
+
+def needed_by(names: set[str], package: str) -> set[str]:
+    """All packages that this one needs on this machine, and what those need."""
+    for text in requires(package) or []:
+        requirement = Requirement(text)
+        name = canonicalize_name(requirement.name)
+        if name not in names and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            names = needed_by(names | {name}, name)
+    return names
+
+
+def test_the_runtime_lock_holds_what_the_program_needs_and_no_more() -> None:
+    needed = needed_by(set(), "noetl-stream")
+    locked = pins("requirements.lock")
+    assert needed <= set(locked)
+    optional = {name for name, line in locked.items() if Requirement(line).marker is not None}
+    assert set(locked) - needed <= optional
+
+
+def test_the_locks_agree_and_allow_what_the_project_does() -> None:
+    runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
+    assert runtime.items() <= development.items()
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for text in [*document["project"]["dependencies"], *document["dependency-groups"]["dev"]]:
+        requirement = Requirement(text)
+        (pin,) = Requirement(development[canonicalize_name(requirement.name)]).specifier
+        assert requirement.specifier.contains(pin.version), text
+
+
+def find_python(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["/bin/sh", ROOT / "scripts/find-python"], capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder for the PATH, in which `old` Pythons are made and real ones linked."""
+    (tmp_path / "cat").symlink_to("/bin/cat")
+    return tmp_path
+
+
+def old_python(folder: Path, name: str, version: str) -> None:
+    file = folder / name
+    file.write_text(f'#!/bin/sh\ncase "$2" in *exit*) exit 1 ;; *) echo {version} ;; esac\n')
+    file.chmod(0o755)
+
+
+def test_the_first_python_that_is_new_enough_is_taken(programs: Path) -> None:
+    old_python(programs, "python3", "3.9")
+    (programs / "python3.13").symlink_to(BASE_PYTHON)
+    found = find_python(PATH=str(programs))
+    assert found.returncode == 0, found.stderr
+    assert Path(found.stdout.strip()).name == "python3.13"
+
+
+def test_without_one_the_error_says_what_was_looked_for_and_what_was_found(programs: Path) -> None:
+    old_python(programs, "python3", "3.9")
+    old_python(programs, "python", "2.7")
+    refused = find_python(PATH=str(programs))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "needs Python 3.11 or newer" in refused.stderr
+    assert "looked for: python3 python3.14 python3.13 python3.12 python3.11 python\n" in refused.stderr
+    assert "found: python3 3.9, python 2.7\n" in refused.stderr
+    assert "make PYTHON=" in refused.stderr
+
+
+def test_a_python_that_is_named_is_the_only_one_looked_at(programs: Path) -> None:
+    (programs / "python3").symlink_to(BASE_PYTHON)
+    assert "found: nothing" in find_python(PATH=str(programs), PYTHON="/nowhere/python").stderr
+    assert find_python(PATH="/nowhere", PYTHON=str(programs / "python3")).returncode == 0
+
+
+def settings_for_uv(configuration: Path, **environment: str) -> dict[str, str] | None:
+    """What uv is told where pip is configured like this, and by nothing else."""
+    if subprocess.run([str(BASE_PYTHON), "-c", "import pip"], capture_output=True).returncode != 0:
+        pytest.skip("the Python of this environment came without pip, whose configuration is read here")
+    code = "import json, environment; print(json.dumps(environment.index_settings()))"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    variables |= {"PIP_CONFIG_FILE": str(configuration), "PYTHONPATH": str(ROOT / "scripts"), **environment}
+    command = [str(BASE_PYTHON), "-c", code]
+    printed = subprocess.run(command, capture_output=True, text=True, env=variables, check=True).stdout
+    found: dict[str, str] | None = json.loads(printed)
+    return found
+
+
+def test_uv_asks_the_index_that_pip_is_configured_for(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nindex-url = https://one.example/simple\n[install]\ntrusted-host = one.example\n")
+    found = settings_for_uv(file)
+    assert found is not None
+    assert found["UV_DEFAULT_INDEX"] == "https://one.example/simple"
+    assert found["UV_INSECURE_HOST"] == "one.example"
+
+
+def test_the_environment_overrides_the_file_and_indexes_are_added(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nindex-url = https://one.example/simple\n")
+    more = "https://two.example/simple\nhttps://three.example/simple"
+    found = settings_for_uv(file, PIP_INDEX_URL="https://other.example", PIP_EXTRA_INDEX_URL=more)
+    assert found is not None
+    assert found["UV_DEFAULT_INDEX"] == "https://other.example"
+    assert found["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
+    assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+
+
+def test_where_pip_may_ask_no_index_uv_is_not_used(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nno-index = true\n")
+    assert settings_for_uv(file) is None
+
+
+def test_the_airports_api_says_what_to_install_where_its_data_is_missing(tmp_path: Path) -> None:
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if not installed.name.startswith("vega_datasets"):
+            (tmp_path / installed.name).symlink_to(installed)
+    command = [sys.executable, "-S", str(ROOT / "playbooks/airports_api.py"), "--port", "0"]
+    refused = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(tmp_path)}, stdin=subprocess.DEVNULL
+    )
+    assert refused.returncode == 1
+    assert refused.stderr == "the airports come with another package: pip install --no-deps vega-datasets\n"
+
+
+def test_the_makefile_explains_its_targets() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert [line.split(":")[0] for line in shown.splitlines()] == targets
+
+
+def test_the_row_that_verify_prints_fits_the_table_of_the_page() -> None:
+    code = "import verify; print(verify.row(list(verify.COLUMNS)))"
+    command = [sys.executable, "-c", code]
+    header = subprocess.run(command, cwd=ROOT / "scripts", capture_output=True, text=True, check=True).stdout
+    assert f"\n{header}" in (ROOT / "docs/explanation/reliability.md").read_text()

@@ -1,0 +1,70 @@
+"""The whole feed is kept for a day, whatever that costs the database; the server's work goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.errors import Unreachable
+from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, ServerTimes, trim_feed
+from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.testing.simulation.time import simulated_clock
+
+
+class Trimmed(MemoryFeed):
+    """Tells what it is asked to forget, and what it answers."""
+
+    takes_s = 0.0
+    answers: list[int | Unreachable]
+    asked: list[tuple[float, int, int]]
+
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        clock = simulated_clock()
+        self.asked.append((clock.monotonic_s(), keep_ms, limit))
+        await clock.sleep(self.takes_s)
+        answer = self.answers.pop(0) if self.answers else 0
+        if isinstance(answer, Unreachable):
+            raise answer
+        return answer
+
+
+def trimmed(stage: Stage, *answers: int | Unreachable) -> Trimmed:
+    feed = Trimmed(stage.store.real, stage.clock)
+    feed.answers, feed.asked = list(answers), []
+    return feed
+
+
+async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
+    feed = trimmed(stage)
+    feed.takes_s = 3_600.0
+    host = stage.host("server")
+    ports = ServerPorts(
+        log=host.log,
+        queue=host.queue,
+        store=host.store,
+        blobs=host.blobs,
+        bus=host.bus,
+        clock=stage.clock,
+        catalog=stage.catalog,
+        feed=feed,
+    )
+    server = Server(host.name, ports, stage.kinds, ServerTimes(feed_keep_s=5.0))
+    stage.running.append(asyncio.create_task(server.run()))
+    await stage.until(lambda: len(server.ownership) > 0)
+    stage.start_worker()
+    began_s = stage.clock.monotonic_s()
+    await stage.ended(await stage.submit(ONE_STEP))
+    assert stage.clock.monotonic_s() - began_s < 10.0
+    assert [(keep_ms, limit) for _, keep_ms, limit in feed.asked] == [(5_000, TICKS_AT_ONCE)]
+
+
+async def test_all_that_is_too_old_goes_part_by_part_and_again_after_a_failure(stage: Stage) -> None:
+    feed = trimmed(stage, TICKS_AT_ONCE, TICKS_AT_ONCE, 7, Unreachable("Postgres is away"))
+    trimming = asyncio.create_task(trim_feed(feed, stage.clock, 5.0))
+    began_s = stage.clock.monotonic_s()
+    while len(feed.asked) < 5:
+        await stage.clock.sleep(TRIM_S / 2)
+    trimming.cancel()
+    assert [at_s - began_s for at_s, _, _ in feed.asked] == [0.0, 0.0, 0.0, TRIM_S, 2 * TRIM_S]

@@ -1,0 +1,166 @@
+"""What a server writes of a tick, and in which order it is published (PROTOCOL §1, §2, §3, §5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server_stage import ONE_STEP, Stage, once
+from waiting_stage import EXECUTION, before_and_after, begin_gate, rest
+
+from noetl_stream.errors import Fenced, StreamLost
+from noetl_stream.model import codec
+from noetl_stream.model.events import CtxPatched, ExecutionRequested, Fact
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import FORMAT, InputByReport, Request
+from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports import subjects
+from noetl_stream.ports.store import EventRow
+from noetl_stream.testing.simulation.host import SimulatedHost
+
+
+class Noted:
+    """The names of all calls a host makes, in order."""
+
+    def __init__(self) -> None:
+        self.points: list[str] = []
+
+    async def befall(self, host: SimulatedHost, point: str) -> None:
+        self.points.append(point)
+
+    def loses(self, host: SimulatedHost, what: str) -> bool:
+        return False
+
+
+def written(stage: Stage) -> list[EventRow]:
+    """The rows of all ticks that are committed from now on."""
+    rows: list[EventRow] = []
+    stage.store.after_commit = lambda tick: rows.extend(tick.events)
+    return rows
+
+
+async def test_a_decided_record_says_where_it_stands_and_is_named_by_its_tick(stage: Stage) -> None:
+    server = await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(1)
+    first = stage.records()[0]
+    partition = partition_of(EXECUTION)
+    (lease,) = [one for one in await stage.store.real.read_partitions() if one.id == partition]
+    assert (first.execution, first.first_position, first.partition) == (EXECUTION, 1, partition)
+    assert (first.tick, first.epoch, first.format, first.through) == (1, lease.epoch, FORMAT, 1)
+    stored = next(one for one in stage.broker.event_log.stored if not one.is_reported)
+    assert stored.message_id == f"{partition}.1.{lease.epoch}.{server.owner}.{EXECUTION}.1"
+
+
+async def test_entries_of_a_record_are_decisions_inputs_by_report_and_inputs_in_full(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", before_and_after(rest(30)))
+    await stage.ended(EXECUTION)
+    rows = {entry.position: entry for entry in await stage.journal(EXECUTION)}
+    seen: dict[str, set[bool]] = {}
+    for record in stage.records():
+        for position, raw in enumerate(record.entries, record.first_position):
+            row, entry = rows[position], codec.decode_entry(raw)
+            seen.setdefault(row.name, set()).add(isinstance(entry, InputByReport))
+            if isinstance(entry, Fact):
+                assert codec.decode_fact(row.data) == entry
+    assert seen["step.started"] == seen["task.processed"] == {True}, "reported: by report and index"
+    assert seen["timer.fired"] == {False}, "an input that came through no report: in full"
+    assert seen["token.enqueued"] == seen["next.evaluated"] == {False}, "decisions"
+
+
+async def test_rows_of_reported_facts_say_by_which_message_they_came(stage: Stage) -> None:
+    rows = written(stage)
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", before_and_after(rest(30)))
+    await stage.ended(EXECUTION)
+    by_sequence = {one.message.sequence: one for one in stage.broker.event_log.stored}
+    assert {row.source for row in rows} == {"client", "worker", "server"}
+    for row in rows:
+        if row.source == "worker":
+            assert row.source_seq is not None and by_sequence[row.source_seq].message_id == row.report_id
+        elif row.source == "server":
+            assert (row.source_seq, row.report_id) == (None, None)
+
+
+async def test_what_was_not_committed_is_not_published(stage: Stage) -> None:
+    published: list[int] = []
+
+    def note(tick: Any) -> None:
+        published.append(len(stage.records()) + len(stage.broker.command_queue.standing))
+
+    await stage.server()
+    stage.store.before_commit = once(Fenced("another server has it"))
+    stage.store.after_commit = note
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(stage.records)
+    assert published[0] == 0, "one tick was refused, and the next is committed before anything of it is seen"
+    assert [record.tick for record in stage.records()] == [1]
+
+
+async def test_decided_records_go_out_before_the_commands_of_their_tick(stage: Stage) -> None:
+    fate = Noted()
+    stage.start_server(stage.host("server", fate))
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(stage.records)
+    await stage.pass_time(1)
+    wanted = ("store.commit", "store.commit.done", "log.publish_decided", "queue.issue")
+    order = [point for point in fate.points if point in wanted]
+    at = order.index("log.publish_decided")
+    assert order[at - 2 : at + 2] == list(wanted)
+
+
+async def test_times_of_one_execution_are_those_of_the_stores_and_never_go_back(stage: Stage) -> None:
+    rows = written(stage)
+    await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", before_and_after(rest(30)))
+    await stage.ended(EXECUTION)
+    times = [row.at_ms for row in sorted(rows, key=lambda row: row.position)]
+    assert times == sorted(times)
+    stored = {one.message.sequence: one.message.at_ms for one in stage.broker.event_log.stored}
+    reported = [row for row in rows if row.source_seq is not None]
+    assert reported and all(row.at_ms == stored[row.source_seq] for row in reported if row.source_seq)
+    (fired,) = [row for row in rows if row.name == "timer.fired"]
+    assert fired.source_seq is None
+
+
+async def test_a_request_stands_whole_in_the_journal(stage: Stage) -> None:
+    await stage.server()
+    digest = digest_of(ONE_STEP)
+    await stage.broker.blobs.put(subjects.playbook_key(digest), ONE_STEP.encode())
+    fact = ExecutionRequested("request-1", digest, "tests/server", workload={"a": [1, {"b": 2}]}, ctx={"c": 3})
+    body = codec.encode(Request(EXECUTION, "request-1", fact))
+    await stage.broker.event_log.publish_reported(EXECUTION, "request-1", body)
+    await stage.pass_time(1)
+    assert codec.decode_fact((await stage.journal(EXECUTION))[0].data) == fact
+
+
+async def test_a_patch_stands_whole_in_the_journal(stage: Stage) -> None:
+    await begin_gate(stage)
+    patch = CtxPatched("patch-1", "ann", patch={"a": {"deep": [1]}}, reason="because")
+    assert isinstance(await stage.ask(EXECUTION, patch), dict)
+    (row,) = [row for row in await stage.journal(EXECUTION) if row.name == "ctx.patched"]
+    assert codec.decode_fact(row.data) == patch
+
+
+async def test_a_log_that_begins_later_than_it_was_folded_is_refused(stage: Stage) -> None:
+    server = await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(1)
+    server.stop()
+    await stage.running[0]
+    log: Any = stage.broker.event_log
+
+    async def first_sequence() -> int:
+        return int(log.end) + 2
+
+    async def last_sequence() -> int:
+        return int(log.end) + 5
+
+    log.first_sequence, log.last_sequence = first_sequence, last_sequence
+    _, _, task = stage.start_server()
+    with pytest.raises(StreamLost, match="has lost messages"):
+        await task
