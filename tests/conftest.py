@@ -45,7 +45,7 @@ def shared_home() -> Iterator[Path]:
     try:
         assert process.stdout is not None
         first_line = process.stdout.readline()
-        assert "is up" in first_line, (home / "dev.log").read_text()
+        assert "is running" in first_line, (home / "dev.log").read_text()
         yield home
     finally:
         process.terminate()

@@ -86,4 +86,4 @@ def test_migrating_and_ensuring_again_changes_nothing(shared_home: Path) -> None
 def test_a_benchmark_wants_a_stack_of_its_own(shared_home: Path) -> None:
     found = noetl("bench", "--home", shared_home)
     assert found.returncode == 2
-    assert "a server already runs here" in one_clear_line(found)
+    assert "a server is already running here" in one_clear_line(found)

@@ -73,18 +73,18 @@ def test_a_playbooks_own_limits_bound_its_templates_everywhere(place: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("limits", "input", "said"),
+    ("limits", "input", "message"),
     [
         ("max_template_chars: 10", "{{ 1 + 1 }} and so on", "the limit is 10 (limits.max_template_chars)"),
         ("max_template_depth: 3", "{{ 1 + (2 + (3 + (4 + 5))) }}", "limits.max_template_depth (3)"),
         ("max_template_number_bits: 8", "{{ 1000 }}", "limits.max_template_number_bits (8)"),
     ],
 )
-def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, said: str) -> None:
+def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, message: str) -> None:
     steps = f"- step: start\n  tool: {{kind: noop, args: {{a: '{input}'}}}}\n"
     assert check(playbook("", steps), KINDS).ok
     (found,) = check(playbook(limits, steps), KINDS).diagnostics
-    assert said in found.message
+    assert message in found.message
 
 
 async def loaded(operator: Limits, source: str) -> Plan | InvalidPlan:

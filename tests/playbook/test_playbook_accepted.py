@@ -286,7 +286,7 @@ def test_constants_are_checked_and_templates_are_not() -> None:
     assert codes(pipeline('- { kind: http, url: a, headers: { x: "{{ workload.x }}" } }')) == []
 
 
-def test_a_rule_over_several_inputs_is_judged_when_all_are_known() -> None:
+def test_a_rule_across_inputs_applies_when_all_are_known() -> None:
     assert found(pipeline("- { kind: range, low: 3, high: 2 }"), "invalid_value")[0].message == (
         "`low` must not be above `high`"
     )

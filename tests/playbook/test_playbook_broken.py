@@ -85,7 +85,7 @@ def test_no_broken_playbook_costs_much_or_ends_in_a_traceback(capsys: pytest.Cap
         )
 
 
-def test_diagnostics_stand_in_the_order_of_the_file() -> None:
+def test_diagnostics_are_in_file_order() -> None:
     diagnostics = check((FOLDER / "executor_problems.yaml").read_text(encoding="utf-8"), KINDS).diagnostics
     places = [(item.line, item.column) for item in diagnostics]
     assert places == sorted(places)

@@ -62,13 +62,13 @@ def test_a_secrets_task_makes_a_credential_readable_after_it() -> None:
     assert codes(reading("a: 1", before=too_early)) == ["unknown_name", "unknown_name"]
 
 
-def test_a_secrets_task_opens_nothing_in_other_steps() -> None:
+def test_a_secrets_task_has_no_effect_in_other_steps() -> None:
     steps = f"- step: start\n  tool:\n{OPENED}  next: {{ arcs: [ {{ step: end }} ] }}\n"
     end = '- step: end\n  tool: { kind: noop, args: { a: "{{ keychain.stored }}" } }'
     assert codes(workflow(steps + end)) == ["unknown_name"]
 
 
-def test_auth_may_name_what_only_the_worker_knows() -> None:
+def test_auth_may_name_a_credential_of_the_worker() -> None:
     text = "- step: start\n  tool: { kind: http, url: a, auth: stored_somewhere }"
     assert codes(workflow(text, root=ENTRIES)) == []
 

@@ -100,7 +100,7 @@ def test_kinds_are_added_by_entry_points() -> None:
         ("broken", "WithoutResolve", "no `async def resolve"),
     ],
 )
-def test_a_kind_that_cannot_be_used_is_left_out_with_the_reason(name: str, attribute: str, reason: str) -> None:
+def test_an_unusable_kind_is_skipped_with_the_reason(name: str, attribute: str, reason: str) -> None:
     found = read_kinds([point(name, attribute)])
     assert reason in found.unusable[name]
     assert found.plugins == {}
@@ -124,6 +124,6 @@ def test_secrets_in_plain_text_are_named() -> None:
     assert plain_text_secrets({"credential": "a"}) == ()
 
 
-def test_a_secrets_task_opens_what_its_input_names_else_its_own_name() -> None:
+def test_a_secrets_task_reads_the_name_in_its_input_else_its_own() -> None:
     assert secret_name("task", {"auth": "pg"}) == "pg"
     assert secret_name("task", {"credential": None}) == "task"

@@ -93,7 +93,7 @@ def test_a_playbook_is_called_by_its_path() -> None:
     )
 
 
-def test_the_version_of_a_called_playbook_stands_beside_its_path() -> None:
+def test_the_version_of_a_called_playbook_is_a_separate_input() -> None:
     [problem] = found(pipeline("- { kind: playbook, path: library/child@2 }"), "invalid_value")
     assert problem.message == "`path`: must not contain `@`: give the version separately, as in `version: '1.0'`"
     assert codes(pipeline("- { kind: playbook, path: library/child, version: '2' }")) == []

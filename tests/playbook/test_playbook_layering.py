@@ -86,14 +86,14 @@ def test_a_knob_that_no_installed_kind_has_is_unknown(scope: str) -> None:
 
 @pytest.mark.parametrize(("written", "code"), [("many", "invalid_value"), ('"{{ ctx.n }}"', "template_not_rendered")])
 @pytest.mark.parametrize("scope", ["executor", "step", "loop", "task"])
-def test_a_wrong_value_is_reported_where_it_stands(scope: str, written: str, code: str) -> None:
+def test_an_invalid_value_is_reported_at_its_position(scope: str, written: str, code: str) -> None:
     [problem] = checked(**{scope: f"{{ retries: {written} }}"}).diagnostics
     assert problem.code == code
     assert problem.pointer.startswith("/executor/spec" if scope == "executor" else "/workflow/0/")
     assert problem.pointer.endswith("/spec/retries")
 
 
-def test_a_wrong_value_that_an_inner_scope_replaces_is_not_used() -> None:
+def test_an_invalid_value_that_an_inner_scope_replaces_is_ignored() -> None:
     assert task_of(executor="{ retries: many }", task="{ retries: 2 }").knobs == {"retries": 2}
 
 

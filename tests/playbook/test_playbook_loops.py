@@ -64,7 +64,7 @@ def test_the_failure_mode_of_the_step_holds_at_every_level_that_says_nothing_els
     assert [level.failure_mode for level in levels_of(text)] == ["best_effort", "fail_fast", "best_effort"]
 
 
-def test_inner_levels_win_over_outer_ones_in_what_they_say_for_tasks() -> None:
+def test_task_defaults_of_inner_levels_win_over_outer_ones() -> None:
     text = nested("{ timeout: { total: 9, read: 3 } }", "{ timeout: { total: 5 } }")
     assert start_of(text).tasks[0].timeouts == Timeouts(total=5.0, read=3.0)
 
@@ -101,7 +101,7 @@ def test_every_level_reads_the_levels_around_it(hotels: str, pages: str, task: s
 
 
 @pytest.mark.parametrize(
-    ("hotels", "pages", "task", "meant"),
+    ("hotels", "pages", "task", "hint"),
     [
         ("iter.hotel", "[]", "1", None),
         ("iter.parent.city", "[]", "1", None),
@@ -112,10 +112,10 @@ def test_every_level_reads_the_levels_around_it(hotels: str, pages: str, task: s
         ("[]", "[]", "iter.parent.citi", None),
     ],
 )
-def test_a_name_that_a_level_does_not_have_is_found(hotels: str, pages: str, task: str, meant: str | None) -> None:
+def test_a_name_that_a_level_does_not_have_is_found(hotels: str, pages: str, task: str, hint: str | None) -> None:
     [problem] = checked(workflow(CITIES % (hotels, pages, task))).diagnostics
     assert (problem.severity, problem.code) == ("error", "unknown_name")
-    assert meant is None or problem.hint == meant
+    assert hint is None or problem.hint == hint
 
 
 def test_bare_iterators_are_bound_to_their_level() -> None:
@@ -123,7 +123,7 @@ def test_bare_iterators_are_bound_to_their_level() -> None:
     assert inputs.paths == {("iter", "parent", "parent", "city"), ("iter", "parent", "hotel"), ("iter", "page")}
 
 
-def test_what_a_rule_sets_is_read_in_the_pipeline_and_in_no_loop() -> None:
+def test_keys_set_by_rules_are_readable_in_the_pipeline_only() -> None:
     text = """
     - step: start
       loop: { in: [1], iterator: city, loop: { in: "{{ %s }}", iterator: hotel } }
@@ -178,7 +178,7 @@ def test_what_iterations_share_is_not_replaced_where_any_level_is_parallel(
 
 
 @pytest.mark.parametrize("name", ["i0", "i1", "index", "count", "parent"])
-def test_what_the_levels_set_cannot_be_written(name: str) -> None:
+def test_keys_set_by_the_levels_are_read_only(name: str) -> None:
     tool = WRITING.replace("total", name) % "set_iter"
     assert codes(nested("{}", "{}", tool=tool)) == ["read_only"]
 

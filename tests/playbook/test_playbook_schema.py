@@ -168,7 +168,7 @@ def test_the_words_of_older_dialects_carry_the_form_to_write() -> None:
     assert step["not"] == {} and "spec: { policy: { admit:" in step["errorMessage"]
 
 
-def test_a_template_may_stand_where_it_is_rendered_and_nowhere_else() -> None:
+def test_a_template_is_valid_only_where_it_is_rendered() -> None:
     def document(url: Any, headers: Any, follow: Any) -> Any:
         tool = {"kind": "http", "url": url, "headers": headers, "spec": {"follow_redirects": follow}}
         return {
@@ -184,7 +184,7 @@ def test_a_template_may_stand_where_it_is_rendered_and_nowhere_else() -> None:
     assert not SCHEMA.is_valid(document("/a", {}, "{{ workload.follow }}"))
 
 
-def test_a_called_path_is_no_address_with_a_version() -> None:
+def test_a_called_path_has_no_version() -> None:
     def fits(path: str) -> bool:
         return SCHEMA.is_valid(document_of(pipeline(f"- {{ kind: playbook, path: '{path}' }}").encode()))
 
@@ -219,18 +219,18 @@ def inside(resource: Resource[Any]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("kinds", [KINDS, INSTALLED], ids=["of tests", "installed"])
 def test_the_schema_is_one_of_the_draft_it_names_with_no_keyword_beyond_it(kinds: Kinds) -> None:
-    whole = playbook_schema(kinds)
-    assert whole["$schema"] == schema_module.DIALECT
-    Draft202012Validator.check_schema(whole)
-    used = {key for schema in inside(DRAFT202012.create_resource(whole)) if isinstance(schema, dict) for key in schema}
+    schema = playbook_schema(kinds)
+    assert schema["$schema"] == schema_module.DIALECT
+    Draft202012Validator.check_schema(schema)
+    used = {key for part in inside(DRAFT202012.create_resource(schema)) if isinstance(part, dict) for key in part}
     assert {"$ref", "if", "errorMessage"} <= used <= KEYWORDS
 
 
 @pytest.mark.parametrize("kinds", [KINDS, INSTALLED], ids=["of tests", "installed"])
 def test_every_reference_of_the_schema_leads_to_a_definition_and_every_definition_is_used(kinds: Kinds) -> None:
-    whole = playbook_schema(kinds)
-    text = json.dumps(whole)
-    assert set(re.findall(r'"\$ref": "([^"]*)"', text)) == {f"#/$defs/{name}" for name in whole["$defs"]}
+    schema = playbook_schema(kinds)
+    text = json.dumps(schema)
+    assert set(re.findall(r'"\$ref": "([^"]*)"', text)) == {f"#/$defs/{name}" for name in schema["$defs"]}
 
 
 def test_the_schema_is_the_same_each_time() -> None:

@@ -59,7 +59,7 @@ def test_count_takes_no_value() -> None:
         ("{ 'a b': { op: count } }", "a key of `set_shared` must match [A-Za-z_][A-Za-z0-9_]*, not `a b`"),
     ],
 )
-def test_each_wrong_shape_is_said_in_its_own_words(written: str, message: str) -> None:
+def test_each_invalid_form_has_its_own_message(written: str, message: str) -> None:
     [problem] = checked(workflow(step(f"set_shared: {written}"))).diagnostics
     assert problem.message == message
 
@@ -71,7 +71,7 @@ def test_shared_keys_are_names_of_ctx() -> None:
     assert plan_of(workflow(text)).steps["show"].tasks[0].inputs.reads == {("ctx", "total")}
 
 
-def test_what_a_shared_value_reads_is_carried() -> None:
+def test_a_command_carries_the_reads_of_shared_values() -> None:
     text = workflow(step('set_shared: { total: { op: add, value: "{{ ctx.a + workload.b }}" } }'))
     reads = plan_of(text).steps["start"].reads
     assert (reads.ctx, reads.workload) == (frozenset(["a"]), frozenset(["b"]))

@@ -43,7 +43,7 @@ def mismatch(attack: Attack, ended: dict[str, Any]) -> str | None:
     return None if guard is None or guard[0] in (REFUSED, FAILED) else f"ended as {guard} in a guard"
 
 
-def test_every_attack_ends_as_it_should_and_the_process_lives(endings: list[dict[str, Any]]) -> None:
+def test_every_attack_ends_as_expected_and_the_process_survives(endings: list[dict[str, Any]]) -> None:
     assert [ended["number"] for ended in endings] == list(range(len(ATTACKS)))
     found = [(attack.text[:120], mismatch(attack, ended)) for attack, ended in zip(ATTACKS, endings, strict=True)]
     assert [f"{text!r} {difference}" for text, difference in found if difference is not None] == []

@@ -114,12 +114,12 @@ def test_an_empty_selection_is_false_and_has_a_length() -> None:
         ("outcome.error | int", "filter `int` does not accept an absent value"),
     ],
 )
-def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:
+def test_filters_reject_invalid_values(expression: str, part: str) -> None:
     assert part in failure("{{ " + expression + " }}").message
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{{ 'a' | replace }}", "`replace` missing 2 required positional arguments"),
         ("{{ [1] | groupby }}", "`groupby` missing 1 required positional argument"),
@@ -130,5 +130,5 @@ def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:
         ("{{ ctx.get() }}", "`get` missing 1 required positional argument"),
     ],
 )
-def test_a_wrong_call_is_told_in_the_names_of_templates(text: str, said: str) -> None:
-    assert failure(text).message.startswith(said)
+def test_an_invalid_call_is_reported_by_its_template_name(text: str, message: str) -> None:
+    assert failure(text).message.startswith(message)

@@ -62,7 +62,7 @@ def test_problems_inside_a_guard_are_found() -> None:
     assert [problem.code for problem in caught.value.problems] == ["unbound_name", "unknown_filter"]
 
 
-def test_a_guard_knows_its_text_and_what_it_reads() -> None:
+def test_a_guard_has_its_text_and_its_reads() -> None:
     compiled = guard("{{ event.error.kind == 'timeout' and total > 1 }}")
     assert compiled.source == "{{ event.error.kind == 'timeout' and total > 1 }}"
     assert compiled.reads == {("event", "error"), ("ctx", "total")}

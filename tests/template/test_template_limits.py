@@ -89,7 +89,7 @@ def test_a_template_that_is_too_long_is_refused() -> None:
     assert "max_template_chars" in problem.message
 
 
-def test_a_long_text_without_a_template_is_no_template() -> None:
+def test_the_length_limit_does_not_apply_to_plain_text() -> None:
     assert rendered("x" * 1_000_000) == "x" * 1_000_000
 
 
@@ -138,7 +138,7 @@ def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:
     assert "max_template_output_chars" in failure([text, text, text], Scope({"ctx": BIG})).message
 
 
-def test_a_meter_allows_what_its_limits_say() -> None:
+def test_a_meter_enforces_its_limits() -> None:
     meter = Meter(Limits(max_template_operations=2))
     meter.work(2)
     with pytest.raises(EvaluationFailure, match="max_template_operations"):

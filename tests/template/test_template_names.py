@@ -22,11 +22,11 @@ def test_a_name_bound_nowhere_is_a_problem_that_says_what_to_write() -> None:
     assert problem.hint == "write `workload.who`, `ctx.who` or `args.who` for a value from outside"
 
 
-@pytest.mark.parametrize(("name", "meant"), [("totl", "total"), ("lod", "load"), ("workloads", "workload")])
-def test_a_misspelt_name_gets_a_did_you_mean(name: str, meant: str) -> None:
+@pytest.mark.parametrize(("name", "expected"), [("totl", "total"), ("lod", "load"), ("workloads", "workload")])
+def test_a_misspelt_name_gets_a_did_you_mean(name: str, expected: str) -> None:
     (problem,) = problems(f"{{{{ {name}.x }}}}")
     assert problem.hint is not None
-    assert problem.hint.startswith(f"did you mean `{meant}`?")
+    assert problem.hint.startswith(f"did you mean `{expected}`?")
 
 
 def test_null_of_other_languages_is_named_none() -> None:
@@ -58,7 +58,7 @@ def test_the_entries_of_the_keychain_that_a_template_reads_are_known_before_it_i
     assert compile_template("{{ 1 }}", namespaces=frozenset(), bindings={}).keychain_names == frozenset()
 
 
-def test_of_many_unbound_names_the_first_are_told_and_soon() -> None:
+def test_only_the_first_of_many_unbound_names_are_reported() -> None:
     found = problems("{{ " + " ~ ".join(f"name_{number}" for number in range(5_000)) + " }}")
     assert [problem.message for problem in found[:2]] == [
         "`name_0` is not defined",
@@ -118,7 +118,7 @@ def test_the_error_carries_all_problems_and_counts_them() -> None:
         ("{{ (1)(2) }}", 7, "only functions, macros and methods can be called"),
     ],
 )
-def test_syntax_problems_say_what_and_where(text: str, column: int, part: str) -> None:
+def test_syntax_problems_have_a_message_and_a_position(text: str, column: int, part: str) -> None:
     (problem,) = problems(text)
     assert problem.code == "template_syntax"
     assert part in problem.message

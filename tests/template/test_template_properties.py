@@ -138,7 +138,7 @@ def by_us(expression: str) -> tuple[str, Any]:
 
 @settings(max_examples=times(600), deadline=None)
 @given(st.sampled_from(sorted(LEAVES)).flatmap(shared))
-def test_an_expression_gives_what_jinja_gives(expression: str) -> None:
+def test_an_expression_has_the_same_value_as_in_jinja(expression: str) -> None:
     assert by_us(expression) == by_jinja(expression)
 
 

@@ -110,7 +110,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_plain_json_stays_as_it_is(value: Any) -> None:
+def test_plain_json_is_unchanged(value: Any) -> None:
     assert to_json(value) == value
 
 

@@ -191,7 +191,7 @@ async def test_an_empty_result_keeps_its_columns_as_a_table(run: Runner) -> None
     assert done["rows"] == [{"n": 0}]
 
 
-async def test_an_earlier_result_can_be_given_whole(run: Runner) -> None:
+async def test_an_earlier_result_can_be_a_table(run: Runner) -> None:
     first = await run("select 1 as id union all select 2")
     assert (await run("select sum(id) as s from t", tables={"t": first}))["rows"] == [{"s": 3}]
 
@@ -206,7 +206,7 @@ async def test_an_earlier_result_can_be_given_whole(run: Runner) -> None:
         ("rows", "tables.t: input should be a valid list"),
     ],
 )
-async def test_what_is_no_table_is_refused(run: Runner, table: Any, message: str) -> None:
+async def test_an_invalid_table_is_rejected(run: Runner, table: Any, message: str) -> None:
     failed = await run.failure("select 1", tables={"t": table})
     assert failed.error.kind == "invalid_input"
     assert failed.error.message.startswith(message)
@@ -253,7 +253,7 @@ async def test_a_file_another_process_holds_is_a_connection_error(run: Runner, t
         (" -- nothing", "invalid_input", "command: has no statements"),
     ],
 )
-async def test_what_duckdb_refuses_is_told_on_one_line(run: Runner, sql: str, kind: str, message: str) -> None:
+async def test_duckdb_errors_are_reported_on_one_line(run: Runner, sql: str, kind: str, message: str) -> None:
     failed = await run.failure(sql)
     assert failed.error.kind == kind
     assert failed.error.message.startswith(message)

@@ -38,13 +38,13 @@ class Api:
         if request.path == "/answer":
             assert self.handler is not None
             return await self.handler(request)
-        told = {
+        echoed = {
             "method": request.method,
             "query": [[name, value] for name, value in request.query.items()],
             "headers": {name.lower(): value for name, value in request.headers.items()},
             "body": await request.text(),
         }
-        return web.json_response(told)
+        return web.json_response(echoed)
 
 
 @pytest.fixture
@@ -148,11 +148,11 @@ async def test_params_join_those_of_the_url(api: Api, send: Any) -> None:
 async def test_the_body_is_sent_in_its_form(
     api: Api, send: Any, inputs: dict[str, Any], body: str, content_type: str | None
 ) -> None:
-    told = (await send(endpoint=f"{api.url}/echo", method="post", **inputs)).result["data"]
-    assert (told["method"], told["body"], told["headers"].get("content-type")) == ("POST", body, content_type)
+    echoed = (await send(endpoint=f"{api.url}/echo", method="post", **inputs)).result["data"]
+    assert (echoed["method"], echoed["body"], echoed["headers"].get("content-type")) == ("POST", body, content_type)
 
 
-async def test_what_changes_something_carries_the_idempotency_key(api: Api, send: Any) -> None:
+async def test_requests_that_change_something_carry_the_idempotency_key(api: Api, send: Any) -> None:
     for method, key in [("GET", None), ("HEAD", None), ("POST", "key-1"), ("DELETE", "key-1"), ("PATCH", "key-1")]:
         data = (await send(url=f"{api.url}/echo", method=method)).result["data"]
         assert method == "HEAD" or data["headers"].get("idempotency-key") == key
@@ -186,7 +186,7 @@ async def test_a_credential_http_cannot_use_is_refused_without_showing_it(api: A
     assert "s3cret" not in failed.value.error.message
 
 
-async def test_a_missing_credential_is_told(api: Api, send: Any) -> None:
+async def test_a_missing_credential_is_an_error(api: Api, send: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await send(url=f"{api.url}/echo", auth="bank")
     assert failed.value.error.kind == "credential"
@@ -240,25 +240,25 @@ async def test_a_redirect_is_followed(api: Api, send: Any) -> None:
         return web.Response(status=307, headers={"Location": "/echo?a=1"})
 
     api.handler = away
-    told = (await send(url=f"{api.url}/answer", method="POST", json=[1], auth={"token": "t"})).result["data"]
-    assert (told["method"], told["body"], told["query"]) == ("POST", "[1]", [["a", "1"]])
-    assert told["headers"]["authorization"] == "Bearer t"
+    echoed = (await send(url=f"{api.url}/answer", method="POST", json=[1], auth={"token": "t"})).result["data"]
+    assert (echoed["method"], echoed["body"], echoed["query"]) == ("POST", "[1]", [["a", "1"]])
+    assert echoed["headers"]["authorization"] == "Bearer t"
 
 
 async def test_after_see_other_the_next_request_is_a_get(api: Api, send: Any) -> None:
     url = api.answer(status=303, headers={"Location": "/echo"})
-    told = (await send(url=url, method="POST", json=[1])).result["data"]
-    assert (told["method"], told["body"]) == ("GET", "")
-    assert not {"content-type", "idempotency-key"} & set(told["headers"])
+    echoed = (await send(url=url, method="POST", json=[1])).result["data"]
+    assert (echoed["method"], echoed["body"]) == ("GET", "")
+    assert not {"content-type", "idempotency-key"} & set(echoed["headers"])
 
 
 async def test_secrets_do_not_follow_to_another_origin(api: Api, send: Any) -> None:
     headers = {"Cookie": "c=1", "Authorization": "Bearer t", "X-Team": "blue"}
     url = api.answer(status=302, headers={"Location": api.url.replace("127.0.0.1", "localhost") + "/echo"})
     done = await send(url=url, auth={"header": {"X-Api-Key": "k"}}, headers=headers)
-    told = done.result["data"]["headers"]
-    assert told["x-team"] == "blue"
-    assert not {"x-api-key", "cookie", "authorization"} & set(told)
+    echoed = done.result["data"]["headers"]
+    assert echoed["x-team"] == "blue"
+    assert not {"x-api-key", "cookie", "authorization"} & set(echoed)
 
 
 async def test_redirects_can_be_left_alone(api: Api, send: Any) -> None:

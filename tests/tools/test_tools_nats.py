@@ -150,20 +150,20 @@ async def answering(other: Client, subject: str, answer: Callable[[Msg], Awaitab
     ],
 )
 async def test_a_message_is_published(run: Runner, other: Client, payload: Any, sent: bytes) -> None:
-    heard = await other.subscribe("orders.new")
+    subscription = await other.subscribe("orders.new")
     await other.flush()
     result = await run("publish", subject="orders.new", payload=payload, headers={"X-Team": "blue"})
-    message = await heard.next_msg(timeout=10)
+    message = await subscription.next_msg(timeout=10)
     assert result == {"subject": "orders.new"}
     assert message.data == sent
     assert message.headers == {"X-Team": "blue", "Nats-Msg-Id": "key-1"}
 
 
 async def test_bytes_travel_as_base64(run: Runner, other: Client) -> None:
-    heard = await other.subscribe("images.new")
+    subscription = await other.subscribe("images.new")
     await other.flush()
     await run("publish", subject="images.new", payload=base64.b64encode(b"\x89PNG\xff").decode(), encoding="base64")
-    assert (await heard.next_msg(timeout=10)).data == b"\x89PNG\xff"
+    assert (await subscription.next_msg(timeout=10)).data == b"\x89PNG\xff"
 
 
 async def test_a_stream_stores_a_message_once_for_one_idempotency_key(run: Runner, other: Client) -> None:
@@ -208,7 +208,7 @@ async def test_a_reply_json_cannot_carry_is_refused(run: Runner, other: Client) 
     assert (await run.failure("request", subject="nul")).error.kind == "result_not_json"
 
 
-async def test_a_request_nobody_answers_is_not_found(run: Runner) -> None:
+async def test_a_request_without_responders_is_not_found(run: Runner) -> None:
     failed = await run.failure("request", subject="nobody")
     assert (failed.error.kind, failed.error.retryable) == ("not_found", True)
 
@@ -257,7 +257,7 @@ async def test_a_server_that_dies_ends_the_request(make_call: Any, tmp_path: Pat
     await client.close()
 
 
-async def test_what_the_server_does_not_permit_is_told(make_call: Any, server: Server, other: Client) -> None:
+async def test_a_missing_permission_is_an_error(make_call: Any, server: Server, other: Client) -> None:
     bob = Runner(make_call, server.url("bob"))
     failed = await bob.failure("publish", subject="private.Diary", payload="x")
     assert (failed.error.kind, failed.error.retryable) == ("refused", False)
@@ -306,7 +306,7 @@ async def test_an_object_is_put_and_read(run: Runner, store: str) -> None:
     assert got == {"data": text, **put}
 
 
-async def test_an_object_of_bytes_comes_back_as_it_went(run: Runner, store: str) -> None:
+async def test_an_object_of_bytes_is_read_back_unchanged(run: Runner, store: str) -> None:
     picture = base64.b64encode(bytes(range(256))).decode()
     await run("object_put", bucket=store, key="picture", value=picture, encoding="base64")
     got = await run("object_get", bucket=store, key="picture")

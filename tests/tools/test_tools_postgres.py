@@ -234,7 +234,7 @@ async def test_sql_that_does_not_parse_is_a_syntax_error(run: Runner) -> None:
     assert (failed.error.kind, failed.error.code) == ("syntax", "42601")
 
 
-async def test_what_fails_at_the_commit_is_told(run: Runner, table: str) -> None:
+async def test_a_failure_at_commit_is_an_error(run: Runner, table: str) -> None:
     await run(f"alter table {table} add constraint later unique (name) deferrable initially deferred")
     failed = await run.failure(f"insert into {table} values (1, 'a'), (2, 'a')")
     assert failed.error.code == "23505"
@@ -280,8 +280,8 @@ async def test_without_a_transaction_each_statement_takes_effect_by_itself(run: 
 
 async def test_without_a_transaction_the_idempotency_key_is_there_and_goes_with_the_task(run: Runner) -> None:
     key = "select current_setting('noetl.idempotency_key', true) as key, current_setting('application_name') as name"
-    told = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
-    assert told == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
+    rows = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
+    assert rows == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
     options = options_of("db", run.dsn)
     async with run.pools.connection("db", options, None) as connection:  # the one that was used before
         left = await connection.fetchrow(key)
@@ -311,7 +311,7 @@ async def test_more_rows_than_allowed_are_an_error(run: Runner) -> None:
     assert failed.error.kind == "result_too_large"
 
 
-async def test_many_rows_come_whole(run: Runner) -> None:
+async def test_many_rows_are_complete(run: Runner) -> None:
     done = await run("select n, n::text as text, now() as at from generate_series(1, 5000) n order by n")
     assert done["row_count"] == 5000
     assert done["rows"][-1]["text"] == "5000"
@@ -329,7 +329,7 @@ async def test_sql_can_read_the_idempotency_key_and_the_connection_says_whose_it
     assert await run.value("current_setting('application_name')") == "noetl-stream step.task execution-1"
 
 
-async def test_what_a_task_sets_does_not_reach_the_next(run: Runner) -> None:
+async def test_session_state_of_a_task_does_not_reach_the_next(run: Runner) -> None:
     for knobs in ({"transaction": True}, {"transaction": False}):
         left = "set search_path = nowhere; create temp table left_behind (a int); select pg_advisory_lock(7)"
         await run(left, knobs=knobs)
@@ -362,11 +362,11 @@ async def test_a_statement_over_its_read_timeout_is_a_timeout(run: Runner) -> No
 
 
 async def test_postgres_itself_ends_a_statement_whose_worker_is_gone(run: Runner) -> None:
-    told = "select current_setting('statement_timeout') as limit"
-    assert (await run(told, timeouts=Timeouts(total=60)))["rows"] == [{"limit": "61s"}]
-    assert (await run(told, timeouts=Timeouts(total=60, read=5)))["rows"] == [{"limit": "6s"}]
-    assert (await run(told, timeouts=Timeouts(total=1e9)))["rows"] == [{"limit": "2147483647ms"}]
-    assert (await run(told))["rows"] == [{"limit": "0"}]
+    query = "select current_setting('statement_timeout') as limit"
+    assert (await run(query, timeouts=Timeouts(total=60)))["rows"] == [{"limit": "61s"}]
+    assert (await run(query, timeouts=Timeouts(total=60, read=5)))["rows"] == [{"limit": "6s"}]
+    assert (await run(query, timeouts=Timeouts(total=1e9)))["rows"] == [{"limit": "2147483647ms"}]
+    assert (await run(query))["rows"] == [{"limit": "0"}]
 
 
 async def test_the_statement_timeout_of_the_sql_itself_is_a_timeout(run: Runner) -> None:
@@ -473,7 +473,7 @@ async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dic
     assert failed.value.error.message.startswith(message)
 
 
-async def test_a_missing_credential_is_told(run: Runner, make_call: Any) -> None:
+async def test_a_missing_credential_is_an_error(run: Runner, make_call: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run.tool.run(make_call({"auth": "db", "command": "select 1"}))
     assert failed.value.error.kind == "credential"

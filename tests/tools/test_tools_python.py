@@ -95,7 +95,7 @@ async def test_an_input_may_be_called_input_data(run: Runner) -> None:
     assert (await run("result = [input_data, args]", args={"input_data": 1})).result == [1, {"input_data": 1}]
 
 
-async def test_an_input_cannot_hide_what_every_task_has(run: Runner) -> None:
+async def test_an_input_cannot_hide_a_reserved_name(run: Runner) -> None:
     failed = await run.failure("pass", args={"ctx": 1})
     assert failed.error.kind == "invalid_input"
     assert "args.ctx: reserved variable name" in failed.error.message
@@ -291,7 +291,7 @@ async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dic
     assert failed.value.error.kind == "invalid_input"
 
 
-async def test_an_exception_may_say_what_no_json_can(run: Runner) -> None:
+async def test_an_exception_message_may_contain_surrogates(run: Runner) -> None:
     failure = await run.failure("raise ValueError('half \\ud83d of a sign')")
     assert failure.error.kind == "exception"
     assert "half \\ud83d of a sign" in failure.error.message

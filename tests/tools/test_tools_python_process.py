@@ -164,7 +164,7 @@ async def test_an_idle_child_that_died_is_replaced(run: Any, home: Home) -> None
         ("print('last words')\nimport os\nos.abort()", "signal SIGABRT", False),
     ],
 )
-async def test_a_death_is_told_with_its_cause_and_output(run: Any, code: str, how: str, retryable: bool) -> None:
+async def test_a_crash_is_reported_with_its_cause_and_output(run: Any, code: str, how: str, retryable: bool) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run(code)
     error = failed.value.error
@@ -284,7 +284,7 @@ async def test_the_worker_s_environment_is_not_the_code_s(make_call: Any, monkey
     await tool.close()
 
 
-async def test_code_imports_what_the_worker_can_and_nothing_of_the_folder_it_stands_in(
+async def test_code_imports_what_the_worker_can_but_nothing_from_the_current_folder(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "near").mkdir()
@@ -297,7 +297,7 @@ async def test_code_imports_what_the_worker_can_and_nothing_of_the_folder_it_sta
         await run("import near_module")
 
 
-async def test_a_process_that_cannot_start_is_said(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_start_is_an_error(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(ToolFailure, match=r"cannot start a Python process: .*/no/such/python") as failed:
         await PythonTool().run(make_call({"code": "pass"}))

@@ -85,7 +85,7 @@ def test_a_broken_plugin_is_named_and_leaves_the_others_alone(name: str, value: 
     assert "\n" not in problem.message
 
 
-def test_a_plugin_that_fails_as_it_is_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_fails_to_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loud_plugin.py").write_text("raise RuntimeError('first line\\nsecond line')\n")
     monkeypatch.syspath_prepend(tmp_path)
     [problem] = installed_tools([point("loud", "loud_plugin:Loud")]).problems

@@ -69,10 +69,10 @@ async def test_another_exit_code_than_0_is_an_error_that_keeps_the_result(
     assert set(failed.result) == {"exit_code", "stdout", "stderr"}
 
 
-async def test_the_environment_is_bare_but_for_what_is_given(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_has_only_the_given_variables(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOETL_CREDENTIAL_BANK", "s3cret")
-    told = (await run(["env"], env={"PORT": 8080, "NAME": "a=b"})).result["stdout"].splitlines()
-    assert sorted(told) == [
+    lines = (await run(["env"], env={"PORT": 8080, "NAME": "a=b"})).result["stdout"].splitlines()
+    assert sorted(lines) == [
         "LANG=C.UTF-8",
         "NAME=a=b",
         "NOETL_IDEMPOTENCY_KEY=key-1",
@@ -148,7 +148,7 @@ def test_cancelling_kills_what_left_the_group_and_its_parent(make_call: Any, tmp
         runner.run(asyncio.wait_for(cancel(), 30))
 
 
-async def test_what_a_command_leaves_running_ends_with_it(run: Run, tmp_path: Path) -> None:
+async def test_background_processes_end_with_the_command(run: Run, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = asyncio.create_task(asyncio.to_thread(fifo.read_text))

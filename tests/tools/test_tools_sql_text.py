@@ -71,7 +71,7 @@ def test_text_is_split_at_semicolons_that_end_a_statement(sql: str, expected: li
         ("select 1; select $b", ["b"]),
     ],
 )
-def test_parameters_are_found_where_sql_stands(sql: str, expected: list[str]) -> None:
+def test_parameters_are_found_only_in_sql(sql: str, expected: list[str]) -> None:
     assert names(sql) == expected
 
 

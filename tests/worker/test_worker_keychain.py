@@ -151,7 +151,7 @@ async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> N
     await CredentialStorage(vault.credentials, other).store("entry", "s3cret-value")
     [processed] = await vault.run(READS % "credential")
     message = failure_of(processed).message
-    assert f"is encrypted with key {other.current.id}, which is not here" in message
+    assert f"is encrypted with key {other.current.id}, which is not configured" in message
     assert "NOETL_CREDENTIAL_OLD_KEYS" in message
 
 

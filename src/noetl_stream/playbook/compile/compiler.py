@@ -47,7 +47,7 @@ class CheckResult:
 
 
 class Checker(Protocol):
-    """What checks playbooks: :func:`check`, or whatever remembers what it has checked."""
+    """Checks playbooks: :func:`check`, or a cache of its results."""
 
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
