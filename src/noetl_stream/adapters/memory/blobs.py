@@ -1,4 +1,4 @@
-"""Large values in this process."""
+"""Large values in memory."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class MemoryBlobs:
         self._values.pop(key, None)
 
     def lose(self, key: str) -> None:
-        """Forgets a value, as a damaged disk would."""
+        """Loses a value, as a damaged disk would."""
         self._values.pop(key, None)
