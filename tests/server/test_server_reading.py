@@ -18,7 +18,7 @@ class Breaking:
         self.stage = stage
         self.left = at
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         self.left -= 1
         if self.left == 0:
             self.stage.broker.event_log.break_readers()
@@ -29,11 +29,11 @@ class Breaking:
 
 @pytest.mark.parametrize("at", range(1, 60, 3))
 async def test_a_reader_may_break_at_any_point(stage: Stage, at: int) -> None:
-    fate = Breaking(stage, 10**9)
-    server, _, task = stage.start_server(stage.host("server", fate))
+    injector = Breaking(stage, 10**9)
+    server, _, task = stage.start_server(stage.host("server", injector))
     await stage.until(lambda: len(server.ownership) == 32)
     stage.start_worker()
-    fate.left = at
+    injector.left = at
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.ended(EXECUTION)
     assert not task.done()

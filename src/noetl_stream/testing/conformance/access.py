@@ -1,8 +1,8 @@
-"""What every :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit` must do, as tests
-to inherit.
+"""Conformance of :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit`, as tests to
+inherit.
 
-A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py`` has the
-fixtures:
+A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py``
+provides the fixtures:
 
 ``tokens``, ``audit``
     Empty ones.
@@ -16,13 +16,13 @@ from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, AuditEn
 
 
 def stored_token(token_id: str, **changes: object) -> StoredToken:
-    """A token that holds for ever."""
+    """A token that never expires."""
     made = StoredToken(token_id, f"name of {token_id}", "operator", ("team/a", "ü"), hash_of(token_id), 1_000, "ann")
     return made._replace(**changes)  # type: ignore[arg-type]
 
 
 def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
-    """A call that came in."""
+    """A call as received."""
     made = AuditedCall(1_000, principal, "operator", "POST", "cancelExecution", "e-1", "c-1", "127.0.0.1", "key-1")
     return made._replace(**changes)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Rows and ticks as the conformance suites of the store write them."""
+"""Rows and ticks for the conformance suites of the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASE_S = 10.0
 
 
 def event_row(execution_id: str, position: int, name: str = "token.enqueued", **changes: object) -> EventRow:
-    """A journal entry of a server's decision."""
+    """A journal entry for a server's decision."""
     row = EventRow(execution_id, position, name, "server", 1_000 + position, None, None, None, None, b'{"n":1}')
     return row._replace(**changes)  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ def tick_of(
     requests: Sequence[RequestRow] = (),
     playbooks: Sequence[PlaybookRow] = (),
 ) -> Tick:
-    """The first tick after ``leases`` were taken, one message on."""
+    """The first tick after ``leases`` were taken, one message further."""
     advances = [
         PartitionAdvance(lease.id, lease.epoch, lease.tick, lease.last_seq + 1, lease.last_ms + 1, lease.tick)
         for lease in leases
@@ -52,7 +52,7 @@ def tick_of(
 
 
 async def taken(store: Store, owner: str = "one", limit: int = 1) -> list[PartitionLease]:
-    """``limit`` partitions, taken over by ``owner``."""
+    """``limit`` partitions, leased by ``owner``."""
     return await store.take_over(owner, LEASE_S, limit)
 
 
@@ -66,5 +66,5 @@ async def refusal_of(store: Store, tick: Tick) -> NoetlError:
 
 
 def following(tick: Tick) -> Tick:
-    """The tick after ``tick`` in the same partitions: otherwise it is the same."""
+    """The tick after ``tick`` in the same partitions, otherwise identical."""
     return tick._replace(partitions=[advance._replace(tick=advance.tick + 1) for advance in tick.partitions])
