@@ -1,4 +1,4 @@
-"""What a worker was given to work with. Built once, shared by all its runs."""
+"""A worker's dependencies, built once and shared by all its runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from noetl_stream.worker.secrets.keychain import Keychain
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Ports, tools, their kinds and names that every run uses. ``worker`` is this worker's name, as events show it."""
+    """Ports, tools and names used by every run. ``worker`` is this worker's name as events show it."""
 
     worker: str
     channel: Channel
