@@ -69,7 +69,7 @@ async def test_only_a_token_of_an_admin_that_holds_opens_it(
     assert await refused()
     admin = await keeper.create_token(NewToken("admin", "admin"), "ann")
     assert not await refused()
-    await keeper.revoke_token(admin["id"], "ann")
+    await keeper.revoke_token(admin.id, "ann")
     assert await refused()
 
 

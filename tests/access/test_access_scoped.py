@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from access_stack import Stack, playbook
@@ -10,9 +11,10 @@ from access_stack import Stack, playbook
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
+from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
 
@@ -87,16 +89,16 @@ async def test_lists_leave_out_what_is_elsewhere(scoped: Operations) -> None:
     assert await listed(lambda cursor: scoped.playbooks.page("", {}, 1, cursor), "path") == ["team/a/x"]
 
 
-async def listed(read: Callable[[str | None], Awaitable[Page]], key: str) -> list[str]:
+async def listed(read: Callable[[str | None], Awaitable[DocumentPage[Any]]], key: str) -> list[str]:
     """All pages, one after the other."""
-    found: list[Document] = []
+    found: list[Any] = []
     cursor = None
     while True:
         page = await read(cursor)
         found += page.items
         cursor = page.next
         if cursor is None:
-            return [item[key] for item in found]
+            return [getattr(item, key) for item in found]
 
 
 async def test_a_page_is_short_rather_than_late(clock: ManualClock) -> None:
@@ -107,7 +109,7 @@ async def test_a_page_is_short_rather_than_late(clock: ManualClock) -> None:
     first = await scoped.executions.page(EVERYTHING, 1, None)
     assert first.items == [] and first.next is not None
     second = await scoped.executions.page(EVERYTHING, 1, first.next)
-    assert [item["execution_id"] for item in second.items] == ["e000"]
+    assert [item.execution_id for item in second.items] == ["e000"]
 
 
 @pytest.mark.parametrize(
@@ -173,6 +175,9 @@ async def test_a_path_below_is_served_as_without_paths(scoped: Operations, clock
 # The feed
 
 
+TOLD = envelope("e", 1, "step.done", "worker", 0, None, None, b"{}")
+
+
 class FourEvents:
     """A feed of an event of each of four playbooks."""
 
@@ -182,7 +187,7 @@ class FourEvents:
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         async def heard() -> AsyncIterator[list[FeedEvent]]:
             paths = ("team/a/x", "other/x", "team/a", "other/y")
-            yield [FeedEvent(str(number), {"name": "told"}, path) for number, path in enumerate(paths)]
+            yield [FeedEvent(str(number), TOLD, path) for number, path in enumerate(paths)]
 
         return heard()
 
@@ -191,5 +196,5 @@ async def test_the_whole_feed_leaves_out_what_is_elsewhere(stack: Stack) -> None
     scoped = Scopes()(stack.operations._replace(feed=FourEvents()), PATHS)
     heard = await anext(await scoped.feed.everything(None))
     assert [(one.id, one.path) for one in heard if one.event] == [("0", "team/a/x"), ("2", "team/a")]
-    assert (heard[-1].id, heard[-1].event, heard[-1].path) == ("3", {}, "")  # only where to go on
+    assert (heard[-1].id, heard[-1].event, heard[-1].path) == ("3", None, "")  # only where to go on
     assert len(await anext(await scoped.feed.execution("e1", 0))) == 4

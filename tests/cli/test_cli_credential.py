@@ -105,7 +105,7 @@ def test_a_value_that_cannot_be_stored_is_refused(shared_home: Path, arguments: 
 
 def test_a_json_value_that_is_broken_is_refused_without_being_shown(shared_home: Path) -> None:
     found = fed(shared_home, '{"password": "hidden-value"', "cli_wrong")
-    assert "standard input begins like a JSON object and is none" in one_clear_line(found)
+    assert "standard input starts like a JSON object but is not valid JSON" in one_clear_line(found)
     assert "hidden-value" not in found.stderr
 
 

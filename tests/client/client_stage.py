@@ -16,8 +16,7 @@ from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.plans import check_once
@@ -84,18 +83,18 @@ class ClientStage:
         )
         self._running.append(asyncio.create_task(worker.run()))
 
-    async def run(self, source: str, by: str = BY, **wanted: Any) -> Document:
+    async def run(self, source: str, by: str = BY, **wanted: Any) -> ExecutionDocument:
         """Starts a playbook; the execution at its end."""
         started = await self.executions.start(Start(playbook=source, **wanted), by)
-        return await self.executions.wait(started["execution_id"], 3600)
+        return await self.executions.wait(started.execution_id, 3600)
 
-    async def until_status(self, execution_id: str, status: str) -> Document:
-        while (found := await self.executions.get(execution_id))["status"] != status:
-            assert found["finished"] is None, found
+    async def until_status(self, execution_id: str, status: str) -> ExecutionDocument:
+        while (found := await self.executions.get(execution_id)).status != status:
+            assert found.finished is None, found
             await self.clock.sleep(0.01)
         return found
 
-    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> Document:
+    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> AcceptedDocument:
         """Asks something of an execution, with a request id of its own."""
         fact: InterventionFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
         return await self.executions.ask(execution_id, fact)

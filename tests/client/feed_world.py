@@ -116,7 +116,7 @@ async def each(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[FeedEvent]
 
 async def some(feed: AsyncIterator[FeedEvent], count: int) -> list[str]:
     """The next events, as execution and position."""
-    return [(await anext(feed)).event["event_id"] for _ in range(count)]
+    return [(await anext(feed)).event.event_id for _ in range(count)]
 
 
 def numbered(name: str, first: int, last: int) -> list[str]:

@@ -108,7 +108,7 @@ async def test_everything_goes_on_after_any_event_even_within_a_tick() -> None:
         await stage.grow("a", "b", by=2)
         await stage.grow("c", partition=1)
     whole = [await waiting] + [await anext(feed) for _ in range(14)]
-    names = [heard.event["event_id"] for heard in whole]
+    names = [heard.event.event_id for heard in whole]
     assert len(set(names)) == 15
     for at, heard in enumerate(whole):
         again = await stage.all(heard.id)

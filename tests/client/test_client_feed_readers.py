@@ -109,7 +109,7 @@ async def test_what_is_deleted_within_a_tick_hides_nothing_else_of_it() -> None:
     await asyncio.sleep(0.1)
     await stage.grow("a", "b", by=3, named="playbook.processed")
     heard = [await waiting] + [await anext(feed) for _ in range(3)]
-    assert heard[-1].event["event_id"] == "b.1"
+    assert heard[-1].event.event_id == "b.1"
     await stage.end("a", by=0)
     assert await stage.store.delete_execution("a")
     elsewhere = LiveFeed(stage.store, stage.ticks, stage.bus, simulated_clock())

@@ -69,18 +69,16 @@ def test_whoever_says_an_event_in_the_model_does_so_on_the_page() -> None:
 
 def test_the_entity_on_the_page_is_that_of_the_envelope() -> None:
     def entity(name: str) -> str:
-        return str(
-            envelope(
-                execution_id="one",
-                position=1,
-                name=name,
-                source="server",
-                at_ms=0,
-                step_run_id=None,
-                report_id=None,
-                data=SAID,
-            )["entity"]
-        )
+        return envelope(
+            execution_id="one",
+            position=1,
+            name=name,
+            source="server",
+            at_ms=0,
+            step_run_id=None,
+            report_id=None,
+            data=SAID,
+        ).entity
 
     assert {line.name: line.entity for line in EVERY} == {name: entity(name) for name in FACTS}
     assert {line.entity for line in EVERY} == {"playbook", "workflow", "token", "step", "task", "loop", "next", "ctx"}

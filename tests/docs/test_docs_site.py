@@ -86,6 +86,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         loaded.feed(page.read_text())
         assert loaded.addresses, page
         assert [address for address in loaded.addresses if "//" in address] == [], page
+        assert re.findall(r'class="[^"]*(?:mermaid|glightbox|pyodide)', page.read_text()) == [], page
     for style in site.rglob("*.css"):
         assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*|@import[^;]*", style.read_text()) == [], style
 

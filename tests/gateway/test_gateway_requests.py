@@ -14,6 +14,7 @@ from openapi_checks import Described
 from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy, Unreachable
 from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.cluster import PartitionDocument, RunningCommandDocument, WorkerDocument
 from noetl_stream.settings.environment import GatewayLimits
 
 JSON = {"Content-Type": "application/json"}
@@ -123,9 +124,9 @@ class Behind:
     def __init__(self) -> None:
         self.looks = 0
 
-    async def partitions(self) -> list[dict[str, int]]:
+    async def partitions(self) -> list[PartitionDocument]:
         self.looks += 1
-        return [{"behind": 3}, {"behind": 4}]
+        return [PartitionDocument(number, None, 1, False, 0, behind) for number, behind in enumerate((3, 4))]
 
 
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
@@ -178,7 +179,7 @@ def test_every_kind_of_problem_is_met_by_its_own_error() -> None:
         error = kind.error("words", 2.5) if kind.error is TooBusy else None
         error = error or (kind.error("words", []) if kind.name == "playbook-refused" else kind.error("words"))  # type: ignore[call-arg]
         made = problem_of(error, "/there")
-        assert (made.status, made.document["type"], made.document["detail"]) == (
+        assert (made.status, made.document.type, made.document.detail) == (
             kind.status,
             f"/problems/{kind.name}",
             "words",
@@ -220,23 +221,24 @@ async def test_a_patch_for_another_version_is_refused(api: Described) -> None:
 async def test_a_token_with_paths_sees_nothing_that_has_no_path() -> None:
     stage = GatewayStage(GatewayLimits(), open_to_all=False)
     made = await stage.operations.access.create_token(NewToken("ci", "operator", ("team/a",)), "test")
-    running = {"execution_id": "execution-1", "command_id": "c", "step": "start", "delivered": 1}
+    running = RunningCommandDocument("execution-1", "c", "start", 1)
 
     class Busy:
-        async def workers(self) -> list[dict[str, Any]]:
-            return [{"name": "worker-1", "running": [running]}]
+        async def workers(self) -> list[WorkerDocument]:
+            return [WorkerDocument("worker-1", "default", 1, 1, "", [], False, "1", [running])]
 
-        async def partitions(self) -> list[dict[str, int]]:
+        async def partitions(self) -> list[PartitionDocument]:
             return []
 
     busy: Any = Busy()
     stage.operations = stage.operations._replace(cluster=busy)
-    token = {"Authorization": f"Bearer {made['secret']}"}
+    token = {"Authorization": f"Bearer {made.secret}"}
     async with stage.open():
         for method, path in (("GET", "/dead-letters"), ("GET", "/dead-letters/x"), ("DELETE", "/dead-letters/x")):
             assert (await problem(stage, method, f"/api/v1{path}", headers=token))[:2] == (403, "forbidden")
         async with stage.client.get("/api/v1/workers", headers=token) as response:
-            assert (await response.json())["items"] == [{"name": "worker-1", "running": []}]
+            (worker,) = (await response.json())["items"]
+            assert (worker["name"], worker["busy"], worker["running"]) == ("worker-1", 1, [])
         assert (await problem(stage, "GET", "/api/v1/workers"))[:2] == (401, "unauthenticated")
 
 

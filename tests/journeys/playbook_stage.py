@@ -17,10 +17,11 @@ from journey_stack import ROOT
 from playbook_team import Team
 
 import warm_program
+from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.client.executions.submit import Client, Submission
-from noetl_stream.client.executions.summary import describe
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
+from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.wiring import Connected, Endpoint, connect, make_client
 
 sys.path.insert(0, str(ROOT / "playbooks"))
@@ -30,8 +31,8 @@ from travel_api import PARTNER_TOKEN, SIGNING_KEY, Agency
 FOLDER = ROOT / "playbooks"
 PATIENCE_S = 60.0
 
-Ended = dict[str, Any]
-"""An execution that has ended, as ``execution get`` describes it."""
+Ended = ExecutionDocument
+"""An execution that has ended, as ``execution get`` shows it."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Stage:
             await follower.close()
         row = await self.connected.store.execution(execution_id)
         assert row is not None
-        ended = describe(row, await self.connected.store.journal(execution_id))
+        ended = execution_document(row, await self.connected.store.journal(execution_id), 0)
         if scenario.check is not None:
             await scenario.check(self, ended)
         return ended

@@ -194,8 +194,8 @@ def test_the_playbook_does_what_it_says(name: str, played: dict[str, Ended | Bas
     scenario, ended = SCENARIOS[name], played[name]
     if isinstance(ended, BaseException):
         raise ended
-    assert (ended["status"], ended["result"]) == (scenario.status, scenario.result), ended["error"]
-    assert ended["discarded_tokens"] == 0
+    assert (ended.status, ended.result) == (scenario.status, scenario.result), ended.error
+    assert ended.discarded_tokens == 0
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)

@@ -35,6 +35,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
@@ -184,7 +185,8 @@ class Stage:
         broker = self.broker
         while True:
             try:
-                return await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                answer = await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                return dict(plain(answer))
             except RequestRefused as refused:
                 return refused.message
             except Unreachable:

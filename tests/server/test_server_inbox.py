@@ -305,7 +305,7 @@ async def test_a_child_whose_playbook_is_lost_fails_the_call_in_words(stage: Sta
     stage.tables.playbooks.clear()
     await starts(stage, calls(args={"n": 1}))
     error = error_of(await stage.ended(EXECUTION))
-    assert error["kind"] == "child_failed" and "no playbook with digest" in error["message"]
+    assert error["kind"] == "child_failed" and "unknown playbook digest" in error["message"]
 
 
 async def test_playbooks_that_call_themselves_end_at_the_limit(stage: Stage) -> None:

@@ -170,7 +170,7 @@ async def test_a_result_that_is_lost_fails_the_execution_by_name(stage: Stage) -
     slow.takes_s = 0
     row = await stage.ended(EXECUTION)
     assert (row.status, error_of(row)["kind"]) == ("failed", "result_lost")
-    assert "bytes cannot be read" in error_of(row)["message"]
+    assert "cannot read a result of" in error_of(row)["message"]
 
 
 async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> None:
@@ -181,7 +181,7 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
     stage.broker.blobs.lose(key)
     await stage.broker.blobs.put(key, b"[]")
     row = await stage.ended(EXECUTION)
-    assert (error_of(row)["kind"], "checksum differs" in error_of(row)["message"]) == ("result_lost", True)
+    assert (error_of(row)["kind"], "checksum mismatch" in error_of(row)["message"]) == ("result_lost", True)
 
 
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:

@@ -181,16 +181,21 @@ async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> N
 
 
 REFUSED = {
-    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "there is no execution nobody"),
+    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "execution nobody does not exist"),
     "another playbook": (Rerun(EXECUTION, "second"), {"digest": "OTHER"}, "version_mismatch", "ran the playbook"),
-    "an unknown playbook": (Rerun(EXECUTION, "second"), {"digest": "none"}, "invalid_playbook", "none is known"),
+    "an unknown playbook": (
+        Rerun(EXECUTION, "second"),
+        {"digest": "none"},
+        "invalid_playbook",
+        "unknown playbook digest none",
+    ),
     "an unknown step": (
         Rerun(EXECUTION, "third"),
         {},
         "unknown_step",
         "has no step third; it has first, second, never",
     ),
-    "a step it never came to": (Rerun(EXECUTION, "never"), {}, "never_ran", "never came to step never"),
+    "a step it never reached": (Rerun(EXECUTION, "never"), {}, "never_ran", "never reached step never"),
     "too large ctx": (Rerun(EXECUTION), {"ctx": {"k": "x" * 2_000_000}}, "too_large", "limits.max_ctx_bytes"),
 }
 
@@ -228,7 +233,7 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
     await ask(stage, Rerun(EXECUTION, "long"), digest=digest_of(long))
     await stage.ended(AGAIN)
     found = await answer(stage)
-    assert found is not None and (found["code"], "has not ended: it is running" in found["error"]) == (
+    assert found is not None and (found["code"], "has not ended: its status is running" in found["error"]) == (
         "not_ended",
         True,
     )
@@ -268,7 +273,7 @@ async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[S
     await stage.request("other", "request-2", quick)
     assert result_of(await stage.ended("other", 2)) == "quick"
     refused = await stage.ask(AGAIN, CtxPatched("p", patch={"k": 1}))
-    assert isinstance(refused, str) and "has not started: it is still looking at" in refused
+    assert isinstance(refused, str) and "has not started: it is still reading its original" in refused
     assert isinstance(await stage.ask(AGAIN, CancelRequested("c")), dict)
     assert (await stage.ended(AGAIN, 5)).status == "cancelled"
     assert await answer(stage) == {"ok": True, "execution_id": AGAIN}

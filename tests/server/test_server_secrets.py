@@ -70,7 +70,7 @@ async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("execution_id", "reason"),
-    [("ended", "has ended: it gets no secrets"), ("none", "is not known: it gets no secrets")],
+    [("ended", "has ended: it gets no credentials"), ("none", "is unknown: it gets no credentials")],
 )
 async def test_only_a_living_execution_gets_secrets(desk: Desk, execution_id: str, reason: str) -> None:
     _, _, answer = await desk.ask(execution_id=execution_id)

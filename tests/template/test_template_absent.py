@@ -60,7 +60,8 @@ def test_an_absent_value_equals_only_none(part: str, absent: dict[str, Any]) -> 
 )
 def test_ordering_calculating_with_or_iterating_an_absent_value_is_an_error(use: str, absent: dict[str, Any]) -> None:
     error = failure(f"{{{{ {use.replace('{}', 'outcome.error')} }}}}", **absent)
-    assert error.message.startswith(("an absent value ", "null cannot be cut"))
+    said = error.message.partition(" in {{")[0]
+    assert said.endswith("an absent value") or said == "cannot slice null"
 
 
 def test_iterating_an_absent_value_in_a_loop_is_an_error(absent: dict[str, Any]) -> None:

@@ -139,5 +139,5 @@ def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]],
 )
 def test_each_statement_takes_those_it_names(params: Any, named: list[list[str]]) -> None:
     check_params(params, named)
-    with pytest.raises(ToolFailure, match=f"statement {len(named) + 1} names"):
+    with pytest.raises(ToolFailure, match=f"statement {len(named) + 1} uses"):
         check_params(params, [*named, ["3"]])

@@ -49,7 +49,7 @@ async def own_credential(name: str) -> Any:
 
 
 TOO_SHORT = (
-    "holds a secret of fewer than 4 characters, which cannot be kept out of logs and results; "
+    "holds a secret of fewer than 4 characters, which cannot be redacted from logs and results; "
     "names and addresses belong under keys such as `username`, `host`, `port`"
 )
 
@@ -189,7 +189,7 @@ async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> Non
     [
         (None, "cannot be read on this worker: No such file or directory"),
         (b"", "is empty"),
-        (b"{broken", "begins like a JSON object and is none"),
+        (b"{broken", "starts like a JSON object but is not valid JSON"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"abc\n", TOO_SHORT),
         (b"x" * 70_000, "is larger than 65536 bytes"),

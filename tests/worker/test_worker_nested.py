@@ -154,7 +154,7 @@ async def test_an_inner_loop_reads_references_args_steps_and_its_own_ctx(stage: 
 
 @pytest.mark.parametrize(
     ("hotels", "said"),
-    [("{{ city.rooms }}", "rooms"), ("{{ city.name }}", "not a list or a mapping"), ("{{ city.hotels / 0 }}", "")],
+    [("{{ city.rooms }}", "rooms"), ("{{ city.name }}", "must be a list or a mapping"), ("{{ city.hotels / 0 }}", "")],
 )
 async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_iteration_around_it(
     stage: Stage, hotels: str, said: str

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from noetl_stream.model.messages import Report
+from noetl_stream.model.status import ExecutionStatus
 
 
 class StoredReport(NamedTuple):
     """Where a report stands in EVENTS, and the status its execution had: one that has ended wants no more of them."""
 
     sequence: int
-    status: str
+    status: ExecutionStatus
 
 
 class Ingest(Protocol):

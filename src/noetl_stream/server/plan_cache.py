@@ -1,4 +1,4 @@
-"""Playbooks by digest: compiled once, kept while they are used."""
+"""Playbooks by digest, compiled once and cached."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ PLANS_KEPT = 512
 
 
 class KnownPlaybook(NamedTuple):
-    """``row`` is ``None`` when there is no source to keep."""
+    """A cached playbook; ``row`` is ``None`` without a source to store."""
 
     plan: Plan | InvalidPlan
     row: PlaybookRow | None
 
 
 class PlanCache:
-    """Looks a digest up in memory, then in Postgres, then in the object store where clients put it.
+    """Looks a digest up in memory, then in Postgres, then in the object store, where clients upload it.
 
     Args:
-        limits: The operator's, which a playbook may lower.
+        limits: The operator's limits, which a playbook may lower.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class PlanCache:
         self._known: OrderedDict[str, KnownPlaybook] = OrderedDict()
 
     def get(self, digest: str) -> KnownPlaybook | None:
-        """What memory holds."""
+        """The cached playbook, if any."""
         return self._known.get(digest)
 
     async def load(self, digest: str) -> KnownPlaybook:
-        """The playbook, or why it cannot run. An unknown digest is not remembered: it may be put later."""
+        """The playbook, or why it cannot run. An unknown digest is not cached: it may be uploaded later."""
         known = self._known.get(digest)
         if known is not None:
             self._known.move_to_end(digest)
@@ -58,7 +58,7 @@ class PlanCache:
             try:
                 source = (await self._blobs.get(playbook_key(digest))).decode()
             except BlobMissing:
-                return KnownPlaybook(InvalidPlan(f"no playbook with digest {digest} is known", []), None)
+                return KnownPlaybook(InvalidPlan(f"unknown playbook digest {digest}", []), None)
             row = PlaybookRow(digest=digest, path="", version=None, source=source)
         known = await asyncio.to_thread(self._compile, row)
         self._known[digest] = known
@@ -68,7 +68,7 @@ class PlanCache:
 
     def _compile(self, row: PlaybookRow) -> KnownPlaybook:
         if digest_of(row.source) != row.digest:
-            return KnownPlaybook(InvalidPlan(f"the playbook stored as {row.digest} has another digest", []), None)
+            return KnownPlaybook(InvalidPlan(f"the playbook stored as {row.digest} has a different digest", []), None)
         checked = self._checker(row.source, self._kinds, limits=self._limits)
         if checked.plan is None:
             diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]

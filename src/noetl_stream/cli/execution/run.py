@@ -17,6 +17,7 @@ from noetl_stream.client.executions.submit import Refused, Submission
 from noetl_stream.errors import NotFound
 from noetl_stream.hosting import StackAccess, connected_to, on_ending, open_stack, prepare_embedded
 from noetl_stream.ports.catalog_address import Address, find_entry
+from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.processes import Background
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_client
@@ -26,7 +27,7 @@ CANCEL_AGAIN_S = 1.0
 
 async def run_playbook(
     settings: Settings, found: Runnable | Address, workload: dict[str, Any], *, timeout_s: float | None, output: str
-) -> dict[str, Any] | ExitCode:
+) -> ExecutionDocument | ExitCode:
     """The described execution, or the exit code with which the waiting ended; what to do next is said on stderr.
 
     Raises:
@@ -65,7 +66,7 @@ async def _run(
     workload: dict[str, Any],
     timeout_s: float | None,
     output: str,
-) -> dict[str, Any] | ExitCode:
+) -> ExecutionDocument | ExitCode:
     client = make_client(connected)
     submission = Submission.new(playbook.source, playbook.plan.path, workload, connected.clock, principal=principal())
     progress = progress_for(output)
@@ -100,7 +101,7 @@ async def _run(
     return code
 
 
-async def _until(interrupted: asyncio.Event, work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+async def _until(interrupted: asyncio.Event, work: asyncio.Task[ExecutionDocument]) -> ExecutionDocument:
     """Waits for ``work``, and cancels it when the person interrupts: again, if a library has swallowed the first."""
     interruption = asyncio.create_task(interrupted.wait())
     try:

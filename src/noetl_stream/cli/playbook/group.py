@@ -77,7 +77,7 @@ async def _checked_there(session: Session, files: Sequence[Path]) -> dict[str, S
     found: dict[str, Sequence[Diagnostic]] = {}
     for file in files:
         checked = await session.operations.playbooks.check(read_playbook(file), str(file))
-        found[str(file)] = [Diagnostic(**one) for one in checked["diagnostics"]]
+        found[str(file)] = checked.diagnostics
     return found
 
 

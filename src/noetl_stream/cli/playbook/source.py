@@ -17,7 +17,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, read_address
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.settings.environment import limits_given
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -30,7 +30,7 @@ class PlaybookText(NamedTuple):
 
     name: str
     source: str
-    entry: Document | None
+    entry: PlaybookDocument | None
 
 
 class Runnable(NamedTuple):
@@ -90,14 +90,13 @@ def not_there(argument: str, error: NotFound) -> UsageError:
     return UsageError(f"{argument}: no such file, and {error.message}", hint=error.hint)
 
 
-def print_diagnostics(found: Sequence[Document], name: str) -> None:
+def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
     """What is to be said of a playbook, on stderr.
 
     Args:
         name: Of the text; empty: as the diagnostics say.
     """
-    for one in found:
-        diagnostic = Diagnostic(**one)
+    for diagnostic in found:
         click.echo((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
 
 

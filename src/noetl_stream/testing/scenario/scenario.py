@@ -22,7 +22,7 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.effects.commands import build_command
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.run_lease import answer_claim
-from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, RecordedFact, Status
+from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact, Status
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -209,14 +209,14 @@ class Scenario:
 
     def look_into(self) -> Advanced:
         """The shell hands in the value of the reference that the execution must look into."""
-        reference = self.execution.deciding
+        reference = self.execution.awaited
         assert reference is not None, "the execution is looking into nothing"
         value = self.objects[reference.key]
         return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
 
     def lose(self, reason: str = "it is gone") -> Advanced:
         """The shell finds that this reference leads nowhere."""
-        reference = self.execution.deciding
+        reference = self.execution.awaited
         assert reference is not None, "the execution is looking into nothing"
         return self.feed(RecordedFact(ReferenceLost(reference.key, reason)))
 
@@ -330,7 +330,7 @@ class Scenario:
         state: Execution | None = None
         for recorded, _ in self.journal:
             fact = codec.decode_fact(codec.encode(recorded.fact))
-            state = evolve(state, recorded._replace(fact=fact, value=NOT_AT_HAND), self.execution_id)
+            state = evolve(state, recorded._replace(fact=fact, value=NOT_LOADED), self.execution_id)
         return state
 
     def decided_again(self) -> list[JournalEntry]:
