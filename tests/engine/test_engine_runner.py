@@ -205,14 +205,38 @@ def test_a_task_that_waits_ends_the_command_and_is_answered_in_the_next() -> Non
     assert render(after.task.inputs, scope) == {"args": {"by": 1}}
 
 
+def calls_for(path: tuple[int, ...], size: int) -> Wait:
+    return Wait(path, "rest", child=ChildCall("digest", "a/path", workload={"text": "x" * size}))
+
+
 def test_what_fits_no_event_is_not_waited_for() -> None:
-    watched = begun(WAITING)
-    call = ChildCall("digest", "a/path", workload={"text": "x" * MAX_WAITS_BYTES})
-    (run,) = watched.complete(*watched.actions, Wait(task="rest", child=call))
+    owed = Progress(task="rest", attempt=2, delay_s=1.0, runs=1)
+    watched = begun(WAITING, Go(progress={"": owed}))
+    (sleep,) = watched.actions
+    watched.complete(sleep)
+    (run,) = watched.complete(*watched.actions, calls_for((), MAX_WAITS_BYTES))
     assert isinstance(run, RunTask) and run.answer is not None and run.answer.error is not None
     assert run.answer.error.kind == "limit_exceeded"
     watched.complete(run, run.answer)
     assert names(watched.facts) == ["step.started", "task.started", "task.processed", "step.failed"]
+
+
+def test_what_iterations_wait_for_fits_one_event_together() -> None:
+    steps = WAITING.replace(
+        "- step: start\n", "- step: start\n  loop: { in: [1], iterator: n, spec: { mode: parallel } }\n"
+    )
+    watched = begun(steps, items=[1, 2], max_in_flight=2)
+    assert watched.complete(watched.at(0), calls_for((0,), MAX_WAITS_BYTES // 2)) == []
+    (run,) = watched.complete(watched.at(1), calls_for((1,), MAX_WAITS_BYTES // 2))
+    assert isinstance(run, RunTask) and run.answer is not None
+
+
+def test_a_pipeline_that_waits_while_the_execution_is_paused_is_not_paused_itself() -> None:
+    watched = begun(WAITING)
+    watched.runner.pause()
+    wait = Wait(task="rest", signal="go", timeout_s=60)
+    watched.complete(*watched.actions, wait)
+    assert watched.facts[-1] == StepSuspended([wait], paused=False)
 
 
 def test_what_a_rule_sets_is_there_for_the_next_task() -> None:

@@ -1,4 +1,4 @@
-"""Lanes: generators that take turns. Each yields what it needs next, and goes on when it is given that."""
+"""Lanes: generators that take turns. Each yields the action it needs next, and continues with its result."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ T = TypeVar("T")
 Work: TypeAlias = "Generator[Action | list[Work[bool]], Any, T]"
 """A generator that yields an action, is sent what completes it, and returns a ``T``.
 
-It may also yield a list of its like: it goes on when these have ended. One that returns true ends those beside it; the
-ids of the actions that were under way for them are what is sent, for these are to be withdrawn.
+It may also yield a list of generators to run side by side, and continues when they have ended. One that returns true
+ends the others. What is sent are the ids of the actions that were under way for those: they are to be withdrawn.
 """
 
 
 class IllegalInput(Exception):
-    """The driver broke the law of the runner. What it did has changed nothing."""
+    """The driver broke the law of the runner; nothing has changed."""
 
 
 class _Lane:
-    """``around`` has forked it; ``inside`` are those it has forked, if any; ``action`` is what it waits for."""
+    """``around`` is the lane that forked it, ``inside`` are those it forked, ``action`` is what it waits for."""
 
     __slots__ = ("action", "around", "inside", "is_closed", "work")
 
@@ -35,7 +35,7 @@ class _Lane:
 
 
 class Lanes:
-    """One lane, and all that fork from it. Of those that can go on, the one that forked or was answered last does.
+    """One lane, and all that fork from it. Ready lanes run last in, first out.
 
     Attributes:
         over: Whether the first lane has ended.
@@ -49,7 +49,7 @@ class Lanes:
         self._outputs: list[Output] = []
 
     def begin(self, work: Work[None]) -> list[Output]:
-        """Opens the first lane. What it and those it forks report and need, in order, until all of them wait.
+        """Runs the first lane and those it forks until all of them wait; what they report and need, in order.
 
         Raises:
             IllegalInput: it was opened before.
@@ -59,7 +59,7 @@ class Lanes:
         return self._go_on(_Lane(work), None)
 
     def complete(self, action_id: int, result: Any) -> list[Output]:
-        """The lane that waits for this action goes on with ``result``. What follows, in order, until all lanes wait.
+        """Continues the lane that waits for this action; what is reported and needed until all lanes wait again.
 
         Raises:
             IllegalInput: no lane waits for it, or not for something like that.
@@ -79,7 +79,7 @@ class Lanes:
         return self._go_on(lane, result)
 
     def report(self, *facts: Fact) -> None:
-        """For the lane whose turn it is: its next output."""
+        """Adds an output of the lane whose turn it is."""
         self._outputs.append(ReportFacts(facts))
 
     def _go_on(self, lane: _Lane, given: Any) -> list[Output]:
@@ -100,7 +100,7 @@ class Lanes:
         if isinstance(needed, list):
             lanes = [_Lane(work, lane) for work in needed]
             lane.inside = set(lanes)
-            self._ready.extend((each, None) for each in reversed(lanes))
+            self._ready.extend((each, None) for each in lanes)
         else:
             lane.action = needed
             self._waiting[needed.id] = lane
@@ -125,7 +125,7 @@ class Lanes:
             self._ready.append((around, unwanted))
 
     def _close(self, lane: _Lane) -> Iterator[int]:
-        """Ends a lane and those inside it before their time; the actions that were under way for them."""
+        """Ends a lane and those inside it early; the ids of the actions that were under way for them."""
         lane.is_closed = True
         lane.work.close()
         if lane.action is not None:

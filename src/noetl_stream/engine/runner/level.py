@@ -1,4 +1,4 @@
-"""A level of a local loop: what it runs over, and how it stands (LANGUAGE §6)."""
+"""A level of a local loop: what it runs over, and its progress (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]]
 
 
 class Halted(NamedTuple):
-    """What cannot go on here: its iterations wait for something, or the execution pauses (then maybe for nothing)."""
+    """It cannot go on in this run: it waits for these, or the execution pauses, then possibly for nothing."""
 
     waits: list[Wait]
 
 
 Result: TypeAlias = ErrorInfo | Halted | None
-"""How a pass, an iteration or a level came to stand: it failed, it cannot go on here, it ended well."""
+"""What became of a pass, an iteration or a level in this run: it failed, it halted, or it is done."""
 
 
 class Level:
-    """A level at work in the iteration ``around`` it. ``stands`` is how it stood when it was begun or taken over."""
+    """A running level in the iteration ``around`` it. ``stands`` is its progress before this run."""
 
     def __init__(self, plan: LoopPlan, around: Iteration, opened: OpenedLevel, stands: LoopProgress) -> None:
         self.plan = plan
@@ -108,7 +108,7 @@ class Level:
         return (index for index in range(self.stands.low, self.opened.total) if index not in above)
 
     def take(self, index: int, result: Result) -> None:
-        """Counts how the iteration ``index`` came to stand."""
+        """Counts the result of the iteration ``index``."""
         if result is None:
             self.ok += 1
         elif isinstance(result, Halted):

@@ -25,8 +25,8 @@ class ReportFacts(msgspec.Struct, frozen=True):
 class RunTask(msgspec.Struct, frozen=True):
     """Run this task once, in the pipeline of ``iteration`` that has come as far as ``progress``.
 
-    If there is an ``answer``, the task has waited and this is its outcome: it is only to be given its
-    :class:`~noetl_stream.model.outcome.Meta`, as of any attempt.
+    With an ``answer`` the task has waited, and this is its outcome: the driver only adds its
+    :class:`~noetl_stream.model.outcome.Meta`.
     """
 
     accepts: ClassVar[Accepted] = (Outcome, Wait)
@@ -62,7 +62,7 @@ class StorePage(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """Wait so long; 0 s only lets others have their turn."""
+    """Wait; 0 s only lets others have their turn."""
 
     accepts: ClassVar[Accepted] = (type(None),)
     id: int
@@ -70,10 +70,10 @@ class Sleep(msgspec.Struct, frozen=True):
 
 
 class Withdraw(msgspec.Struct, frozen=True):
-    """End these actions: nobody wants their results any more.
+    """End these actions: their results are no longer wanted.
 
-    Until this is completed, one of them that ends by itself may be completed, too; nothing follows from that. A
-    :class:`Withdraw` may be among them, with those it names that have not ended.
+    Until this is completed, one of them that ends by itself may still be completed; it has no effect. Another
+    :class:`Withdraw` may be among them, along with those it names that have not ended.
     """
 
     accepts: ClassVar[Accepted] = (type(None),)

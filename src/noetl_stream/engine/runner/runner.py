@@ -8,30 +8,30 @@ The law
    else. Nothing here does IO, reads a clock or draws at random. A worker drives a runner with real tools, a scenario
    with outcomes that a test made up.
 
-2. **Every input gives outputs.** :meth:`CommandRunner.begin` and each :meth:`CommandRunner.complete` give what is to be
-   reported and done now, in order. After that nothing goes on before an action is completed, or the runner is
+2. **Every input gives outputs.** :meth:`CommandRunner.begin` and each :meth:`CommandRunner.complete` return what is to
+   be reported and done now, in order. Then the runner waits for the next completion, or it is
    :attr:`~CommandRunner.over`.
 
 3. **Outputs** are :class:`ReportFacts`, in the order in which the facts are numbered (PROTOCOL §3 *Numbering*), and
    **actions**, each with an id of its own:
 
-   =====================  ==============================================  ======================================
-   output                 asks the driver to                              completed with
-   =====================  ==============================================  ======================================
-   :class:`ReportFacts`   report these facts                              nothing: it counts as done
-   :class:`RunTask`       run a task once, its inputs rendered            its ``Outcome``, or the ``Wait`` it is
-   :class:`LoadReference` make a result readable for templates            ``None`` or an ``ErrorInfo``
-   :class:`LoadPage`      read a page of a loop's items                   the items or an ``ErrorInfo``
-   :class:`StorePage`     store a page of a loop's items                  its ``Reference``
-   :class:`Sleep`         wait                                            ``None``
-   :class:`Withdraw`      end actions that are under way                  ``None``, when they have ended
-   =====================  ==============================================  ======================================
+   ======================  ==================================  =========================================
+   output                  asks the driver to                  completed with
+   ======================  ==================================  =========================================
+   :class:`ReportFacts`    report these facts                  nothing
+   :class:`RunTask`        run a task once, inputs rendered    its ``Outcome``, or a ``Wait``
+   :class:`LoadReference`  make a result readable              ``None``, or an ``ErrorInfo``
+   :class:`LoadPage`       read a page of a loop's items       the items, or an ``ErrorInfo``
+   :class:`StorePage`      store a page of a loop's items      its ``Reference``
+   :class:`Sleep`          wait                                ``None``
+   :class:`Withdraw`       end actions that are under way      ``None``, when they have ended
+   ======================  ==================================  =========================================
 
-4. **Each action is completed once**, in whatever order they end, unless a :class:`Withdraw` names it. Several are under
-   way at once in parallel loops only, and never more tasks than the windows of the levels allow.
+4. **Each action is completed once**, in any order, unless a :class:`Withdraw` names it. Only parallel loops have several
+   under way at once, and never more tasks than the windows of their levels allow.
 
-5. **A false step changes nothing.** To begin twice, to complete what is not under way, or with what its action does not
-   accept, raises ``IllegalInput``, and the run goes on as if that had not been tried.
+5. **An illegal input changes nothing.** To begin twice, to complete what is not under way, or with what its action does
+   not accept, raises ``IllegalInput``; the run then continues as if it had not been tried.
 
 6. **The same inputs give the same outputs.** The inputs are the arguments of the runner, the order of completions with
    what they bring, and :meth:`CommandRunner.pause`.
@@ -40,9 +40,9 @@ The law
    :class:`LoopPagedOut`. That is its last output. The last task of a pipeline and the end of the pipeline are one
    report, so that no journal holds a pipeline that is over but has not ended.
 
-How to read on: :meth:`CommandRunner._run` is one command from start to end, ``_local_loop`` to ``_iterate`` the levels
-of its loop, ``_pass`` its pipeline. They are generators that yield outputs and are sent what completes them; ``lanes``
-lets those of a parallel level take turns.
+Reading order: :meth:`CommandRunner._run` is one command from start to end, ``_local_loop`` to ``_iterate`` are the
+levels of its loop, ``_pass`` is its pipeline. They are generators that yield actions and are sent what completes them;
+``lanes`` lets those of a parallel level take turns.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class CommandRunner:
         self._report = self._lanes.report
 
     def begin(self) -> list[Output]:
-        """What is to be reported and done first.
+        """Starts the run; what is to be reported and done first.
 
         Raises:
             IllegalInput: the run has begun.
@@ -152,7 +152,7 @@ class CommandRunner:
         return self._lanes.begin(self._run())
 
     def complete(self, action_id: int, result: Any) -> list[Output]:
-        """The action has ended like this; what is to be reported and done now.
+        """Takes the result of an action; what is to be reported and done now.
 
         Raises:
             IllegalInput: no such action is under way, or it does not accept this.
@@ -201,7 +201,7 @@ class CommandRunner:
         return iteration_around(self._step, self._command, chain)
 
     def _page_out(self, around: Iteration) -> Work[None]:
-        """The command is not to run the level, but to find out its items and store them."""
+        """The command does not run the level: it evaluates its items and stores them."""
         path = self._command.path
         opened = yield from self._open(level_at(self._step, len(path)), around)
         if isinstance(opened, ErrorInfo):
@@ -212,7 +212,7 @@ class CommandRunner:
     # --- the levels of a local loop (LANGUAGE §6) ---------------------------------------------------------------------
 
     def _local_loop(self, around: Iteration) -> Work[Result]:
-        """The loop whose items the command brings, from the beginning or from where another run or segment got to."""
+        """The loop over the command's items, from the beginning or from where another run or segment stopped."""
         command, stands = self._command, self._go.loop or LoopProgress()
         assert command.items is not None
         plan = level_at(self._step, len(command.path))
@@ -384,10 +384,10 @@ class CommandRunner:
         self._waits_bytes += size
         return True
 
-    # --- what stands elsewhere ----------------------------------------------------------------------------------------
+    # --- what is kept by reference ------------------------------------------------------------------------------------
 
     def _read(self, evaluate: Callable[[], T], reader: str, task: str | None = None) -> Work[T | ErrorInfo]:
-        """What ``evaluate`` gives, once the results it reads by reference are there; or the error of its ``reader``."""
+        """What ``evaluate`` returns once the results it reads by reference are loaded, or the error of ``reader``."""
         while True:
             try:
                 return evaluate()
@@ -398,7 +398,7 @@ class CommandRunner:
                 return ErrorInfo(lost.kind, f"{reader}: {lost.message}", task=task)
 
     def _item(self, place: ItemPosition) -> Work[Any]:
-        """The item of a loop that stands there, or the error if its page cannot be read."""
+        """The item at this position, or the error if its page cannot be read."""
         page: list[Any] | ErrorInfo = yield LoadPage(self._new_id(), place.page)
         return ErrorInfo(page.kind, f"loop: {page.message}") if isinstance(page, ErrorInfo) else page[place.index]
 

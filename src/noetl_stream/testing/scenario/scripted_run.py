@@ -39,7 +39,7 @@ Sink = Callable[[RecordedFact], Any]
 
 
 class ScriptedRun:
-    """One run of one command (PROTOCOL §3): the runner's driver that waits for nothing but the test.
+    """One run of one command (PROTOCOL §3): a driver of its runner that waits for nothing but the test.
 
     A short retry delay is over at once; a long one, ``kind: wait`` and ``kind: playbook`` suspend the command once
     nothing else can run.
@@ -187,9 +187,9 @@ class ScriptedRun:
         return self._runner
 
     def _take(self, outputs: list[Output]) -> None:
-        """Keeps what is to be reported and which tasks are to be run, and does all the rest at once, in order.
+        """Keeps the facts and the tasks, and carries out everything else at once, in order.
 
-        That a task has started is told when the test gives its outcome.
+        A task's start is reported with its outcome, which the test gives.
         """
         runner, line = self._set_out(), deque(outputs)
         while line:

@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 class Driver:
-    """Carries out the actions of one runner, as many at once as it hands out."""
+    """Carries out the actions of one runner, as many at once as it asks for."""
 
     def __init__(
         self, runner: CommandRunner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
@@ -42,48 +42,48 @@ class Driver:
         self._reporter = reporter
         self._clock = clock
         self._turns = 0
-        self._to_do: deque[Action] = deque()
+        self._queue: deque[Action] = deque()
         self._under_way: dict[int, asyncio.Task[None]] = {}
-        self._is_hiring = False
+        self._is_starting = False
 
     async def run(self) -> None:
         """Returns when the runner is over. Cancelled, it ends what is under way first."""
-        to_do = self._to_do
+        queue = self._queue
         self._take(self._runner.begin())
-        while to_do:
-            if len(to_do) > 1:
+        while queue:
+            if len(queue) > 1:
                 async with asyncio.TaskGroup() as group:
-                    self._hire(group)
+                    self._start(group)
             else:
                 # Nothing is under way beside it, so nothing can withdraw it: it needs no task of its own.
-                action = to_do.popleft()
+                action = queue.popleft()
                 self._take(self._runner.complete(action.id, await self._carry_out(action)))
         assert self._runner.over, "a runner that is not over has something under way"
 
     def _take(self, outputs: list[Output]) -> None:
-        """What is to be reported goes to the reporter, what is to be done stands in line."""
+        """Adds facts to the report and actions to the queue."""
         for output in outputs:
             if isinstance(output, ReportFacts):
                 self._reporter.add(*output.facts)
             else:
-                self._to_do.append(output)
+                self._queue.append(output)
 
-    def _hire(self, group: asyncio.TaskGroup) -> None:
-        self._is_hiring = True
+    def _start(self, group: asyncio.TaskGroup) -> None:
+        self._is_starting = True
         group.create_task(self._work(group))
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
-        """Carries out one action after the other while any stands in line; another task sees to the rest meanwhile.
+        """Carries out queued actions until none is left, and starts another task if there are more than this one.
 
-        So there are as many tasks as there are actions under way, and not one for each action.
+        So there are as many tasks as actions under way at once, and not one for each action.
         """
-        self._is_hiring = False
+        self._is_starting = False
         task = asyncio.current_task()
         assert task is not None
-        while self._to_do:
-            action = self._to_do.popleft()
-            if self._to_do and not self._is_hiring:
-                self._hire(group)
+        while self._queue:
+            action = self._queue.popleft()
+            if self._queue and not self._is_starting:
+                self._start(group)
             self._under_way[action.id] = task
             try:
                 result = await self._carry_out(action)
@@ -114,10 +114,10 @@ class Driver:
         return None
 
     async def _withdraw(self, action: Withdraw) -> None:
-        """Ends what these actions do. All have begun, for they stood in line before this one; some have ended."""
+        """Cancels those of the actions that are still running. All have begun: they were queued before this one."""
         tasks = [self._under_way[number] for number in action.ids if number in self._under_way]
         for task in tasks:
-            if not task.cancelling():  # a second time would break off what it does to end
+            if not task.cancelling():  # a second time would interrupt its cleaning up
                 task.cancel()
         if tasks:
             await asyncio.wait(tasks)
