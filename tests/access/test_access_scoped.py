@@ -170,7 +170,16 @@ async def test_a_path_of_its_own_is_not(scoped: Operations, verb: str) -> None:
 # The feed
 
 
-TOLD = envelope("e", 1, "step.done", "worker", 0, None, None, b"{}")
+TOLD = envelope(
+    execution_id="e",
+    position=1,
+    name="step.done",
+    source="worker",
+    at_ms=0,
+    step_run_id=None,
+    report_id=None,
+    data=b"{}",
+)
 
 
 class FourEvents:
