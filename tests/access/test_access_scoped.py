@@ -22,12 +22,16 @@ PATHS = ("team/a",)
 EVERYTHING = ExecutionFilter()
 
 
-@pytest.fixture
-async def stack(clock: ManualClock) -> Stack:
+async def filled(clock: ManualClock) -> Stack:
     made = Stack(clock)
     await made.add_executions(e1="team/a/x", e2="other/x", e3="team/ab", e4="team/a", e5="other/x")
     await made.register("team/a/x", "other/x", "team/ab")
     return made
+
+
+@pytest.fixture
+async def stack(clock: ManualClock) -> Stack:
+    return await filled(clock)
 
 
 @pytest.fixture
@@ -74,9 +78,9 @@ async def test_an_execution_of_another_path_is_not_there(scoped: Operations, ver
 
 
 @pytest.mark.parametrize("verb", ["get", "wait", "steps", "events"])
-async def test_an_execution_of_its_path_is(scoped: Operations, verb: str) -> None:
+async def test_an_execution_under_a_path_is_read_as_without_paths(scoped: Operations, stack: Stack, verb: str) -> None:
     for one in ("e1", "e4"):
-        await BY_ID[verb](scoped, one)
+        assert await BY_ID[verb](scoped, one) == await BY_ID[verb](stack.operations, one)
 
 
 async def test_lists_leave_out_what_is_elsewhere(scoped: Operations) -> None:
@@ -163,8 +167,9 @@ async def test_a_path_elsewhere_is_forbidden_whether_it_is_there_or_not(
 
 
 @pytest.mark.parametrize("verb", ["register", "get", "versions", "plan", "graph", "page", "delete"])
-async def test_a_path_of_its_own_is_not(scoped: Operations, verb: str) -> None:
-    await BY_PATH[verb](scoped, "team/a/x")
+async def test_a_path_below_is_served_as_without_paths(scoped: Operations, clock: ManualClock, verb: str) -> None:
+    twin = await filled(clock)
+    assert await BY_PATH[verb](scoped, "team/a/x") == await BY_PATH[verb](twin.operations, "team/a/x")
 
 
 # The feed

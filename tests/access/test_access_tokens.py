@@ -216,11 +216,17 @@ async def test_a_revoked_token_holds_two_seconds_at_most(
         await authentication.caller(bearer(token))
 
 
-async def test_who_guesses_ids_does_not_fill_the_memory(authentication: Authentication, tokens: CountedTokens) -> None:
-    for number in range(REMEMBERED_TOKENS + 10):
+async def test_guessed_ids_do_not_fill_the_memory(authentication: Authentication, tokens: CountedTokens) -> None:
+    async def lookups_of(number: int) -> int:
+        before = tokens.lookups
         with pytest.raises(Unauthenticated):
             await authentication.caller(f"Bearer noetl_{number:016x}_{0:064x}")
-    assert len(authentication._remembered) == REMEMBERED_TOKENS
+        return tokens.lookups - before
+
+    for number in range(REMEMBERED_TOKENS + 1):
+        assert await lookups_of(number) == 1
+    assert await lookups_of(REMEMBERED_TOKENS) == 0, "the latest is remembered"
+    assert await lookups_of(0) == 1, "the oldest is not"
 
 
 async def test_a_use_is_noted_once_a_minute(

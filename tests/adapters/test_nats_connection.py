@@ -37,7 +37,7 @@ async def test_a_peer_that_says_nothing_is_given_up() -> None:
 
 
 async def test_a_url_that_is_none_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="is no NATS url"):
+    with pytest.raises(UsageError, match="is not a NATS url"):
         await NatsConnection.open("nats://host:port", name="test", connect_timeout_s=5)
 
 
@@ -135,6 +135,7 @@ async def test_a_connection_that_ends_for_good_is_told(own_nats: NatsServer) -> 
     opened.wire.send("too.large", b"x" * (opened.max_payload + 1))
     async with asyncio.timeout(TIMEOUT_S):
         await ended.wait()
+    assert opened.client.is_closed
     await opened.close()
 
 

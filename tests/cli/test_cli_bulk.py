@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.bulk import AT_ONCE, NotDone, Verb, _all, confirm, each
+from noetl_stream.cli.execution.bulk import AT_ONCE, NotDone, Verb, act_on_all, confirm, each
 from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
@@ -51,7 +51,7 @@ async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
             raise Conflict("it has ended", hint="look")
         return AcceptedDocument(execution_id)
 
-    results = await _all(verb(act), DESK, IDS, "text")
+    results = await act_on_all(verb(act), DESK, IDS, "text")
     assert [one.execution_id for one in results] == IDS
     assert [one for one in results if isinstance(one, NotDone)] == [NotDone(IDS[7], "it has ended", "look")]
     said = capsys.readouterr()
@@ -64,7 +64,7 @@ async def test_an_execution_that_was_begun_counts_as_done_though_it_has_a_field_
     async def act(session: Session, execution_id: str) -> ExecutionDocument:
         return execution_document(execution_row(execution_id, status="running"), [], 0)
 
-    (begun,) = await _all(verb(act), DESK, IDS[:1], "text")
+    (begun,) = await act_on_all(verb(act), DESK, IDS[:1], "text")
     assert not isinstance(begun, NotDone)
     assert capsys.readouterr() == (f"{IDS[0]}\n", "")
 
@@ -91,5 +91,5 @@ async def test_what_concerns_all_of_them_ends_it() -> None:
         raise Unreachable("it has gone")
 
     with pytest.raises(Unreachable):
-        await _all(verb(act), DESK, IDS, "json")
+        await act_on_all(verb(act), DESK, IDS, "json")
     assert len(asked) <= AT_ONCE

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from cli_stack import gateway_of
-from warm_program import noetl
 
 from noetl_stream.cli.main import COMMANDS
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 

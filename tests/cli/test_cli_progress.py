@@ -91,7 +91,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
         picture.news(ProgressUpdate(fact, "run1"))
     picture.waits([TIMER])
     with console.capture() as drawn:
-        console.print(picture._draw())
+        console.print(picture)
     picture.close()
     shown = drawn.get()
     assert all(

@@ -20,6 +20,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.noop import NoopTool
@@ -63,7 +64,7 @@ class ClientStage:
             clock=self.clock,
             catalog=self.catalog,
         )
-        server = Server("server", ports, KINDS, ServerTimes(), limits=self._limits)
+        server = Server("server", ports, KINDS, ServerTimes(), self._limits, check_once)
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)
@@ -84,7 +85,7 @@ class ClientStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(broker.bus, self.clock, KINDS),
+            plans=PlanClient(broker.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self._running.append(asyncio.create_task(worker.run()))

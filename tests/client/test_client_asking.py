@@ -33,7 +33,7 @@ class World:
         self.asked = 0
 
     async def serve(self) -> None:
-        await self.broker.bus.listen("noetl.ask.request.execution-1.request-1", self._answer, "servers")
+        await self.broker.bus.listen("noetl.ask.request.execution-1.request-1", self.answer, "servers")
 
     async def ask(self, **more: Any) -> AcceptedDocument:
         return await ask_of(self.broker.event_log, self.broker.bus, self.clock, "execution-1", SIGNAL, **more)
@@ -41,7 +41,7 @@ class World:
     def published(self) -> list[Any]:
         return [codec.decode_reported(stored.message.body) for stored in self.broker.event_log.stored]
 
-    async def _answer(self, _subject: str, _body: bytes, reply: str) -> None:
+    async def answer(self, _subject: str, _body: bytes, reply: str) -> None:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.broker.bus.send(reply, codec.encode(answer))
@@ -102,7 +102,7 @@ async def test_the_same_request_id_for_another_execution_is_another_message() ->
     """The log forgets nothing of an id for two minutes: an id that names the request alone would swallow the second."""
     world = await serving(DONE)
     await world.ask()
-    await world.broker.bus.listen("noetl.ask.request.execution-2.request-1", world._answer, "servers")
+    await world.broker.bus.listen("noetl.ask.request.execution-2.request-1", world.answer, "servers")
     await ask_of(world.broker.event_log, world.broker.bus, world.clock, "execution-2", SIGNAL)
     assert [request.execution_id for request in world.published()] == ["execution-1", "execution-2"]
 

@@ -29,7 +29,7 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
     gone = await stage.run(playbook("big", [{"step": "all", "loop": loop, "tool": work(BIG)}]))
     stays = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
     execution_id = gone.execution_id
-    keys = [key for key in stage.broker.blobs._values if key.startswith(f"{execution_id}/")]
+    keys = [key for key in stage.broker.blobs.keys if key.startswith(f"{execution_id}/")]
     assert len(keys) == 2
     await stage.executions.delete(execution_id, BY)
     with pytest.raises(NotFound):
@@ -66,7 +66,7 @@ async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_th
 
 async def test_what_a_rerun_reuses_outlives_the_original(stage: ClientStage) -> None:
     failed = await stage.run(playbook("again", STEPS))
-    (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed.execution_id))
+    (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed.execution_id))
     again = await stage.executions.rerun(failed.execution_id, AGAIN, BY)
     await stage.executions.wait(again.execution_id, 60)
     await stage.executions.delete(failed.execution_id, BY)
@@ -101,7 +101,7 @@ async def test_what_is_being_run_again_stays_until_it_is_known_what_is_reused(st
 
 async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(stage: ClientStage) -> None:
     failed = (await stage.run(playbook("again", STEPS))).execution_id
-    (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed))
+    (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed))
     used, again = stage.store.objects_used_elsewhere, ""
 
     async def objects_used_elsewhere(execution_id: str) -> list[ObjectUseRow]:

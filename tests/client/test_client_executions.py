@@ -312,6 +312,6 @@ async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None
     ended = await stage.run(ONE)
     row = await stage.store.execution(ended.execution_id)
     assert row is not None
-    stage.store._tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
+    stage.store.tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
     found = await stage.executions.get(row.execution_id)
     assert (found.steps, found.waits, found.principal, found.result) == (None, None, BY, 1)

@@ -161,7 +161,7 @@ workflow:
     ended = why(scenario)
     assert ended.status == "completed"
     assert [reason.sentence for reason in ended.reasons][1:] == [
-        "A token for step `closed` was discarded: nothing is left that could change its admission."
+        "A token for step `closed` was discarded: nothing left can change its admission."
     ]
 
 

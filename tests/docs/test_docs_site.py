@@ -53,6 +53,16 @@ def test_readers_choose_between_light_and_dark(site: Path) -> None:
     assert {"default", "slate"} <= set(schemes)
 
 
+@pytest.mark.xdist_group("docs_site")
+def test_lists_tables_and_code_are_shown_as_such(site: Path) -> None:
+    """Zensical wants an empty line before a list, and none of the words that tests read behind a fence."""
+    for page in PAGES:
+        text = html_of(site, page).read_text()
+        paragraphs = re.findall(r"<p>(.*?)</p>", text, re.DOTALL)
+        assert [one for one in paragraphs if re.search(r"^(?:- |\| |\d+\. )", one, re.MULTILINE)] == [], page
+        assert "```" not in text, page
+
+
 class Loaded(HTMLParser):
     """What a browser loads for a page by itself."""
 
@@ -76,6 +86,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         loaded.feed(page.read_text())
         assert loaded.addresses, page
         assert [address for address in loaded.addresses if "//" in address] == [], page
+        assert re.findall(r'class="[^"]*(?:mermaid|glightbox|pyodide)', page.read_text()) == [], page
     for style in site.rglob("*.css"):
         assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*|@import[^;]*", style.read_text()) == [], style
 

@@ -232,9 +232,7 @@ def test_held_tokens_are_discarded_with_the_reason_when_nothing_else_lives_and_t
     )
     scenario.done("work", "result")
     assert scenario.status == "completed"
-    assert [fact.reason for fact in scenario.facts(TokenDiscarded)] == [
-        "nothing is left that could change its admission"
-    ] * 2
+    assert [fact.reason for fact in scenario.facts(TokenDiscarded)] == ["nothing left can change its admission"] * 2
     assert scenario.execution.discarded == 2
     assert scenario.result == "result"
     assert scenario.names[-4:] == ["token.discarded", "token.discarded", "execution.finished", "playbook.processed"]

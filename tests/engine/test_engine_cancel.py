@@ -69,7 +69,7 @@ def test_joining_tokens_are_discarded_with_the_reason() -> None:
     scenario = started(TWO)
     scenario.done("a")
     scenario.cancel("enough")
-    assert {fact.reason for fact in scenario.facts(TokenDiscarded)} == {"the execution is cancelled: enough"}
+    assert {fact.reason for fact in scenario.facts(TokenDiscarded)} == {"the execution is being cancelled: enough"}
     assert scenario.facts(ExecutionFinished)[0].discarded == 2
 
 

@@ -180,9 +180,7 @@ def test_a_child_that_takes_too_long_is_cancelled_and_its_task_fails() -> None:
     scenario = calling("spec: {timeout: 60}")
     (child_id,) = scenario.execution.children
     scenario.wait(60)
-    assert scenario.facts(ChildOrdered) == [
-        ChildOrdered(child_id, "cancel", "its parent does not wait for it any more")
-    ]
+    assert scenario.facts(ChildOrdered) == [ChildOrdered(child_id, "cancel", "its parent no longer waits for it")]
     assert scenario.execution.children == {}
     scenario.done("start")
     (processed,) = [fact for fact in scenario.facts(TaskProcessed) if fact.task == "call"]

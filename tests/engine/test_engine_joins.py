@@ -462,7 +462,7 @@ def test_a_held_token_that_can_reach_a_join_holds_it_up_until_nothing_else_lives
     scenario.done("slow")
     assert scenario.working == [("j", None)]
     (discarded,) = scenario.facts(TokenDiscarded)
-    assert "a join waits for it" in discarded.reason
+    assert "a join waits for this token" in discarded.reason
     scenario.done("j")
     assert (scenario.status, scenario.execution.discarded) == ("completed", 1)
 

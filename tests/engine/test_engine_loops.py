@@ -132,7 +132,7 @@ def test_a_mapping_gives_items_of_key_and_value() -> None:
 @pytest.mark.parametrize("spec", [PARALLEL, "mode: sequential"])
 def test_anything_else_fails_the_step(value: str, spec: str) -> None:
     scenario = loop(items='"{{ workload.items_ }}"', spec=spec, root=f"workload: {{items_: {value}}}\n")
-    assert scenario.error.kind == "expression_error" and "not a list or a mapping" in scenario.error.message
+    assert scenario.error.kind == "expression_error" and "must be a list or a mapping" in scenario.error.message
     assert scenario.facts(LoopStarted) == scenario.facts(StepScheduled) == []
 
 

@@ -59,8 +59,8 @@ def over(
 
 def work_off(scenario: Scenario) -> None:
     """Runs what is owed and looks into what must be, until nothing is left."""
-    while scenario.execution.assignments or scenario.execution.deciding is not None:
-        if scenario.execution.deciding is not None:
+    while scenario.execution.assignments or scenario.execution.awaited is not None:
+        if scenario.execution.awaited is not None:
             scenario.look_into()
         else:
             step, index = scenario.working[-1]
@@ -79,7 +79,7 @@ def loop_of(scenario: Scenario) -> LoopState:
 @pytest.mark.parametrize("spec", PLACES)
 def test_a_loop_over_a_result_too_large_for_the_server_is_paged_by_a_worker(spec: str) -> None:
     scenario = over(spec)
-    assert scenario.working == [("each", None)] and scenario.execution.deciding is None
+    assert scenario.working == [("each", None)] and scenario.execution.awaited is None
     assert scenario.take("each").command.paging
     scenario.done("each")
     (paged,) = scenario.facts(LoopPagedOut)

@@ -48,7 +48,7 @@ def test_a_guard_that_reads_a_reference_parks_the_execution_until_it_is_at_hand(
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     (awaited,) = scenario.facts(ReferenceAwaited)
-    assert scenario.execution.deciding == awaited.reference
+    assert scenario.execution.awaited == awaited.reference
     assert (scenario.status, scenario.working) == ("running", [])
     scenario.look_into()
     assert scenario.working == [("big", None)]
@@ -179,7 +179,7 @@ def test_every_expression_of_the_server_may_read_one(door: str) -> None:
     inline, parked = started(steps), by_reference(steps)
     for scenario in (inline, parked):
         scenario.done("start", LARGE)
-        while scenario.execution.deciding is not None:
+        while scenario.execution.awaited is not None:
             scenario.look_into()
     assert inline.working == parked.working != []
     assert decided(inline) == decided(parked)
@@ -208,7 +208,7 @@ def test_an_arc_reads_the_result_of_a_large_loop() -> None:
     )
     for index in range(3):
         scenario.done("start", index=index)
-    assert scenario.execution.deciding is not None and scenario.execution.deciding.store == "journal"
+    assert scenario.execution.awaited is not None and scenario.execution.awaited.store == "journal"
     scenario.look_into()
     assert scenario.working == [("end", None)]
 
@@ -231,7 +231,7 @@ def test_one_expression_may_read_more_of_them_than_are_kept(count: int) -> None:
     for n in range(count):
         scenario.done(f"s{n}", {"n": 1})
     looks = 0
-    while scenario.execution.deciding is not None:
+    while scenario.execution.awaited is not None:
         scenario.look_into()
         looks += 1
         assert looks <= count, "it looks into the same ones for ever"
@@ -267,7 +267,7 @@ def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_n
     )
     for n in range(count):
         scenario.done(f"s{n}", {"n": 1})
-        while scenario.execution.deciding is not None:
+        while scenario.execution.awaited is not None:
             scenario.look_into()
     before = len(scenario.facts(ReferenceAwaited))
     run = scenario.take("slow")
@@ -275,7 +275,7 @@ def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_n
     run.answer()
     assert len(scenario.facts(ReferenceAwaited)) == before, "nothing has changed that admission reads"
     scenario.patch(go=True)
-    while scenario.execution.deciding is not None:
+    while scenario.execution.awaited is not None:
         scenario.look_into()
     assert len(scenario.facts(TokenClaimed)) == 2 + 2 * count
     assert len(scenario.facts(ReferenceAwaited)) <= before + count
@@ -340,7 +340,7 @@ def test_a_server_that_took_over_looks_again_and_decides_the_same() -> None:
     scenario = held_by_a_reference()
     scenario.take_over()
     scenario.patch(open=True)
-    assert scenario.execution.deciding is not None, "it must not take the value for null"
+    assert scenario.execution.awaited is not None, "it must not take the value for null"
     scenario.look_into()
     assert scenario.working == [("slow", None), ("shut", None)]
 

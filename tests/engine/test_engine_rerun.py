@@ -245,9 +245,14 @@ def refusals() -> dict[str, tuple[Scenario, dict[str, Any], str, str]]:
     slow = started(PAIR, "executor: {spec: {timeout_s: 5}}\n")
     slow.wait(40)
     return {
-        "nothing failed": (line(), {}, "not_failed", "has not failed: it is completed"),
-        "it was cancelled": (cancelled, {}, "not_failed", "it is cancelled"),
-        "no step run failed it": (slow, {}, "not_failed", "no step run failed execution execution-1: say from which"),
+        "nothing failed": (line(), {}, "not_failed", "has not failed: its status is completed"),
+        "it was cancelled": (cancelled, {}, "not_failed", "its status is cancelled"),
+        "no step run failed it": (
+            slow,
+            {},
+            "not_failed",
+            "no step run failed execution execution-1: name the step to rerun from",
+        ),
         "no such step": (line(), {"step": "z"}, "unknown_step", "has no step z; it has a, b, c"),
         "no such run": (line(), {"step_run_id": "x"}, "unknown_step", "has no run x"),
         "a run of another step": (
@@ -256,7 +261,7 @@ def refusals() -> dict[str, tuple[Scenario, dict[str, Any], str, str]]:
             "unknown_step",
             "of step b",
         ),
-        "it never came there": (broken, {"step": "c"}, "never_ran", "never came to step c"),
+        "it never came there": (broken, {"step": "c"}, "never_ran", "never reached step c"),
     }
 
 
@@ -313,8 +318,8 @@ def test_given_ctx_and_args_have_their_limit(wanted: dict[str, Any]) -> None:
 def test_before_it_knows_what_is_reused_it_waits_and_can_only_be_cancelled() -> None:
     again = parked(line(), "b")
     assert (again.status, again.names) == ("pending", ["execution.requested"])
-    assert again.execution.deciding is not None and again.execution.deciding.key == "execution-1"
-    with pytest.raises(AskRefused, match="has not started: it is still looking at execution-1") as refused:
+    assert again.execution.awaited is not None and again.execution.awaited.key == "execution-1"
+    with pytest.raises(AskRefused, match="has not started: it is still reading its original execution-1") as refused:
         again.patch(k=1)
     assert refused.value.code == "not_started"
     again.cancel("no longer")

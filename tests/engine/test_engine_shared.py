@@ -261,7 +261,7 @@ def test_a_key_that_holds_what_the_operation_cannot_go_on_from_fails_the_executi
     for index in range(3):
         scenario.done("start", value, index=index)
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
-    assert "ctx.k is" in scenario.error.message and f"; {op} goes on from" in scenario.error.message
+    assert "ctx.k is" in scenario.error.message and f"; {op} needs" in scenario.error.message
     assert scenario.ctx == {"k": present}
 
 

@@ -184,7 +184,7 @@ def test_more_signals_than_the_limit_are_refused_with_its_name() -> None:
     scenario.signal("go")
     scenario.signal("other")
     for name in ("go", "other", "a new one"):
-        with pytest.raises(AskRefused, match=r"2 signals wait already \(limits\.max_queued_signals\)"):
+        with pytest.raises(AskRefused, match=r"2 signals are already queued \(limits\.max_queued_signals\)"):
             scenario.signal(name)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway_playbooks import APPROVAL, FAILS
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, FAILS
 
+import warm_program
+from cli_program import NOETL, environment
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.documents import plain
@@ -31,17 +31,16 @@ class Said(NamedTuple):
 
 
 async def begin(stage: GatewayStage, *words: str, **settings: str) -> Process:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
-    command = (sys.executable, "-m", "noetl_stream.cli.main", *words)
-    environment = own | TRAP | {"NOETL_URL": stage.url} | settings
-    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+    own = environment(**TRAP | {"NOETL_URL": stage.url} | settings)
+    return await asyncio.create_subprocess_exec(*NOETL, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=own)
 
 
 async def noetl(stage: GatewayStage, *words: str, given: str = "", **settings: str) -> Said:
-    process = await begin(stage, *words, **settings)
-    out, err = await process.communicate(given.encode())
-    assert b"Traceback" not in err, err.decode()
-    return Said(process.returncode, out.decode(), err.decode())
+    found = await asyncio.to_thread(
+        warm_program.noetl, *words, given=given, **TRAP | {"NOETL_URL": stage.url} | settings
+    )
+    assert "Traceback" not in found.stderr, found.stderr
+    return Said(found.returncode, found.stdout, found.stderr)
 
 
 async def held(stage: GatewayStage) -> str:

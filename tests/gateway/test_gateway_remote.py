@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, FAILS, LOOP
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.operations import gateway_operations

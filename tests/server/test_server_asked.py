@@ -104,8 +104,8 @@ async def test_an_execution_that_has_ended_takes_nothing(stage: Stage, fact: Int
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
 async def test_an_execution_nobody_knows_is_named(stage: Stage, fact: InterventionFact) -> None:
     await stage.server()
-    assert await stage.ask("nobody", fact) == "there is no execution nobody"
-    assert await stage.ask("nobody", fact) == "there is no execution nobody"
+    assert await stage.ask("nobody", fact) == "execution nobody does not exist"
+    assert await stage.ask("nobody", fact) == "execution nobody does not exist"
     assert await stage.store.real.execution("nobody") is None
     assert (await answer_row(stage, execution_id="nobody"))["ok"] is False
 
@@ -144,14 +144,14 @@ async def test_a_request_whose_tick_went_wrong_is_done_once(
 async def test_a_server_that_dies_over_a_request_leaves_it_to_the_next(
     stage: Stage, point: str, fact: InterventionFact
 ) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", GATE)
     await is_waiting(stage, EXECUTION)
-    fate.left = 1
+    injector.left = 1
     await publish(stage, fact)
-    await stage.until(lambda: fate.left == 0)
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     answer = await stage.ask(EXECUTION, fact)
     assert isinstance(answer, dict) or "ctx is at version" in answer
@@ -175,7 +175,7 @@ async def test_a_client_that_no_server_hears_asks_until_one_does(stage: Stage) -
 
 async def test_a_refusal_reaches_the_client_as_an_error(stage: Stage) -> None:
     await stage.server()
-    with pytest.raises(RequestRefused, match="there is no execution nobody"):
+    with pytest.raises(RequestRefused, match="execution nobody does not exist"):
         await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, "nobody", ASKED["cancel"])
 
 
@@ -199,7 +199,7 @@ async def test_what_is_asked_before_the_start_finds_nothing(stage: Stage) -> Non
     assert await answer_row(stage, "p") == {
         "ok": False,
         "execution_id": EXECUTION,
-        "error": f"there is no execution {EXECUTION}",
+        "error": f"execution {EXECUTION} does not exist",
         "code": "unknown_execution",
     }
 

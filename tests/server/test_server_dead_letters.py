@@ -100,7 +100,7 @@ async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: 
 
 
 async def test_a_message_of_the_inbox_that_is_none_becomes_a_letter(stage: Stage) -> None:
-    tables = stage.store.real._tables
+    tables = stage.tables
     tables.inbox_sent = 6
     tables.inbox[6] = InboxRow(id="put", partition=0, execution_id=EXECUTION, body=b'{"fact":1}')
     await stage.server()
@@ -321,5 +321,5 @@ async def test_whatever_workers_say_no_server_falls_and_every_execution_ends(sta
     if not (await stage.state(EXECUTION)).ended:  # type: ignore[union-attr]
         signal = SignalReceived("request-2", "test", signal="s")
         await stage.ask(EXECUTION, signal)
-    await stage.until(lambda: stage.store.real._tables.executions[EXECUTION].finished_ms is not None, 300)
+    await stage.until(lambda: stage.tables.executions[EXECUTION].finished_ms is not None, 300)
     assert not stage.running[0].done()

@@ -115,7 +115,7 @@ async def test_too_many_signals_that_nobody_takes_are_refused(stage: Stage) -> N
     await begin_gate(stage)
     answers = [await stage.ask(EXECUTION, signal(n)) for n in range(5)]
     assert [isinstance(answer, dict) for answer in answers] == [True, True, True, False, False]
-    assert answers[-1] == "3 signals wait already (limits.max_queued_signals)"
+    assert answers[-1] == "3 signals are already queued (limits.max_queued_signals)"
 
 
 # --- tokens ---

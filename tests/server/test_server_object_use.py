@@ -48,13 +48,13 @@ async def runs(stage: Stage, source: str, *known: str) -> Any:
 
 
 def uses(stage: Stage) -> set[ObjectUseRow]:
-    return set(stage.store.real._tables.object_uses.values())
+    return set(stage.tables.object_uses.values())
 
 
 async def test_a_parent_that_takes_over_a_large_result_says_so(stage: Stage) -> None:
     assert await runs(stage, calls("parent", CHILD, result="{{ call[39].n }}"), large()) == 39
     child = await child_of(stage, EXECUTION)
-    (key,) = [key for key in stage.broker.blobs._values if key.startswith(f"{child}/")]
+    (key,) = [key for key in stage.broker.blobs.keys if key.startswith(f"{child}/")]
     assert await stage.store.real.objects_used_elsewhere(child) == [
         ObjectUseRow(execution_id=EXECUTION, key=key, store="nats", owner=child)
     ]

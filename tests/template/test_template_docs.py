@@ -1,4 +1,4 @@
-"""docs/reference/templates.md tells the truth: its examples are run, its lists are those of the code."""
+"""docs/reference/templates.md is correct: its examples are run, and its lists are compared with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about tools says of every kind what the code does, and the one about plugins shows one that works."""
+"""``docs/reference/tools.md`` describes every kind as the code implements it."""
 
 from __future__ import annotations
 

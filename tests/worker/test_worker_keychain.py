@@ -49,7 +49,7 @@ async def own_credential(name: str) -> Any:
 
 
 TOO_SHORT = (
-    "holds a secret of fewer than 4 characters, which cannot be kept out of logs and results; "
+    "holds a secret of fewer than 4 characters, which cannot be redacted from logs and results; "
     "names and addresses belong under keys such as `username`, `host`, `port`"
 )
 
@@ -151,7 +151,7 @@ async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> N
     await CredentialStorage(vault.credentials, other).store("entry", "s3cret-value")
     [processed] = await vault.run(READS % "credential")
     message = failure_of(processed).message
-    assert f"is encrypted with key {other.current.id}, which is not here" in message
+    assert f"is encrypted with key {other.current.id}, which is not configured" in message
     assert "NOETL_CREDENTIAL_OLD_KEYS" in message
 
 
@@ -189,7 +189,7 @@ async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> Non
     [
         (None, "cannot be read on this worker: No such file or directory"),
         (b"", "is empty"),
-        (b"{broken", "begins like a JSON object and is none"),
+        (b"{broken", "starts like a JSON object but is not valid JSON"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"abc\n", TOO_SHORT),
         (b"x" * 70_000, "is larger than 65536 bytes"),
@@ -233,7 +233,7 @@ async def test_a_kind_of_ones_own_is_asked_once_an_execution(
     assert said(vault) == ["what lies in drawer 7"] * 2
     monkeypatch.setattr(plugin, "resolve", short_resolve)
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-3")
-    assert failure_of(processed).message == f"keychain.entry: what kind 'locker' gave {TOO_SHORT}"
+    assert failure_of(processed).message == f"keychain.entry: the value from kind 'locker' {TOO_SHORT}"
     monkeypatch.setattr(plugin, "resolve", broken_resolve)
     await vault.run(READS % "locker, drawer: 7")
     assert said(vault)[2:] == ["what lies in drawer 7"]
@@ -517,10 +517,10 @@ async def test_a_secrets_task_says_when_a_token_ends(vault: Vault, tokens: Token
 @pytest.mark.parametrize(
     ("answer", "problem", "retryable"),
     [
-        (lambda: web.json_response({"error": "invalid_client"}, status=401), "answered 401", False),
-        (lambda: web.Response(status=503), "answered 503", True),
-        (lambda: web.json_response({"token": "x"}), "its answer (200) has no access_token", False),
-        (lambda: web.Response(status=302, headers={"Location": "/token"}), "its answer (302) has no", False),
+        (lambda: web.json_response({"error": "invalid_client"}, status=401), "returned 401", False),
+        (lambda: web.Response(status=503), "returned 503", True),
+        (lambda: web.json_response({"token": "x"}), "the response (200) has no access_token", False),
+        (lambda: web.Response(status=302, headers={"Location": "/token"}), "the response (302) has no", False),
         (lambda: web.Response(text="[1]"), "has no access_token", False),
     ],
 )

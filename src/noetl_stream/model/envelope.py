@@ -1,4 +1,4 @@
-"""The event envelope people read (LANGUAGE §13, formal specification §10.1), made of a fact and its journal row."""
+"""The event envelope people read (LANGUAGE §13, formal specification §10.1), built from a fact and its journal row."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def envelope(
 
 
 def iso(at_ms: int) -> str:
-    """Milliseconds since the epoch as UTC text."""
+    """Milliseconds since the epoch as a UTC timestamp in ISO 8601."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 

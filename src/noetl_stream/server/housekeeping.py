@@ -1,4 +1,4 @@
-"""What a server does now and then, between ticks: leases, cursors of idle partitions, a fair share, reconcile."""
+"""Periodic work between ticks: leases, cursors of idle partitions, fair share, reconcile."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+    """Intervals in seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
 
-    ``mark_s``: how soon what has been published, and how far idle partitions are read, is written down.
-    ``feed_keep_s``: how long the whole feed can be resumed; what is older is trimmed.
+    ``mark_s``: how often published ticks and the cursors of idle partitions are written.
+    ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
     """
 
     lease_s: float = 6.0
@@ -42,7 +42,7 @@ class ServerTimes:
 
 
 class Housekeeping:
-    """Each of its jobs has an interval of its own; :meth:`run` does those that are due."""
+    """Runs jobs at intervals; :meth:`run` does those that are due."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Housekeeping:
         self._in_vain = 0
 
     async def run(self, now_s: float) -> None:
-        """Does what is due at ``now_s`` of the monotonic clock."""
+        """Runs the jobs due at ``now_s`` of the monotonic clock."""
         if now_s - self._ran_s < self._times.housekeeping_s:
             return
         self._ran_s = now_s
@@ -84,7 +84,7 @@ class Housekeeping:
             await self._renew(now_s)
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
-            self._inbox.look_again()
+            self._inbox.expect_messages()
             await self._committer.mark(self._reader.folded_through())
         if now_s >= self._abstains_until_s:
             await self._balance(now_s)
@@ -92,16 +92,16 @@ class Housekeeping:
             await self._reconcile(now_s)
 
     async def _renew(self, now_s: float) -> None:
-        """Renews only leases whose partitions are being read; twice in vain, all are given back (PROTOCOL §2)."""
+        """Renews leases only while their partitions are read; after two failures releases all (PROTOCOL §2)."""
         self._renewed_s = now_s
         await self._inputs.synchronize()
         if self._reader.silent_s(now_s) > self._times.silence_s:
             self._in_vain += 1
             if self._in_vain == 2:
-                log.warning("nothing heard from EVENTS for %.0f s: giving all partitions back", self._times.silence_s)
+                log.warning("no word from EVENTS for %.0f s: releasing all partitions", self._times.silence_s)
                 self._in_vain = 0
-                self._abstains_until_s = now_s + self._times.lease_s  # others first: they may hear more
-                await self._assignment.give_back(list(self._ownership.ids))
+                self._abstains_until_s = now_s + self._times.lease_s  # let other servers try first
+                await self._assignment.release(list(self._ownership.ids))
             return
         self._in_vain = 0
         lost = await self._ownership.renew()
@@ -113,8 +113,8 @@ class Housekeeping:
         share = self._ownership.fair_share(now_s)
         extra = len(self._ownership) - share
         if extra > 0:
-            await self._assignment.give_back(sorted(self._ownership.ids)[-extra:])
-            log.info("gave back %d partitions, %d left", extra, len(self._ownership))
+            await self._assignment.release(sorted(self._ownership.ids)[-extra:])
+            log.info("released %d partitions, %d left", extra, len(self._ownership))
             return
         taken = await self._ownership.take(share - len(self._ownership))
         if taken:
@@ -131,7 +131,7 @@ class Housekeeping:
 log = logging.getLogger(__name__)
 
 TICKS_AT_ONCE: Final = 5_000
-"""How many ticks one transaction forgets: none should be long."""
+"""How many ticks one transaction trims, to keep it short."""
 
 
 TRIM_S: Final = 600.0
@@ -139,11 +139,11 @@ TRIM_S: Final = 600.0
 
 
 async def trim_feed(feed: FeedStore | None, clock: Clock, keep_s: float) -> None:
-    """Trims ``feed`` now and then, for ever; without one there is nothing to do."""
+    """Trims ``feed`` periodically, for ever; returns at once without a feed."""
     while feed is not None:
         try:
             while await feed.trim(int(keep_s * 1000), TICKS_AT_ONCE) == TICKS_AT_ONCE:
                 pass
         except NoetlError as error:
-            log.warning("the feed keeps more than it needs to, for now: %s", error)
+            log.warning("cannot trim the feed, will retry: %s", error)
         await clock.sleep(TRIM_S)

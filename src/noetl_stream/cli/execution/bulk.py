@@ -73,7 +73,7 @@ def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
         answer = with_session(target, lambda session: _single(verb, session, ids[0]), publishes=True)
         print_document(answer, output, verb.name_of, lambda found: click.echo(verb.told(found)))
         return
-    results = with_session(target, lambda session: _all(verb, session, ids, output), publishes=True)
+    results = with_session(target, lambda session: act_on_all(verb, session, ids, output), publishes=True)
     if output in ("json", "yaml"):
         print_documents(results, output, {}, verb.name_of)
     failed = sum(isinstance(result, NotDone) for result in results)
@@ -130,7 +130,7 @@ async def _single(verb: Verb, session: Session, execution_id: str) -> Any:
         raise NoetlError(error.message, hint=error.hint) from None
 
 
-async def _all(verb: Verb, session: Session, ids: list[str], output: str) -> list[Any]:
+async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) -> list[Any]:
     """The answers, by id as given; what cannot be is among them as :class:`NotDone`."""
     results: dict[str, Any] = {}
 

@@ -196,7 +196,7 @@ class LiveProgress:
     def __init__(self, console: Console) -> None:
         self._heard = ProgressFold()
         self._waits: Sequence[ReasonDocument] = ()
-        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=8, transient=True)
+        self._live = Live(self, console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
     def news(self, news: ProgressUpdate) -> None:
@@ -211,7 +211,7 @@ class LiveProgress:
     def close(self) -> None:
         self._live.stop()
 
-    def _draw(self) -> Group:
+    def __rich__(self) -> Group:
         table = Table(box=None, pad_edge=False, show_header=False)
         for name, step in list(self._heard.steps.items()):  # drawn by a thread of its own
             mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]

@@ -15,7 +15,7 @@ from noetl_stream.cli.playbook.source import Runnable, not_there, runnable_playb
 from noetl_stream.client.executions.run import WaitTimeout, run_to_end
 from noetl_stream.client.executions.submit import Refused, Submission
 from noetl_stream.errors import NotFound
-from noetl_stream.hosting import StackAccess, connected_to, on_ending, open_stack, prepare_embedded
+from noetl_stream.hosting import StackAccess, connected_to, on_termination, open_stack, prepare_embedded
 from noetl_stream.ports.catalog_address import Address, find_entry
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.processes import Background
@@ -84,7 +84,7 @@ async def _run(
         )
     )
     interrupted = asyncio.Event()
-    on_ending(interrupted.set)
+    on_termination(interrupted.set)
     code, said = ExitCode.FAILED, ""
     try:
         return await _until(interrupted, work)

@@ -65,7 +65,7 @@ class Selection(NamedTuple):
         """The ids that are named, each once; ``-`` stands for those on standard input, one a line.
 
         Raises:
-            UsageError: one cannot be an id.
+            UsageError: one is not a valid id.
         """
         found = [one for word in self.ids for one in (_lines() if word == "-" else [word])]
         for execution_id in found:

@@ -18,7 +18,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
-from noetl_stream.settings.environment import limits_given
+from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
@@ -102,7 +102,7 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
 
 def checked_playbook(name: str, source: bytes | str) -> Runnable | None:
     """The playbook if it has no errors; what is to be said of it goes to stderr."""
-    limits = operator_limits(limits_given())
+    limits = operator_limits(limit_settings())
     checked = check(source, kinds_of(load_tools()), file=name, limits=limits)
     for diagnostic in checked.diagnostics:
         click.echo(diagnostic.render(), err=True)

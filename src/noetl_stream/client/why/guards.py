@@ -8,7 +8,7 @@ from typing import Any
 from noetl_stream.client.why.reason import shown
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
 from noetl_stream.template.compile.compiler import Guard
-from noetl_stream.template.runtime.values import NotThere, value_at
+from noetl_stream.template.runtime.render import NoValue, value_at
 
 
 def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
             found = value_at(path, scope)
         except ReferenceNeeded as needed:
             found = f"({needed.reference.size} bytes, kept by reference)"
-        if isinstance(found, NotThere):
+        if isinstance(found, NoValue):
             missing.append(name)
         else:
             values[name] = found

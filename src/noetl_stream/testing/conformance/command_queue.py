@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.command_queue.CommandQueue` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.command_queue.CommandQueue`, as tests to inherit.
 
-A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``command_queue``
     An empty, verified queue.
@@ -26,14 +26,14 @@ async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
 
 
 async def take(source: CommandSource, count: int) -> list[Delivery]:
-    """The next ``count`` deliveries; asks for them."""
+    """Requests and returns the next ``count`` deliveries."""
     source.request(count)
     async with asyncio.timeout(TIMEOUT_S):
         return [await source.next() for _ in range(count)]
 
 
-async def wait_until_present(queue: CommandQueue, expected: Collection[str]) -> None:
-    """Returns once exactly these commands stand in the queue."""
+async def expect_present(queue: CommandQueue, expected: Collection[str]) -> None:
+    """Returns once the queue holds exactly these commands."""
     await until_it_is(set(expected), queue.present)
 
 
@@ -71,7 +71,7 @@ class CommandQueueConformance:
         first, _second = await take(source, 2)
         assert await command_queue.present() == {"c1", "c2"}
         first.ack()
-        await wait_until_present(command_queue, {"c2"})
+        await expect_present(command_queue, {"c2"})
         await source.close()
 
     async def test_a_command_given_back_is_delivered_again(self, command_queue: CommandQueue) -> None:
@@ -90,7 +90,7 @@ class CommandQueueConformance:
         delivery.in_progress()
         await asyncio.to_thread(delivery.in_progress)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_pool_gets_only_its_own(self, command_queue: CommandQueue) -> None:
@@ -119,7 +119,7 @@ class CommandQueueConformance:
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_copy_that_stands_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
@@ -135,7 +135,7 @@ class CommandQueueConformance:
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await issue(command_queue, command("c1", issue=2, body=b"second"))
         (again,) = await take(source, 1)
         assert (again.body, again.num_delivered) == (b"second", 1)
@@ -148,7 +148,7 @@ class CommandQueueConformance:
             assert await command_queue.present() == {"c1"}
             (delivery,) = await take(source, 1)
             delivery.ack()
-            await wait_until_present(command_queue, set())
+            await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_repeated_first_issue_does_not_stand_again(self, command_queue: CommandQueue) -> None:
@@ -156,7 +156,7 @@ class CommandQueueConformance:
         await issue(command_queue, command("c1"))
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await issue(command_queue, command("c1"))
         assert await command_queue.present() == set()
         await source.close()
@@ -210,7 +210,7 @@ class CommandQueueConformance:
             if after.stored_ms >= source.connected_ms:
                 break
         else:
-            raise AssertionError("no command is ever younger than the connection")
+            raise AssertionError("no command was younger than the connection")
         await source.close()
 
     async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
@@ -219,5 +219,5 @@ class CommandQueueConformance:
                 await command_queue.issue([bad])
             except UsageError:
                 continue
-            raise AssertionError(f"{bad!r} was taken")
+            raise AssertionError(f"{bad!r} was accepted")
         assert await command_queue.present() == set()
