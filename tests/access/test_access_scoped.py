@@ -175,7 +175,16 @@ async def test_a_path_below_is_served_as_without_paths(scoped: Operations, clock
 # The feed
 
 
-TOLD = envelope("e", 1, "step.done", "worker", 0, None, None, b"{}")
+TOLD = envelope(
+    execution_id="e",
+    position=1,
+    name="step.done",
+    source="worker",
+    at_ms=0,
+    step_run_id=None,
+    report_id=None,
+    data=b"{}",
+)
 
 
 class FourEvents:

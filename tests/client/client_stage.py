@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -51,8 +52,8 @@ class ClientStage:
         self._limits = limits
         self._running: list[asyncio.Task[None]] = []
 
-    async def begin(self) -> None:
-        """Starts a server and a worker."""
+    async def begin(self, workers: Sequence[str] = ("worker",)) -> None:
+        """Starts a server, and workers of these names."""
         broker = self.broker
         ports = ServerPorts(
             log=broker.event_log,
@@ -67,9 +68,15 @@ class ClientStage:
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)
+        for name in workers:
+            self.begin_worker(name)
+
+    def begin_worker(self, name: str) -> asyncio.Task[None]:
+        """Starts a worker; cancelled, it dies."""
+        broker = self.broker
         tools = {"work": WorkTool(self.clock, self.effects, _awake), "noop": NoopTool()}
         worker = Worker(
-            name="worker",
+            name=name,
             pool="default",
             slots=8,
             event_log=broker.event_log,
@@ -82,6 +89,7 @@ class ClientStage:
             credential=_no_credential,
         )
         self._running.append(asyncio.create_task(worker.run()))
+        return self._running[-1]
 
     async def run(self, source: str, by: str = BY, **wanted: Any) -> ExecutionDocument:
         """Starts a playbook; the execution at its end."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from conformance_rows import ROOT, Row, read_rows
 
-from noetl_stream.model.envelope import envelope
+from noetl_stream.model.envelope import CONSUMING, envelope
 from noetl_stream.model.events import AnyFact
 
 PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
@@ -82,6 +82,12 @@ def test_the_entity_on_the_page_is_that_of_the_envelope() -> None:
 
     assert {line.name: line.entity for line in EVERY} == {name: entity(name) for name in FACTS}
     assert {line.entity for line in EVERY} == {"playbook", "workflow", "token", "step", "task", "loop", "next", "ctx"}
+
+
+def test_every_kind_with_a_token_produces_it_consumes_it_or_lets_it_wait() -> None:
+    """The envelope says of each token which events produce and consume it: a kind of its own must be among them."""
+    with_token = {name for name, fact in FACTS.items() if {"token", "token_id"} & {*fact.__struct_fields__}}
+    assert with_token == {"token.enqueued", "execution.reused", "token.held", "token.joined", *CONSUMING}
 
 
 def test_every_formal_name_stands_beside_the_dotted_one_that_the_table_decides() -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import KINDS
-from noetl_stream.model.events.parts import Entity, EventStatus, Source
+from noetl_stream.model.events.parts import Entity, EvaluatedGuard, EventStatus, Source
 
 Time = Annotated[
     str, msgspec.Meta(description="UTC, ISO 8601, in milliseconds.", extra_json_schema={"format": "date-time"})
 ]
 
+CONSUMING: Final = frozenset({"token.claimed", "token.absorbed", "token.discarded"})
+"""What ends the token that it names. A token that is held or joined is still there."""
+
 
 class EventDocument(msgspec.Struct, frozen=True):
-    """An entry of a journal (`docs/reference/events.md`)."""
+    """An entry of a journal (`docs/reference/events.md`). Every field is there in every event: null where it does not
+    apply, as ``task`` in an event that is about no task, or ``iteration`` outside loops.
+    """
 
     event_id: str
     execution_id: str
@@ -33,10 +38,18 @@ class EventDocument(msgspec.Struct, frozen=True):
     cause_id: str | None
     trace_id: str
     actor: str
+    task: str | None
+    attempt: int | None
+    iteration: list[int] | None
+    tokens_consumed: list[str] | None
+    tokens_produced: list[str] | None
+    guards: list[EvaluatedGuard] | None
+    digest: str
     data: dict[str, Any]
 
 
 def envelope(
+    *,
     execution_id: str,
     position: int,
     name: str,
@@ -47,11 +60,21 @@ def envelope(
     data: bytes,
     cause: int | None = None,
     trace_id: str = "",
+    digest: str = "",
+    worker: str = "",
 ) -> EventDocument:
-    """One event. ``data`` are the fact's own fields."""
+    """One event, made of its journal row.
+
+    Args:
+        data: The fact, whose own fields stand in the envelope's ``data`` as they are.
+        digest: Of the playbook that the execution is pinned to.
+        worker: Who reported it, where that is known.
+    """
     fields: dict[str, Any] = codec.decode_json(data)
     fields.pop("name", None)
     kind = KINDS[name].kind
+    is_task = kind.entity == "task"
+    consumed, produced = _tokens(name, fields)
     return EventDocument(
         event_id=f"{execution_id}.{position}",
         execution_id=execution_id,
@@ -66,7 +89,14 @@ def envelope(
         report_id=report_id,
         cause_id=None if cause is None else f"{execution_id}.{cause}",
         trace_id=trace_id,
-        actor=fields.get("principal") or fields.get("worker") or source,
+        actor=fields.get("principal") or fields.get("worker") or worker or source,
+        task=fields.get("task") if is_task else None,
+        attempt=fields.get("attempt", 1) if is_task else None,
+        iteration=_iteration(fields),
+        tokens_consumed=consumed or None,
+        tokens_produced=produced or None,
+        guards=[EvaluatedGuard(**guard) for guard in fields.get("guards", ())] or None,
+        digest=digest,
         data=fields,
     )
 
@@ -79,6 +109,27 @@ def iso(at_ms: int) -> str:
 def iso_or_none(at_ms: int | None) -> str | None:
     """:func:`iso` of a time that may be missing."""
     return None if at_ms is None else iso(at_ms)
+
+
+def _iteration(fields: dict[str, Any]) -> list[int] | None:
+    path = fields.get("path")
+    return path or None if isinstance(path, list) else None  # a request's path is that of its playbook
+
+
+def _tokens(name: str, fields: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The ids of the tokens that an event consumes, and of those that it produces."""
+    if name in CONSUMING and "token_id" in fields:
+        return [fields["token_id"]], []
+    if name == "token.enqueued" and "token" in fields:
+        return fields.get("joined", []), [fields["token"]["token_id"]]
+    consumed: list[str] = []
+    produced: list[str] = []
+    if name == "execution.reused":
+        for entry in fields.get("entries", ()):
+            more_consumed, more_produced = _tokens(entry["name"], entry)
+            consumed += more_consumed
+            produced += more_produced
+    return consumed, produced
 
 
 def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | None) -> str:

@@ -34,7 +34,14 @@ class MemoryFeed:
                 events = [one async for one in self._events(partition, tick)]
                 found += events or [
                     FedEvent(
-                        partition=partition, tick=tick, number=0, execution_id="", trace_id="", path="", event=None
+                        partition=partition,
+                        tick=tick,
+                        number=0,
+                        execution_id="",
+                        trace_id="",
+                        digest="",
+                        path="",
+                        event=None,
                     )
                 ]
         return found
@@ -61,6 +68,7 @@ class MemoryFeed:
                     number=at,
                     execution_id=execution_id,
                     trace_id=row.trace_id,
+                    digest=row.digest,
                     path=row.path,
                     event=event,
                 )

@@ -15,6 +15,7 @@ from noetl_stream.client.executions.iterations import iterations_page
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
 from noetl_stream.client.executions.requests import RequestRefused, ask_of
 from noetl_stream.client.executions.results import loaded_result
+from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import step_runs
 from noetl_stream.client.executions.submit import Client, Refused
 from noetl_stream.client.executions.wait import until_begun, until_ended
@@ -117,6 +118,7 @@ class DirectExecutions:
         self._checking = checking
         self._client = Client(ports.log, ports.blobs, ports.bus)
         self._unanswered = unanswered
+        self._workers = RunWorkers(ports.store)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         found = await find_playbook(wanted, self._store, self._ports.catalog)
@@ -175,9 +177,11 @@ class DirectExecutions:
 
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         row = await self._row(execution_id)
+        events = await self._store.journal(execution_id, after, limit)
+        workers = await self._workers.names(execution_id, events)
         return [
-            event_document(execution_id, row.trace_id, event)
-            for event in await self._store.journal(execution_id, after, limit)
+            event_document(execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
+            for event in events
         ]
 
     async def ctx(self, execution_id: str) -> CtxDocument:

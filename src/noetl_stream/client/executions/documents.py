@@ -88,8 +88,8 @@ def result_of(row: ExecutionRow) -> Any:
     return codec.decode_json(payload.value)
 
 
-def event_document(execution_id: str, trace_id: str, row: StoredEvent) -> EventDocument:
-    """A journal entry as an envelope (LANGUAGE §13)."""
+def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEvent, worker: str = "") -> EventDocument:
+    """A journal entry as an envelope (LANGUAGE §13); ``worker`` is who reported it, where that is known."""
     return envelope(
         execution_id=execution_id,
         position=row.position,
@@ -101,4 +101,6 @@ def event_document(execution_id: str, trace_id: str, row: StoredEvent) -> EventD
         data=row.data,
         cause=row.cause,
         trace_id=trace_id,
+        digest=digest,
+        worker=worker,
     )

@@ -71,7 +71,8 @@ class FeedConformance:
         await store.commit(tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
         row = await store.execution("a")
         (event,) = await feed.read({lease.id: lease.tick}, 10)
-        assert row is not None and (event.path, event.trace_id) == (row.path, row.trace_id)
+        assert row is not None
+        assert (event.path, event.trace_id, event.digest) == (row.path, row.trace_id, row.digest)
         assert [event.event] == await store.journal("a")
 
     async def test_a_tick_without_events_is_passed_over(self, feed: FeedStore, store: Store) -> None:
