@@ -21,7 +21,7 @@ class WaitingConformance:
         assert await store.timers("a") == [moved]
         assert await store.timers("b") == []
 
-    async def test_the_inbox_hands_out_what_waits_for_the_partitions_asked_for_oldest_first(self, store: Store) -> None:
+    async def test_the_inbox_returns_the_messages_of_the_requested_partitions_oldest_first(self, store: Store) -> None:
         (lease,) = await taken(store)
         rows = [InboxRow(f"m{n}", n % 2, f"e{n}", b'{"n":%d}' % n) for n in range(4)]
         tick = tick_of("one", [lease])
@@ -70,5 +70,5 @@ class WaitingConformance:
         await store.commit(tick._replace(timers=timers, inbox=inbox))
         assert await store.stuck(10) == ["stuck"]
 
-    async def test_the_time_is_in_milliseconds_and_goes_on(self, store: Store) -> None:
+    async def test_the_time_is_in_milliseconds_and_advances(self, store: Store) -> None:
         assert 0 <= await store.now_ms() <= await store.now_ms()
