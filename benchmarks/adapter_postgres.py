@@ -28,17 +28,46 @@ SHAPES = ((8, 1), (30, 3), (64, 8), (65, 8), (300, 30), (3_000, 100), (10_000, 3
 
 def make_tick(number: int, events: int, executions: int, partitions: int) -> Tick:
     """The ``number``-th tick of partitions 0, 1, …; each execution appears once."""
-    advances = [PartitionAdvance(id, 1, number, number, number, number) for id in range(partitions)]
+    advances = [
+        PartitionAdvance(id=id, epoch=1, tick=number, last_seq=number, last_ms=number, published_tick=number)
+        for id in range(partitions)
+    ]
     names = [f"{number:012x}-{execution:04x}" for execution in range(executions)]
     rows = [
-        EventRow(names[row % executions], row, "task.processed", "worker", 0, "run", "report", row, number, ROW)
+        EventRow(
+            execution_id=names[row % executions],
+            position=row,
+            name="task.processed",
+            source="worker",
+            at_ms=0,
+            step_run_id="run",
+            report_id="report",
+            number=row,
+            source_seq=number,
+            data=ROW,
+        )
         for row in range(events)
     ]
     views = [
-        ExecutionRow(name, 0, "running", "demo/pages", None, "digest", events, 0, 0, None, None, None, b"{}", 0)
+        ExecutionRow(
+            execution_id=name,
+            partition=0,
+            status="running",
+            path="demo/pages",
+            version=None,
+            digest="digest",
+            position=events,
+            started_ms=0,
+            updated_ms=0,
+            finished_ms=None,
+            result=None,
+            error=None,
+            ctx=b"{}",
+            discarded=0,
+        )
         for name in names
     ]
-    return Tick(OWNER, advances, rows, views, (), ())
+    return Tick(owner=OWNER, partitions=advances, events=rows, executions=views, requests=(), playbooks=())
 
 
 async def measure(dsn: str, seconds: float, partitions: int) -> None:

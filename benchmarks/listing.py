@@ -35,7 +35,9 @@ DAYS: Final = 30
 ROUNDS: Final = 200
 PAGE: Final = 50
 TURNS: Final = 6
-LOAD: Final = Load(500, 3, 0, 100, 100, 3, 1, 1, 256)
+LOAD: Final = Load(
+    executions=500, steps=3, latency_runs=0, fan_out=100, in_flight=100, repeat=3, servers=1, workers=1, slots=256
+)
 AT_ONCE: Final = 50_000
 """Executions of one COPY."""
 

@@ -28,7 +28,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
-from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
+from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
     from noetl_stream.adapters.oidc_keys import ProviderKeys
@@ -102,7 +102,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
     log = await NatsEventLog.open(nats, clock)
     queue = await NatsCommandQueue.open(nats)
     blobs = await NatsBlobs.open(nats, clock)
-    return Connected(nats, log, queue, NatsBus(nats), blobs, store, clock)
+    return Connected(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, store=store, clock=clock)
 
 
 async def migrate_schema(endpoint: Endpoint) -> list[str]:
@@ -181,15 +181,17 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
     from noetl_stream.server.server import Server, ServerPorts
 
     ports = ServerPorts(
-        connected.log,
-        connected.queue,
-        connected.store,
-        connected.blobs,
-        connected.bus,
-        connected.clock,
-        connected.store.catalog,
-        SecretsResponder(connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials),
-        connected.store.feed,
+        log=connected.log,
+        queue=connected.queue,
+        store=connected.store,
+        blobs=connected.blobs,
+        bus=connected.bus,
+        clock=connected.clock,
+        catalog=connected.store.catalog,
+        secrets=SecretsResponder(
+            connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials
+        ),
+        feed=connected.store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
 
@@ -218,7 +220,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
-    tools = made_tools(installed_kinds(), endpoint.tools)
+    tools = create_tools(installed_kinds(), endpoint.tools)
     plans = PlanClient(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),
@@ -273,13 +275,13 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     nobody = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
-        make_operations(connected, endpoint),
-        DirectIngest(log, store),
-        store.idempotency,
-        DirectReadiness(log, store, connected.bus),
-        Authentication(store.tokens, clock, provider, nobody),
-        store.audit,
-        clock,
+        operations=make_operations(connected, endpoint),
+        ingest=DirectIngest(log, store),
+        idempotency=store.idempotency,
+        readiness=DirectReadiness(log, store, connected.bus),
+        authenticator=Authentication(store.tokens, clock, provider, nobody),
+        audit=store.audit,
+        clock=clock,
     )
     gateway = Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all)
     return HostedGateway(gateway, opening.sentence, keys)

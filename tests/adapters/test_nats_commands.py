@@ -16,9 +16,9 @@ from noetl_stream.adapters.nats.streams import COMMANDS
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.testing.conformance.command_queue import (
     command,
+    expect_present,
     issue,
     take,
-    wait_until_present,
 )
 from noetl_stream.testing.waiting import TIMEOUT_S
 
@@ -100,7 +100,7 @@ async def test_a_thread_keeps_the_lease_while_the_loop_is_busy(connection: NatsC
     await connection.flush()
     assert not second.done(), "the lease has ended although it was renewed"
     delivery.ack()
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     second.cancel()
     await source.close()
 
@@ -154,7 +154,7 @@ async def test_a_delivery_can_be_acknowledged_on_a_new_line(proxy: LossyProxy, t
     async with asyncio.timeout(TIMEOUT_S):
         await restored.wait()
     delivery.ack()
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     await source.close()
 
 
@@ -184,7 +184,7 @@ async def test_an_issue_with_a_lost_acknowledgement_is_resent_and_queued_once(
     source = await queue.open_source("default")
     (delivery,) = await take(source, 1)
     delivery.ack()
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     await source.close()
 
 
@@ -216,7 +216,7 @@ async def test_ten_thousand_commands_pass_two_sources(connection: NatsConnection
 
     workers = [asyncio.create_task(work(number)) for number in range(2)]
     await issued
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     assert sorted(done) == list(range(10_000))
     for worker in workers:
         worker.cancel()

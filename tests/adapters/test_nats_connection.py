@@ -137,6 +137,7 @@ async def test_the_end_of_a_connection_calls_its_hooks(own_nats: NatsServer) -> 
     opened.wire.send("too.large", b"x" * (opened.max_payload + 1))
     async with asyncio.timeout(TIMEOUT_S):
         await ended.wait()
+    assert opened.client.is_closed
     await opened.close()
 
 

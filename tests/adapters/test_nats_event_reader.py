@@ -127,6 +127,7 @@ async def test_heartbeats_alone_move_high_water(connection: NatsConnection) -> N
     quiet = await NatsEventLog.open(connection, SystemClock())
     last = await quiet.publish_reported("run-1", "request-1", b"{}")
     await until(lambda: reader.high_water >= last)
+    assert reader.high_water == last
     await reader.close()
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cli_program
 import pytest
+
+import cli_program
 from cli_program import HEAD, one_clear_line, only_json
 from warm_program import noetl
 

@@ -16,10 +16,10 @@ from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.noop import NoopTool
@@ -55,15 +55,15 @@ class ClientStage:
         """Starts a server and a worker."""
         broker = self.broker
         ports = ServerPorts(
-            broker.event_log,
-            broker.command_queue,
-            self.store,
-            broker.blobs,
-            broker.bus,
-            self.clock,
-            self.catalog,
+            log=broker.event_log,
+            queue=broker.command_queue,
+            store=self.store,
+            blobs=broker.blobs,
+            bus=broker.bus,
+            clock=self.clock,
+            catalog=self.catalog,
         )
-        server = Server("server", ports, KINDS, ServerTimes(), limits=self._limits)
+        server = Server("server", ports, KINDS, ServerTimes(), self._limits, check_once)
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)
@@ -78,23 +78,23 @@ class ClientStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(broker.bus, self.clock, KINDS),
+            plans=PlanClient(broker.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self._running.append(asyncio.create_task(worker.run()))
 
-    async def run(self, source: str, by: str = BY, **wanted: Any) -> Document:
+    async def run(self, source: str, by: str = BY, **wanted: Any) -> ExecutionDocument:
         """Starts a playbook; the execution at its end."""
         started = await self.executions.start(Start(playbook=source, **wanted), by)
-        return await self.executions.wait(started["execution_id"], 3600)
+        return await self.executions.wait(started.execution_id, 3600)
 
-    async def until_status(self, execution_id: str, status: str) -> Document:
-        while (found := await self.executions.get(execution_id))["status"] != status:
-            assert found["finished"] is None, found
+    async def until_status(self, execution_id: str, status: str) -> ExecutionDocument:
+        while (found := await self.executions.get(execution_id)).status != status:
+            assert found.finished is None, found
             await self.clock.sleep(0.01)
         return found
 
-    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> Document:
+    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> AcceptedDocument:
         """Asks something of an execution, with a request id of its own."""
         fact: InterventionFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
         return await self.executions.ask(execution_id, fact)

@@ -27,7 +27,9 @@ async def heard_refusal(diagnostics: list[dict[str, Any]]) -> Refused:
     follower = await client.follow("execution-1").open()
     partition = partition_of("execution-1")
     entries = [msgspec.Raw(codec.encode(fact)) for fact in refuse(diagnostics, "it has not failed")]
-    record = JournalRecord("execution-1", 2, entries, 1, partition, 1, 1)
+    record = JournalRecord(
+        execution="execution-1", first_position=2, entries=entries, through=1, partition=partition, tick=1, epoch=1
+    )
     broker.bus.send(subjects.decided(partition, "execution-1"), codec.encode(record))
     with pytest.raises(Refused) as refused:
         await client.begin(REQUEST, follower)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from cli_program import HEAD, only_json
 from engine_scenarios import given
-from warm_program import noetl
 
+from cli_program import HEAD, only_json
 from noetl_stream.model.events import AnyFact
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 

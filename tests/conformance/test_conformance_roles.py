@@ -9,13 +9,13 @@ from typing import Any
 
 import psutil
 import pytest
-from cli_program import HEAD, only_json
 from engine_scenarios import started
-from warm_program import noetl
 from worker_stage import Endless, Stage
 
+from cli_program import HEAD, only_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.tools.contract import ToolCall
+from warm_program import noetl
 
 HELD = """\
 metadata: {name: held, path: tests/held}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from journal_laws import check_journal, told
 from random_language import random_language
+from random_runs import WEATHERS, breaks, chunks, compiled, named
 from random_workers import CLEAR, Answer, Storm
-from test_engine_random_playbooks import WEATHERS, breaks, chunks, compiled, named
 
 from noetl_stream.model.events import (
     NextEvaluated,

@@ -32,9 +32,11 @@ from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
@@ -87,18 +89,23 @@ class GatewayStage:
             DirectAccess(self.tokens, self.audit, clock),
         )
 
+    def replace(self, **verbs: Any) -> None:
+        """From now on these verbs of the executions are the test's."""
+        executions: Any = _Replaced(self.operations.executions, verbs)
+        self.operations = self.operations._replace(executions=executions)
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[GatewayStage]:
         """Everything at work."""
         log, bus = self.broker.event_log, self.broker.bus
         ports = GatewayPorts(
-            self.operations,
-            DirectIngest(log, self.store),
-            self.idempotency,
-            DirectReadiness(log, self.store, bus),
-            Authentication(self.tokens, self.clock, None, LOCAL if self._open_to_all else None),
-            self.audit,
-            self.clock,
+            operations=self.operations,
+            ingest=DirectIngest(log, self.store),
+            idempotency=self.idempotency,
+            readiness=DirectReadiness(log, self.store, bus),
+            authenticator=Authentication(self.tokens, self.clock, None, LOCAL if self._open_to_all else None),
+            audit=self.audit,
+            clock=self.clock,
         )
         self.gateway = Gateway(ports, self._limits, open_to_all=self._open_to_all)
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -116,15 +123,16 @@ class GatewayStage:
         server = Server(
             "server-1",
             ServerPorts(
-                broker.event_log,
-                broker.command_queue,
-                self.store,
-                broker.blobs,
-                broker.bus,
-                self.clock,
-                self.catalog,
+                log=broker.event_log,
+                queue=broker.command_queue,
+                store=self.store,
+                blobs=broker.blobs,
+                bus=broker.bus,
+                clock=self.clock,
+                catalog=self.catalog,
             ),
             self._kinds,
+            checker=check_once,
         )
         worker = Worker(
             name="worker-1",
@@ -136,7 +144,7 @@ class GatewayStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=self._tools,
-            plans=PlanClient(broker.bus, self.clock, self._kinds),
+            plans=PlanClient(broker.bus, self.clock, self._kinds, checker=check_once),
             credential=_no_credential,
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
@@ -157,6 +165,17 @@ class GatewayStage:
                 if found if isinstance(found, bool) else await found:
                     return
                 await asyncio.sleep(0)
+
+
+class _Replaced:
+    """Executions of which some verbs are replaced."""
+
+    def __init__(self, real: Executions, verbs: Mapping[str, Any]) -> None:
+        self._real = real
+        self._verbs = verbs
+
+    def __getattr__(self, name: str) -> Any:
+        return self._verbs.get(name) or getattr(self._real, name)
 
 
 async def _no_credential(name: str) -> str | dict[str, Any]:

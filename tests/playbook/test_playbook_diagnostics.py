@@ -13,16 +13,25 @@ from noetl_stream.playbook.diagnostics import (
     BareLocation,
     Diagnostic,
     InvalidPlaybook,
-    ListIsFull,
     Position,
     Problems,
+    TooManyProblems,
     did_you_mean,
     nearest,
 )
 
 
 def diagnostic(line: int = 3, column: int = 5, hint: str | None = "try b") -> Diagnostic:
-    return Diagnostic("error", "unknown_key", "unknown key `a`", hint, "flow.yaml", line, column, "/a")
+    return Diagnostic(
+        severity="error",
+        code="unknown_key",
+        message="unknown key `a`",
+        hint=hint,
+        file="flow.yaml",
+        line=line,
+        column=column,
+        pointer="/a",
+    )
 
 
 def test_a_diagnostic_renders_like_a_compiler_message() -> None:
@@ -64,11 +73,11 @@ def test_the_same_problem_at_the_same_place_is_kept_once() -> None:
     assert len(problems.sorted()) == 1
 
 
-def test_nobody_looks_for_more_errors_than_are_listed() -> None:
+def test_checking_stops_when_the_list_is_full() -> None:
     problems = Problems("a.yaml")
     for line in range(1, MAX_DIAGNOSTICS + 5):
         problems.warn("no_effect", "m", BareLocation(Position(line, 1)))
-    with pytest.raises(ListIsFull):
+    with pytest.raises(TooManyProblems):
         problems.error("wrong_type", "m", BareLocation(Position(1, 1)))
     assert problems.sorted()[-1].severity == "error"
 

@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
+MAX_POSITIONAL_ARGUMENTS = 6
+ALIKE = ("columns_of",)
+"""Functions of any number of arguments that are all alike."""
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,18 @@ def test_files_and_functions_stay_small(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, node.name
+
+
+def test_many_arguments_are_given_by_keyword() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and len(node.args) > MAX_POSITIONAL_ARGUMENTS
+        and ast.unparse(node.func) not in ALIKE
+    ]
+    assert found == []
 
 
 def test_only_the_settings_read_the_environment() -> None:

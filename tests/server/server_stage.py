@@ -35,10 +35,12 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.host import FaultInjector, NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
@@ -58,6 +60,7 @@ class Stage:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = Interrupted(MemoryStore(self.clock))
+        self.tables = self.store.real.tables
         self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
         self.running: list[asyncio.Task[None]] = []
@@ -74,8 +77,16 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """A server at work; its task ends when it does."""
         host = host or self.host("server")
-        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
-        server = Server(host.name, ports, self.kinds, ServerTimes(**times))
+        ports = ServerPorts(
+            log=host.log,
+            queue=host.queue,
+            store=host.store,
+            blobs=host.blobs,
+            bus=host.bus,
+            clock=self.clock,
+            catalog=self.catalog,
+        )
+        server = Server(host.name, ports, self.kinds, ServerTimes(**times), checker=check_once)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -100,10 +111,17 @@ class Stage:
         """Commits and publishes so many empty ticks in the name of another owner."""
         for turn in range(count):
             advances = [
-                PartitionAdvance(one.id, one.epoch, one.tick + turn, one.last_seq, one.last_ms, one.tick + turn)
+                PartitionAdvance(
+                    id=one.id,
+                    epoch=one.epoch,
+                    tick=one.tick + turn,
+                    last_seq=one.last_seq,
+                    last_ms=one.last_ms,
+                    published_tick=one.tick + turn,
+                )
                 for one in leases
             ]
-            await self.store.real.commit(Tick("thief", advances, (), (), (), ()))
+            await self.store.real.commit(Tick(owner="thief", partitions=advances))
 
     def start_worker(self, slots: int = 8, injector: FaultInjector | None = None) -> SimulatedHost:
         host = self.host("worker", injector)
@@ -118,7 +136,7 @@ class Stage:
             blobs=host.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self.running.append(asyncio.create_task(worker.run()))
@@ -147,7 +165,18 @@ class Stage:
     async def register(self, source: str) -> str:
         """Puts a playbook into the catalog; its path."""
         plan = compile_playbook(source, self.kinds)
-        entry = CatalogEntry(plan.path, None, 0, plan.digest, plan.name, None, {}, [], self.clock.now_ms(), "test")
+        entry = CatalogEntry(
+            path=plan.path,
+            version=None,
+            revision=0,
+            digest=plan.digest,
+            name=plan.name,
+            description=None,
+            labels={},
+            tags=[],
+            registered_ms=self.clock.now_ms(),
+            registered_by="test",
+        )
         await self.catalog.register(entry, source)
         return plan.path
 
@@ -156,7 +185,8 @@ class Stage:
         broker = self.broker
         while True:
             try:
-                return await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                answer = await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                return dict(plain(answer))
             except RequestRefused as refused:
                 return refused.message
             except Unreachable:
@@ -185,7 +215,7 @@ class Stage:
 
     async def ended(self, execution_id: str, patience_s: float = PATIENCE_S) -> ExecutionRow:
         """Its row, once it has ended."""
-        rows = self.store.real._tables.executions
+        rows = self.tables.executions
         await self.until(lambda: execution_id in rows and rows[execution_id].finished_ms is not None, patience_s)
         return rows[execution_id]
 
@@ -256,15 +286,15 @@ class Hand:
         self, command: StepCommand, run: RunId, number: int, first: int, *facts: Fact, message_id: str = ""
     ) -> None:
         report = Report(
-            command.execution_id,
-            command.step_run_id,
-            command.command_id,
-            run.issue,
-            run.num_delivered,
-            run.nonce,
-            number,
-            first,
-            [msgspec.Raw(codec.encode(fact)) for fact in facts],
+            execution_id=command.execution_id,
+            step_run_id=command.step_run_id,
+            command_id=command.command_id,
+            issue=run.issue,
+            num_delivered=run.num_delivered,
+            nonce=run.nonce,
+            number=number,
+            first=first,
+            events=[msgspec.Raw(codec.encode(fact)) for fact in facts],
         )
         identity = message_id or report_id(run, number)
         await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))

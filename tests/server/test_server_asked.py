@@ -169,7 +169,7 @@ async def test_a_client_repeats_its_question_until_a_server_answers(stage: Stage
 
     answer = await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, EXECUTION, ASKED["patch"], unanswered)
     assert len(said) >= 3
-    assert answer == {"execution_id": EXECUTION, "position": answer["position"]}
+    assert answer.execution_id == EXECUTION and answer.position
     assert (await whole(stage, EXECUTION)).count("ctx.patched") == 1
 
 

@@ -100,9 +100,9 @@ async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: 
 
 
 async def test_an_invalid_inbox_message_becomes_a_dead_letter(stage: Stage) -> None:
-    tables = stage.store.real._tables
+    tables = stage.tables
     tables.inbox_sent = 6
-    tables.inbox[6] = InboxRow("put", 0, EXECUTION, b'{"fact":1}')
+    tables.inbox[6] = InboxRow(id="put", partition=0, execution_id=EXECUTION, body=b'{"fact":1}')
     await stage.server()
     await stage.pass_time(2)
     (row,) = await letters(stage)
@@ -179,7 +179,15 @@ async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: byt
     hand, command, delivery = await begun(stage, ONE_STEP)
     run = hand.run_of(command, delivery)
     report = Report(
-        EXECUTION, command.step_run_id, run.command_id, 1, 1, run.nonce, 0, 0, [msgspec.Raw(raw), msgspec.Raw(raw)]
+        execution_id=EXECUTION,
+        step_run_id=command.step_run_id,
+        command_id=run.command_id,
+        issue=1,
+        num_delivered=1,
+        nonce=run.nonce,
+        number=0,
+        first=0,
+        events=[msgspec.Raw(raw), msgspec.Raw(raw)],
     )
     await stage.broker.event_log.publish_reported(EXECUTION, report_id(run, 0), codec.encode(report))
     delivery.ack()
@@ -313,5 +321,5 @@ async def test_every_execution_ends_whatever_random_workers_report(stage: Stage,
     if not (await stage.state(EXECUTION)).ended:  # type: ignore[union-attr]
         signal = SignalReceived("request-2", "test", signal="s")
         await stage.ask(EXECUTION, signal)
-    await stage.until(lambda: stage.store.real._tables.executions[EXECUTION].finished_ms is not None, 300)
+    await stage.until(lambda: stage.tables.executions[EXECUTION].finished_ms is not None, 300)
     assert not stage.running[0].done()

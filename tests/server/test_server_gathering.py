@@ -153,7 +153,7 @@ async def test_a_loop_whose_item_is_lost_is_lost_by_name(stage: Stage) -> None:
     class Forgetful:
         async def inject(self, host: Any, point: str) -> None:
             if point == "store.iteration_results":
-                for key in list(stage.broker.blobs._values):
+                for key in stage.broker.blobs.keys:
                     stage.broker.blobs.lose(key)
 
         def loses(self, host: Any, what: str) -> bool:
@@ -219,7 +219,7 @@ async def test_a_loop_that_is_lost_to_a_worker_fails_its_task_in_words(stage: St
     ]
     await stage.request(EXECUTION, "request-1", playbook("gathers", steps, executor={"spec": SMALL}))
     await is_waiting(stage, EXECUTION)
-    for key in list(stage.broker.blobs._values):
+    for key in stage.broker.blobs.keys:
         if not key.startswith("playbook/"):
             stage.broker.blobs.lose(key)
     await stage.ask(EXECUTION, signal())

@@ -40,7 +40,16 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
     feed = trimmed(stage)
     feed.takes_s = 3_600.0
     host = stage.host("server")
-    ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, stage.clock, stage.catalog, feed=feed)
+    ports = ServerPorts(
+        log=host.log,
+        queue=host.queue,
+        store=host.store,
+        blobs=host.blobs,
+        bus=host.bus,
+        clock=stage.clock,
+        catalog=stage.catalog,
+        feed=feed,
+    )
     server = Server(host.name, ports, stage.kinds, ServerTimes(feed_keep_s=5.0))
     stage.running.append(asyncio.create_task(server.run()))
     await stage.until(lambda: len(server.ownership) > 0)

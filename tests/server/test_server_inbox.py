@@ -57,7 +57,7 @@ async def children_of(stage: Stage, execution_id: str = EXECUTION) -> list[str]:
 
 async def the_child(stage: Stage) -> str:
     """The one child, once it is there."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: set(rows) - {EXECUTION})
     (found,) = set(rows) - {EXECUTION}
     return found
@@ -72,9 +72,11 @@ def others(server: Server) -> list[str]:
 
 def put(stage: Stage, body: bytes) -> None:
     """A message from somewhere, to an execution of partition 0."""
-    tables = stage.store.real._tables
+    tables = stage.tables
     tables.inbox_sent += 1
-    tables.inbox[tables.inbox_sent] = InboxRow(f"put-{tables.inbox_sent}", 0, EXECUTION, body)
+    tables.inbox[tables.inbox_sent] = InboxRow(
+        id=f"put-{tables.inbox_sent}", partition=0, execution_id=EXECUTION, body=body
+    )
 
 
 async def test_a_parent_continues_with_the_result_of_its_child(stage: Stage) -> None:
@@ -88,7 +90,7 @@ async def test_a_parent_continues_with_the_result_of_its_child(stage: Stage) -> 
     below = await stage.store.real.execution(child_id)
     assert below is not None and below.status == "completed" and below.trace_id == row.trace_id
     assert (await whole(stage, child_id))[0] == "execution.requested"
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 async def test_children_live_in_partitions_of_other_servers(stage: Stage) -> None:
@@ -143,7 +145,7 @@ async def test_a_nudge_that_comes_while_the_inbox_is_read_is_not_forgotten(stage
 
     stage.start_server(stage.host("server", Meanwhile()), mark_s=1000.0)
     await stage.pass_time(2)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
@@ -194,7 +196,7 @@ async def test_a_server_that_dies_anywhere_in_a_call_is_replaced_by_the_other(
         assert names.count("child.requested") == names.count("child.finished") == 4
         for one in await children_of(stage, parent):
             assert (await whole(stage, one)).count("execution.requested") == 1
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 async def test_the_parents_end_ends_its_children_even_those_that_have_not_begun(stage: Stage) -> None:
@@ -231,7 +233,7 @@ async def test_a_start_and_a_cancel_that_wait_together_are_folded_in_their_order
         assert (await stage.ended(one)).status == "cancelled"
     host.thaw()
     await stage.pass_time(10)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 async def test_pause_and_resume_go_down_to_the_children(stage: Stage) -> None:
@@ -300,7 +302,7 @@ async def test_a_child_whose_playbook_is_lost_fails_the_call_in_words(stage: Sta
     await stage.server()
     stage.start_worker()
     await stage.register(CALLED)
-    stage.store.real._tables.playbooks.clear()
+    stage.tables.playbooks.clear()
     await starts(stage, calls(args={"n": 1}))
     error = error_of(await stage.ended(EXECUTION))
     assert error["kind"] == "child_failed" and "unknown playbook digest" in error["message"]
@@ -357,7 +359,7 @@ async def test_an_unreadable_message_is_skipped_and_logged(stage: Stage, caplog:
     await starts(stage, calls(args={"n": 7}))
     assert result_of(await stage.ended(EXECUTION)) == 70
     await stage.pass_time(2)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(told) == 3 and all("dead letter in the inbox" in one for one in told)
 
@@ -369,5 +371,5 @@ async def test_words_to_an_execution_that_has_ended_change_nothing(stage: Stage)
     before = await stage.ended(EXECUTION)
     put(stage, b'{"execution_id":"execution-1","fact":{"name":"execution.cancel_requested","request_id":"r"}}')
     await stage.pass_time(5)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
     assert await stage.store.real.execution(EXECUTION) == before

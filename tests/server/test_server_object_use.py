@@ -48,14 +48,16 @@ async def runs(stage: Stage, source: str, *known: str) -> Any:
 
 
 def uses(stage: Stage) -> set[ObjectUseRow]:
-    return set(stage.store.real._tables.object_uses.values())
+    return set(stage.tables.object_uses.values())
 
 
 async def test_a_parent_records_its_use_of_a_large_child_result(stage: Stage) -> None:
     assert await runs(stage, calls("parent", CHILD, result="{{ call[39].n }}"), large()) == 39
     child = await child_of(stage, EXECUTION)
-    (key,) = [key for key in stage.broker.blobs._values if key.startswith(f"{child}/")]
-    assert await stage.store.real.objects_used_elsewhere(child) == [ObjectUseRow(EXECUTION, key, "nats", child)]
+    (key,) = [key for key in stage.broker.blobs.keys if key.startswith(f"{child}/")]
+    assert await stage.store.real.objects_used_elsewhere(child) == [
+        ObjectUseRow(execution_id=EXECUTION, key=key, store="nats", owner=child)
+    ]
     assert await stage.store.real.objects_used_elsewhere(EXECUTION) == []
 
 

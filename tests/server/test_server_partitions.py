@@ -138,7 +138,7 @@ async def test_the_published_tick_never_goes_back_when_a_partition_comes_back(st
     await stage.ended(EXECUTION)
     await stage.pass_time(5)
     seen = [(await stage.store.real.read_partitions([partition]))[0].published_tick]
-    first.ownership._owned.pop(partition)  # as if its lease had been lost unheard
+    first.ownership.forget(partition)  # as if its lease had been lost unheard
     stage.expire(partition)
     thief = await stage.store.real.take_over("thief", 0.5, 32)
     await stage.steal_ticks(thief, 10)
@@ -156,22 +156,22 @@ async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: 
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
     neighbour = next(name for n in range(2, 1000) if partition_of(name := f"execution-{n}") == partition)
-    server.ownership._owned.pop(partition)
+    server.ownership.forget(partition)
     await stage.request(EXECUTION, "request-1", ONE_STEP)  # read, and passed over: not ours
     await stage.pass_time(0.2)
     injector.armed = True
     stage.expire(partition)
     await stage.until(lambda: not injector.armed)
     await stage.request(neighbour, "request-2", ONE_STEP)
-    await stage.ended(neighbour)
-    await stage.ended(EXECUTION)
+    assert (await stage.ended(neighbour)).status == "completed"
+    assert (await stage.ended(EXECUTION)).status == "completed"
 
 
 async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await stage.server()
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
-    server.ownership._owned.pop(partition)
+    server.ownership.forget(partition)
     stage.expire(partition)
     await stage.until(lambda: server.ownership.get(partition) is not None)
     seen: list[Any] = []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
@@ -78,14 +78,12 @@ async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_r
 
 
 async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stage) -> None:
-    await stage.server()
-    log: Any = stage.broker.event_log
+    class Defect(NoFaults):
+        async def inject(self, host: SimulatedHost, point: str) -> None:
+            if point == "log.next_batch.done":
+                raise ZeroDivisionError("a defect")
 
-    def explode(limit: int) -> Any:
-        raise ZeroDivisionError("a defect")
-
-    for reader in log._readers:
-        reader._read = explode
+    stage.start_server(stage.host("server", Defect()))
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     with pytest.raises(ZeroDivisionError):
         await stage.running[0]

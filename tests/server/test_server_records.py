@@ -89,7 +89,7 @@ async def test_what_was_not_committed_is_not_published(stage: Stage) -> None:
     published: list[int] = []
 
     def note(tick: Any) -> None:
-        published.append(len(stage.records()) + len(stage.broker.command_queue._standing))
+        published.append(len(stage.records()) + len(stage.broker.command_queue.standing))
 
     await stage.server()
     stage.store.before_commit = once(Fenced("another server has it"))

@@ -35,7 +35,7 @@ async def starts(stage: Stage, source: str, execution_id: str = EXECUTION) -> No
 
 async def parks(stage: Stage, execution_id: str = EXECUTION) -> str:
     """The key of the reference it looks into, once it does."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: execution_id in rows and rows[execution_id].looks_into)
     return str(rows[execution_id].looks_into)
 
@@ -49,7 +49,7 @@ class Slow(NoFaults):
         self._stage = stage
 
     async def inject(self, host: SimulatedHost, point: str) -> None:
-        if point == self.point and self._stage.store.real._tables.executions:
+        if point == self.point and self._stage.tables.executions:
             await self._stage.clock.sleep(self.takes_s)
 
 
@@ -187,7 +187,7 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
     class Gone(NoFaults):
         async def inject(self, host: SimulatedHost, point: str) -> None:
-            if point == "blobs.get" and stage.store.real._tables.executions:
+            if point == "blobs.get" and stage.tables.executions:
                 raise NotReady("there is no stream OBJ_noetl-results")
 
     _, _, task = stage.start_server(stage.host("server", Gone()))

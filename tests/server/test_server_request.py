@@ -64,7 +64,7 @@ async def test_a_request_that_comes_again_after_the_end_changes_nothing(stage: S
     await stage.pass_time(5)
     assert await stage.store.real.execution(EXECUTION) == before
     assert len(await stage.journal(EXECUTION)) == before.position
-    assert len(stage.store.real._tables.requests) == 1
+    assert len(stage.tables.requests) == 1
 
 
 @pytest.mark.parametrize("after_the_end", [False, True])
@@ -108,8 +108,8 @@ async def test_an_unknown_digest_fails_and_is_looked_up_again_next_time(stage: S
     row = await stage.ended(EXECUTION)
     assert row.status == "failed" and b"unknown playbook digest" in (row.error or b"")
     await stage.request("execution-2", "request-2", ONE_STEP)
-    await stage.until(lambda: "execution-2" in stage.store.real._tables.executions)
-    assert stage.store.real._tables.executions["execution-2"].status == "running"
+    await stage.until(lambda: "execution-2" in stage.tables.executions)
+    assert stage.tables.executions["execution-2"].status == "running"
 
 
 async def test_a_client_gets_the_reason_its_playbook_is_rejected(stage: Stage) -> None:
@@ -130,7 +130,7 @@ async def test_a_playbook_of_each_shape_runs_to_its_right_end(stage: Stage, job:
     assert set(stage.effects.values()) <= {1}
 
 
-async def _dead(stage: Stage, caplog: pytest.LogCaptureFixture, why: str) -> None:
+async def _check_dead_letter(stage: Stage, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """The message is passed over with a word in the log, and the partition goes on."""
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
@@ -163,7 +163,7 @@ async def test_a_dead_letter_is_passed_over_and_logged(
     await stage.server()
     await stage.broker.event_log.publish_reported(EXECUTION, "dead", body)
     await stage.pass_time(1)
-    await _dead(stage, caplog, why)
+    await _check_dead_letter(stage, caplog, why)
 
 
 async def test_a_message_in_the_wrong_partition_is_a_dead_letter(
@@ -174,7 +174,7 @@ async def test_a_message_in_the_wrong_partition_is_a_dead_letter(
     wrong = (partition_of(EXECUTION) + 1) % 32
     stage.broker.event_log.store_stray(wrong, EXECUTION, body)
     await stage.pass_time(1)
-    await _dead(stage, caplog, "a partition other than")
+    await _check_dead_letter(stage, caplog, "a partition other than")
 
 
 async def test_a_server_without_a_running_playbooks_kinds_refuses_to_judge_it(stage: Stage) -> None:

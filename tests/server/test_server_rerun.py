@@ -105,7 +105,7 @@ class Counting(NoFaults):
 
 async def looks(stage: Stage) -> None:
     """It has been asked for, and looks into its original."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: AGAIN in rows and rows[AGAIN].looks_into == EXECUTION)
 
 
@@ -145,7 +145,7 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 9})
     assert (await failed.ended(AGAIN)).status == "failed"
     fact = ExecutionRequested("r", digest_of(SOURCE), ctx={"fails": 0}, rerun=Rerun(AGAIN))
-    del failed.store.real._tables.journals[EXECUTION]
+    del failed.tables.journals[EXECUTION]
     await failed.broker.event_log.publish_reported("third", "r", codec.encode(Request("third", "r", fact)))
     row = await failed.ended("third")
     assert (row.status, result_of(row), row.rerun_of) == ("completed", [39, 40, 0], AGAIN)
@@ -155,9 +155,9 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
 async def test_large_results_that_are_taken_over_must_stay_as_long_as_whoever_uses_them(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 0})
     await failed.ended(AGAIN)
-    (key,) = [key for key in failed.broker.blobs._values if key.startswith(f"{EXECUTION}/")]
+    (key,) = [key for key in failed.broker.blobs.keys if key.startswith(f"{EXECUTION}/")]
     used = await failed.store.real.objects_used_elsewhere(EXECUTION)
-    assert used == [ObjectUseRow(AGAIN, key, "nats", EXECUTION)]
+    assert used == [ObjectUseRow(execution_id=AGAIN, key=key, store="nats", owner=EXECUTION)]
 
 
 async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> None:
@@ -217,7 +217,7 @@ async def test_a_rerun_that_cannot_be_is_refused_with_a_code_and_ends_as_failed(
 
 
 async def test_one_that_is_being_deleted_cannot_be_run_again(failed: Stage) -> None:
-    del failed.store.real._tables.journals[EXECUTION][7]
+    del failed.tables.journals[EXECUTION][7]
     await ask(failed, Rerun(EXECUTION))
     await failed.ended(AGAIN)
     found = await answer(failed)

@@ -45,7 +45,15 @@ class OtherClock:
 
 def server_with(stage: Stage, clock: Any) -> Server:
     host = stage.host("server")
-    ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, clock, stage.catalog)
+    ports = ServerPorts(
+        log=host.log,
+        queue=host.queue,
+        store=host.store,
+        blobs=host.blobs,
+        bus=host.bus,
+        clock=clock,
+        catalog=stage.catalog,
+    )
     return Server(host.name, ports, KINDS)
 
 

@@ -70,7 +70,7 @@ def error_of(row: ExecutionRow) -> dict[str, Any]:
 
 async def is_waiting(stage: Stage, execution_id: str) -> ExecutionRow:
     """Its row, once nothing of it is in a worker or a queue."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: execution_id in rows and rows[execution_id].status == "waiting")
     return rows[execution_id]
 

@@ -30,4 +30,4 @@ def end_leases(clock: ManualClock) -> EndLeases:
 class TestMemoryStore(StoreConformance):
     async def test_a_tick_without_a_partition_cannot_be_fenced(self, store: MemoryStore) -> None:
         with pytest.raises(ValueError, match="at least one partition"):
-            await store.commit(Tick("one", (), (), (), (), ()))
+            await store.commit(Tick(owner="one", partitions=()))

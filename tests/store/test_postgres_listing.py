@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
 from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
-from noetl_stream.ports.store import ListingFilter
+from noetl_stream.ports.store import ListingFilter, TermRow
 from noetl_stream.testing.conformance.catalog import entry_of
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 
@@ -26,7 +25,7 @@ async def test_what_ended_before_is_found_by_its_labels_and_words(
     dsn: str, postgres_store: PostgresStore, watcher: Any
 ) -> None:
     source = "text"
-    entry = await PostgresCatalog(postgres_store._database).register(entry_of(source, labels=LABELS), source)
+    entry = await postgres_store.catalog.register(entry_of(source, labels=LABELS), source)
     (lease,) = await taken(postgres_store)
     rows = [
         execution_row("a", digest=entry.digest, finished_ms=1),
@@ -44,9 +43,8 @@ async def test_what_ended_before_is_found_by_its_labels_and_words(
 async def test_a_deleted_execution_leaves_no_term(postgres_store: PostgresStore, watcher: Any) -> None:
     (lease,) = await taken(postgres_store)
     row = execution_row("a", finished_ms=1, error=codec.encode(ERROR), labels=codec.encode(LABELS))
-    tick = tick_of("one", [lease], executions=[row])
-    terms = [(term, "a") for term in label_terms(LABELS) | error_terms(ERROR)]
-    await postgres_store.commit(tick._replace(terms=terms))  # type: ignore[arg-type]
+    terms = [TermRow(term=term, execution_id="a") for term in label_terms(LABELS) | error_terms(ERROR)]
+    await postgres_store.commit(tick_of("one", [lease], executions=[row], terms=terms))
     assert await watcher.fetchval("select count(*) from noetl.execution_term") == len(terms)
     await postgres_store.delete_execution("a")
     assert await watcher.fetchval("select count(*) from noetl.execution_term") == 0

@@ -30,5 +30,5 @@ async def test_uses_older_than_the_table_are_found_in_the_journals(
     for number, (store, key) in enumerate(keys):
         owner = f"child-{number}"
         found = await postgres_store.objects_used_elsewhere(owner)
-        assert found == [ObjectUseRow("parent", key, store, owner)]
+        assert found == [ObjectUseRow(execution_id="parent", key=key, store=store, owner=owner)]
     assert await postgres_store.objects_used_elsewhere("child-2") == []

@@ -1,4 +1,4 @@
-"""Many trees of processes, killed at the same moment."""
+"""Kills many process trees at the same time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process tab
 
 TREES = 20
 ESCAPES = "setsid sh -c 'echo; sleep 1000' & sh -c 'echo; sleep 1000' & wait"
-"""Two grandchildren, one of them in a session of its own; each says that it is there."""
+"""Two grandchildren, one of them in its own session; each reports when it runs."""
 
 
 class CountedFolder:
-    """The process table; ``looks`` counts how often all of it was read."""
+    """The process table; ``looks`` counts full scans."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -41,17 +41,17 @@ async def test_trees_that_end_together_are_looked_for_together(monkeypatch: pyte
         for _ in range(TREES)
     ]
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
+    with os.fdopen(reading, "rb") as pipe:
         for _ in range(2 * TREES):
-            await asyncio.to_thread(told.readline)
+            await asyncio.to_thread(pipe.readline)
         killer = TreeKiller()
         await asyncio.gather(*(killer.kill(tree.pid) for tree in trees))
         assert folder.looks <= 4
-        assert await asyncio.to_thread(told.read) == b"", "all that held the pipe are gone"
+        assert await asyncio.to_thread(pipe.read) == b"", "all that held the pipe are gone"
     assert [await tree.wait() for tree in trees] == [-9] * TREES
 
 
-async def test_a_kill_goes_on_when_nobody_waits_for_it_any_more() -> None:
+async def test_a_kill_completes_after_its_caller_is_cancelled() -> None:
     tree = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True, preexec_fn=adopt_orphans)
     kill = asyncio.create_task(TreeKiller().kill(tree.pid))
     await asyncio.sleep(0)

@@ -29,7 +29,7 @@ async def test_an_idle_worker_ends_at_once_when_it_drains(stage: Stage) -> None:
     worker.drain()
     await stage.settle()
     await stage.soon(lambda: is_over(stage))
-    stage.workers[0][1].result()
+    assert stage.workers[0][1].exception() is None
 
 
 async def test_a_draining_worker_finishes_what_runs_and_fetches_nothing_new(stage: Stage) -> None:
@@ -176,9 +176,11 @@ async def test_a_worker_that_cannot_reach_the_broker_at_all_can_be_drained(stage
     stage.broker.stop()
     worker = await stage.start()
     await stage.advance(5.0, step_s=1.0)
+    assert not is_over(stage)
     worker.drain()
     await stage.settle()
     await stage.soon(lambda: is_over(stage))
+    assert stage.workers[0][1].exception() is None
 
 
 async def test_a_drain_ends_even_if_a_report_is_never_taken(stage: Stage) -> None:

@@ -151,7 +151,7 @@ async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> N
     await CredentialStorage(vault.credentials, other).store("entry", "s3cret-value")
     [processed] = await vault.run(READS % "credential")
     message = failure_of(processed).message
-    assert f"is encrypted with key {other.current.id}, which is not here" in message
+    assert f"is encrypted with key {other.current.id}, which is not configured" in message
     assert "NOETL_CREDENTIAL_OLD_KEYS" in message
 
 
@@ -208,8 +208,8 @@ async def test_a_file_without_a_valid_secret_is_an_error(
 @pytest.fixture
 def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The sample plugin of the documentation, installed as the kind ``locker``; its source."""
-    page = (Path(__file__).parents[2] / "docs" / "credentials.md").read_text()
-    source = page.partition("```python\n")[2].partition("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md").read_text()
+    source = page.partition("## A keychain kind")[2].partition("```python\n")[2].partition("```")[0]
     (tmp_path / "locker_plugin.py").write_text(source)
     about = tmp_path / "locker_plugin-1.dist-info"
     about.mkdir()
@@ -517,10 +517,10 @@ async def test_a_secrets_task_returns_a_tokens_expiry(vault: Vault, tokens: Toke
 @pytest.mark.parametrize(
     ("answer", "problem", "retryable"),
     [
-        (lambda: web.json_response({"error": "invalid_client"}, status=401), "answered 401", False),
-        (lambda: web.Response(status=503), "answered 503", True),
-        (lambda: web.json_response({"token": "x"}), "its answer (200) has no access_token", False),
-        (lambda: web.Response(status=302, headers={"Location": "/token"}), "its answer (302) has no", False),
+        (lambda: web.json_response({"error": "invalid_client"}, status=401), "returned 401", False),
+        (lambda: web.Response(status=503), "returned 503", True),
+        (lambda: web.json_response({"token": "x"}), "the response (200) has no access_token", False),
+        (lambda: web.Response(status=302, headers={"Location": "/token"}), "the response (302) has no", False),
         (lambda: web.Response(text="[1]"), "has no access_token", False),
     ],
 )

@@ -30,7 +30,9 @@ async def test_every_worker_answers_for_itself(stage: Stage) -> None:
     await stage.start(slots=7, pool="gpu")
     one, other = await answers(stage)
     version = noetl_stream.__version__
-    assert one == WorkerPresence("worker-1", "default", 4, 0, started_ms, ["noop", "puppet"], version)
+    assert one == WorkerPresence(
+        name="worker-1", pool="default", slots=4, busy=0, since_ms=started_ms, kinds=["noop", "puppet"], version=version
+    )
     assert (other.name, other.pool, other.slots, other.since_ms) == ("worker-2", "gpu", 7, started_ms + 5_000)
 
 

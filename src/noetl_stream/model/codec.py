@@ -21,6 +21,7 @@ from noetl_stream.model.messages import (
     Stop,
     WorkerPresence,
 )
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
 
 Value = TypeVar("Value")
@@ -38,6 +39,7 @@ _presence: Final = msgspec.json.Decoder(WorkerPresence)
 _question: Final = msgspec.json.Decoder(SecretQuestion)
 _answer: Final = msgspec.json.Decoder(SecretAnswer)
 _payload: Final = msgspec.json.Decoder(Payload)
+_error: Final = msgspec.json.Decoder(ErrorInfo)
 _any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
@@ -105,6 +107,10 @@ def decode_secret_answer(data: bytes) -> SecretAnswer:
 
 def decode_payload(data: bytes) -> Payload:
     return _decode(_payload, data)
+
+
+def decode_error(data: bytes) -> ErrorInfo:
+    return _decode(_error, data)
 
 
 def decode_json(data: bytes | msgspec.Raw) -> Any:

@@ -1,6 +1,6 @@
 """Named limits (LANGUAGE §14): the operator sets them, a playbook may lower them, ``execution.started`` pins them.
 
-``docs/limits.md`` shows the same table; a test compares them.
+``docs/reference/limits.md`` shows the same table; a test compares them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         problems = [problem for name, value in wanted.items() if (problem := self._refused(name, value)) is not None]
         refused = {problem.name for problem in problems}
-        kept = {name: self._number(name, value) for name, value in wanted.items() if name not in refused}
+        kept = {name: _number(name, value) for name, value in wanted.items() if name not in refused}
         return Lowered(msgspec.structs.replace(self, **kept), tuple(problems))
 
     def _refused(self, name: str, value: Any) -> LimitProblem | None:
@@ -123,10 +123,6 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             return None
         message = f"a playbook may only lower a limit: `{name}` is {most}"
         return LimitProblem(name, "invalid_value", message, "only the operator can raise it")
-
-    @staticmethod
-    def _number(name: str, value: Any) -> float:
-        return value if _is_whole(name) else float(value)
 
 
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
@@ -158,8 +154,12 @@ def operator_limits(texts: Mapping[str, str]) -> Limits:
         wrong = _wrong(name, number)
         if wrong is not None:
             raise UsageError(f"{variable} is {text!r}: {wrong[1]}")
-        given[name] = Limits._number(name, number)
+        given[name] = _number(name, number)
     return Limits(**given)
+
+
+def _number(name: str, value: Any) -> float:
+    return value if _is_whole(name) else float(value)
 
 
 def _is_whole(name: str) -> bool:

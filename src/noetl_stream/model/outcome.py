@@ -45,7 +45,7 @@ ERROR_KINDS: dict[str, str] = {
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as playbooks and people see it. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""
+    """Why a task, a step or an execution failed. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""
 
     kind: str
     message: str

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, Protocol
 
+from noetl_stream.ports.rows import Row
+
 LetterSource = Literal["events", "inbox", "command"]
 LetterState = Literal["waiting", "requeued", "discarded"]
 
@@ -18,7 +20,7 @@ MAX_LETTER_WORDS: Final = 1_000
 """How many characters of a subject, an id or a reason are stored: all three may come from the sender."""
 
 
-class DeadLetterRow(NamedTuple):
+class DeadLetterRow(Row, frozen=True, kw_only=True):
     """A letter to be written; :func:`dead_letter` creates one.
 
     Attributes:
@@ -55,7 +57,8 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter(
-    letter_id: str,
+    *,
+    id: str,
     at_ms: int,
     source: LetterSource,
     partition: int,
@@ -67,16 +70,16 @@ def dead_letter(
 ) -> DeadLetterRow:
     """A letter any store accepts: bounded, without NUL and lone surrogates."""
     return DeadLetterRow(
-        letter_id,
-        at_ms,
-        source,
-        partition,
-        _storable(execution_id),
-        _storable(subject),
-        _storable(reason),
-        bytes(body[:MAX_LETTER_BYTES]),
-        len(body),
-        source_seq,
+        id=id,
+        at_ms=at_ms,
+        source=source,
+        partition=partition,
+        execution_id=_storable(execution_id),
+        subject=_storable(subject),
+        reason=_storable(reason),
+        body=bytes(body[:MAX_LETTER_BYTES]),
+        size=len(body),
+        source_seq=source_seq,
     )
 
 

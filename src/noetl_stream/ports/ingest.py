@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from noetl_stream.model.messages import Report
+from noetl_stream.model.status import ExecutionStatus
 
 
 class StoredReport(NamedTuple):
     """A report's sequence in EVENTS, and the status of its execution: an ended one needs no more reports."""
 
     sequence: int
-    status: str
+    status: ExecutionStatus
 
 
 class Ingest(Protocol):

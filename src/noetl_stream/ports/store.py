@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from noetl_stream.ports.dead_letters import DeadLetterRow
+from noetl_stream.ports.rows import Json, Row
 
 STATUSES: Final = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled", "quarantined")
 """All that an execution may have (LANGUAGE §9)."""
@@ -24,7 +27,7 @@ class PartitionLease(NamedTuple):
     generation: int
 
 
-class PartitionAdvance(NamedTuple):
+class PartitionAdvance(Row, frozen=True, kw_only=True):
     """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner."""
 
     id: int
@@ -35,7 +38,7 @@ class PartitionAdvance(NamedTuple):
     published_tick: int
 
 
-class EventRow(NamedTuple):
+class EventRow(Row, frozen=True, kw_only=True):
     """A journal entry. ``number`` is the event's number in its run, ``report_id`` the report it came by.
 
     ``cause`` is the position of the input a decision follows from; ``None`` for an input.
@@ -46,21 +49,23 @@ class EventRow(NamedTuple):
     name: str
     source: str
     at_ms: int
-    step_run_id: str | None
-    report_id: str | None
-    number: int | None
-    source_seq: int | None
-    data: bytes
+    step_run_id: str | None = None
+    report_id: str | None = None
+    number: int | None = None
+    source_seq: int | None = None
+    data: Json
     cause: int | None = None
 
 
-class ExecutionRow(NamedTuple):
+class ExecutionRow(Row, frozen=True, kw_only=True):
     """What people read of an execution. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
 
     ``commands`` are owed an end, ``children`` are waited for, ``looks_into`` is the reference it must load first.
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object;
-    ``rerun_of`` is the execution it has run again; like ``trace_id`` they are written with the first row and stay.
+    ``rerun_of`` is the execution it has run again.
     """
+
+    written_once = frozenset({"execution_id", "trace_id", "labels", "rerun_of"})
 
     execution_id: str
     partition: int
@@ -72,36 +77,36 @@ class ExecutionRow(NamedTuple):
     started_ms: int
     updated_ms: int
     finished_ms: int | None
-    result: bytes | None
-    error: bytes | None
-    ctx: bytes
+    result: Json | None
+    error: Json | None
+    ctx: Json
     discarded: int
     trace_id: str = ""
     commands: int = 0
     children: int = 0
     looks_into: str | None = None
     ctx_version: int = 1
-    labels: bytes = b"{}"
+    labels: Json = b"{}"
     rerun_of: str | None = None
 
 
-class RequestRow(NamedTuple):
+class RequestRow(Row, frozen=True, kw_only=True):
     """The answer to a client's request. ``answer`` is JSON bytes ``{"ok": bool, …}``."""
 
     request_id: str
     execution_id: str
-    answer: bytes
+    answer: Json
     position: int
 
 
-class PlaybookRow(NamedTuple):
+class PlaybookRow(Row, frozen=True, kw_only=True):
     digest: str
     path: str
     version: str | None
     source: str
 
 
-class TimerRow(NamedTuple):
+class TimerRow(Row, frozen=True, kw_only=True):
     """A timer that is set: what will end some waiting state (PROTOCOL §1). ``due_ms`` by the database's clock."""
 
     execution_id: str
@@ -111,13 +116,20 @@ class TimerRow(NamedTuple):
     purpose: str
 
 
-class InboxRow(NamedTuple):
+class TimerKey(NamedTuple):
+    """Which timer."""
+
+    execution_id: str
+    timer_id: str
+
+
+class InboxRow(Row, frozen=True, kw_only=True):
     """A message from one execution to another; ``partition`` is the receiver's. ``body`` is JSON."""
 
     id: str
     partition: int
     execution_id: str
-    body: bytes
+    body: Json
 
 
 class InboxItem(NamedTuple):
@@ -129,7 +141,7 @@ class InboxItem(NamedTuple):
     body: bytes
 
 
-class ObjectUseRow(NamedTuple):
+class ObjectUseRow(Row, frozen=True, kw_only=True):
     """An execution's journal names a result of another, ``owner``: it must stay as long (PROTOCOL §3 *Object keys*).
 
     ``key`` and ``store`` are the reference's. What is used in the ``journal`` store is the owner's journal, with all
@@ -142,37 +154,37 @@ class ObjectUseRow(NamedTuple):
     owner: str
 
 
-class TermRow(NamedTuple):
+class TermRow(Row, frozen=True, kw_only=True):
     """What an execution is found by beside its row's columns (:mod:`noetl_stream.model.search_terms`)."""
 
     term: str
     execution_id: str
 
 
-class FeedRow(NamedTuple):
+class FeedRow(Row, frozen=True, kw_only=True):
     """What a tick adds to the journals of one partition: JSON ``[[execution_id, first, last position], …]``."""
 
     partition: int
     tick: int
-    entries: bytes
+    entries: Json
 
 
-class Tick(NamedTuple):
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
-    ``timers`` are set or moved, ``timers_gone`` (execution and timer id) deleted; no timer stands in both. ``inbox`` is
-    sent, ``inbox_folded`` (by ``seq``) deleted. ``dead_letters`` are of messages that the tick passes over.
-    ``object_uses`` are rare; one that stands already stays as it is, and so does a term.
+    ``timers`` are set or moved, ``timers_gone`` deleted; no timer stands in both. ``inbox`` is sent, ``inbox_folded``
+    (by ``seq``) deleted. ``dead_letters`` are of messages that the tick passes over. ``object_uses`` are rare; one
+    that stands already stays as it is, and so does a term.
     """
 
     owner: str
     partitions: Sequence[PartitionAdvance]
-    events: Sequence[EventRow]
-    executions: Sequence[ExecutionRow]
-    requests: Sequence[RequestRow]
-    playbooks: Sequence[PlaybookRow]
+    events: Sequence[EventRow] = ()
+    executions: Sequence[ExecutionRow] = ()
+    requests: Sequence[RequestRow] = ()
+    playbooks: Sequence[PlaybookRow] = ()
     timers: Sequence[TimerRow] = ()
-    timers_gone: Sequence[tuple[str, str]] = ()
+    timers_gone: Sequence[TimerKey] = ()
     inbox: Sequence[InboxRow] = ()
     inbox_folded: Sequence[int] = ()
     object_uses: Sequence[ObjectUseRow] = ()

@@ -13,7 +13,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import ExecutionRow, Store, Tick
+from noetl_stream.ports.store import ExecutionRow, Store, Tick, TimerKey
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
@@ -73,7 +73,7 @@ class Committer:
                 requests=tick.requests,
                 playbooks=list(tick.playbooks.values()),
                 timers=list(tick.timers.values()),
-                timers_gone=list(tick.timers_gone),
+                timers_gone=[TimerKey(*key) for key in tick.timers_gone],
                 inbox=tick.inbox,
                 inbox_folded=tick.inbox_folded,
                 object_uses=tick.object_uses,

@@ -18,15 +18,15 @@ def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
     place = {"sequence": message.sequence, "execution": message.execution_id}
     log.error("dead letter in EVENTS: %s", reason, extra=place)
     return dead_letter(
-        f"events-{message.sequence}-{message.at_ms}",
-        message.at_ms,
-        "events",
-        message.partition,
-        message.execution_id,
-        f"noetl.events.{message.partition}.{message.execution_id}.reported",
-        reason,
-        message.body,
-        message.sequence,
+        id=f"events-{message.sequence}-{message.at_ms}",
+        at_ms=message.at_ms,
+        source="events",
+        partition=message.partition,
+        execution_id=message.execution_id,
+        subject=f"noetl.events.{message.partition}.{message.execution_id}.reported",
+        reason=reason,
+        body=message.body,
+        source_seq=message.sequence,
     )
 
 
@@ -34,7 +34,15 @@ def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
     """A dead letter for a message between executions."""
     log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
     return dead_letter(
-        f"inbox-{item.seq}", at_ms, "inbox", item.partition, item.execution_id, "inbox", reason, item.body, item.seq
+        id=f"inbox-{item.seq}",
+        at_ms=at_ms,
+        source="inbox",
+        partition=item.partition,
+        execution_id=item.execution_id,
+        subject="inbox",
+        reason=reason,
+        body=item.body,
+        source_seq=item.seq,
     )
 
 
@@ -43,12 +51,12 @@ def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterR
     place = {"execution": command.execution_id, "command": command.command_id}
     log.error("dead letter in COMMANDS: %s", reason, extra=place)
     return dead_letter(
-        f"command-{command.command_id}-{command.issue}",
-        at_ms,
-        "command",
-        command.partition,
-        command.execution_id,
-        f"noetl.commands.{command.pool}.{command.execution_id}.{command.command_id}",
-        reason,
-        codec.encode(command),
+        id=f"command-{command.command_id}-{command.issue}",
+        at_ms=at_ms,
+        source="command",
+        partition=command.partition,
+        execution_id=command.execution_id,
+        subject=f"noetl.commands.{command.pool}.{command.execution_id}.{command.command_id}",
+        reason=reason,
+        body=codec.encode(command),
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean
-from noetl_stream.playbook.kinds.keychain import stored_name
+from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.server.responders.secrets import SecretsResponder
 
@@ -42,10 +42,21 @@ def missing_credentials(
         near = did_you_mean(name, known)
         hint = f"{near + ' ' if near else ''}store it: `noetl-stream credential set {name}`"
         message = f"the keychain's `{entry.name}` needs the credential `{name}`, which is not stored"
-        found.append(Diagnostic("error", "missing_credential", message, hint, file, entry.line, 1, "/keychain"))
+        found.append(
+            Diagnostic(
+                severity="error",
+                code="missing_credential",
+                message=message,
+                hint=hint,
+                file=file,
+                line=entry.line,
+                column=1,
+                pointer="/keychain",
+            )
+        )
     return found
 
 
 def needed_credential(entry: KeychainPlan) -> str | None:
     """The stored credential ``entry`` needs; ``None`` if its kind needs none."""
-    return stored_name(entry.name, entry.kind, entry.settings)
+    return credential_name(entry.name, entry.kind, entry.settings)

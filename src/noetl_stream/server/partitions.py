@@ -81,8 +81,12 @@ class PartitionOwnership:
         kept = await self._store.renew(self.owner, self._epochs(self._owned.values()), self.lease_s)
         lost = set(self._owned) - kept
         for partition in lost:
-            del self._owned[partition]
+            self.forget(partition)
         return lost
+
+    def forget(self, partition: int) -> None:
+        """Drops a partition whose lease is lost."""
+        del self._owned[partition]
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
         """Releases the leases of these partitions now."""
@@ -98,7 +102,16 @@ class PartitionOwnership:
             owned = self._owned[partition]
             cursor, at_ms = moved[partition]
             mark = published.get(partition, owned.published_tick)
-            advances.append(PartitionAdvance(partition, owned.epoch, owned.tick, cursor, at_ms, mark))
+            advances.append(
+                PartitionAdvance(
+                    id=partition,
+                    epoch=owned.epoch,
+                    tick=owned.tick,
+                    last_seq=cursor,
+                    last_ms=at_ms,
+                    published_tick=mark,
+                )
+            )
         return advances
 
     def committed(self, advances: Sequence[PartitionAdvance]) -> None:

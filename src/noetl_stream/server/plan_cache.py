@@ -9,7 +9,7 @@ from typing import NamedTuple
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.playbook.compile.compiler import Checker, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
@@ -33,11 +33,14 @@ class PlanCache:
         limits: The operator's limits, which a playbook may lower.
     """
 
-    def __init__(self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS, checker: Checker = check
+    ) -> None:
         self._store = store
         self._blobs = blobs
         self._kinds = kinds
         self._limits = limits
+        self._checker = checker
         self._known: OrderedDict[str, KnownPlaybook] = OrderedDict()
 
     def get(self, digest: str) -> KnownPlaybook | None:
@@ -56,7 +59,7 @@ class PlanCache:
                 source = (await self._blobs.get(playbook_key(digest))).decode()
             except BlobMissing:
                 return KnownPlaybook(InvalidPlan(f"unknown playbook digest {digest}", []), None)
-            row = PlaybookRow(digest, "", None, source)
+            row = PlaybookRow(digest=digest, path="", version=None, source=source)
         known = await asyncio.to_thread(self._compile, row)
         self._known[digest] = known
         while len(self._known) > PLANS_KEPT:
@@ -66,11 +69,13 @@ class PlanCache:
     def _compile(self, row: PlaybookRow) -> KnownPlaybook:
         if digest_of(row.source) != row.digest:
             return KnownPlaybook(InvalidPlan(f"the playbook stored as {row.digest} has a different digest", []), None)
-        checked = check(row.source, self._kinds, limits=self._limits)
+        checked = self._checker(row.source, self._kinds, limits=self._limits)
         if checked.plan is None:
             diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
             first = next((d for d in checked.diagnostics if d.severity == "error"), None)
             reason = f"line {first.line}: {first.message}" if first else "the playbook has errors"
             return KnownPlaybook(InvalidPlan(reason, diagnostics), row)
         plan = checked.plan
-        return KnownPlaybook(plan, PlaybookRow(row.digest, plan.path, plan.version, row.source))
+        return KnownPlaybook(
+            plan, PlaybookRow(digest=row.digest, path=plan.path, version=plan.version, source=row.source)
+        )

@@ -22,6 +22,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
+from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
@@ -80,11 +81,12 @@ class Server:
         kinds: Kinds,
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        checker: Checker = check,
     ) -> None:
         self.owner = owner
         self.times = times or ServerTimes()
         self.ports = ports
-        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits)
+        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
         self.reader = PartitionReader(ports.log, ports.clock)
         reruns = RerunLoader(ports.store, self.plans)
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, reruns, self.reader.nudge)
@@ -97,33 +99,39 @@ class Server:
         self.committer = Committer(ports, self.ownership, self.publications, self.executions, self.inputs, self.inbox)
         catalog = CatalogResponder(ports.catalog)
         self.responder = RequestResponder(
-            ports.bus, ports.store, ports.blobs, self.plans, owner, catalog, ports.secrets
+            bus=ports.bus,
+            store=ports.store,
+            blobs=ports.blobs,
+            plans=self.plans,
+            owner=owner,
+            catalog=catalog,
+            secrets=ports.secrets,
         )
         self.reconciler = Reconciler(ports.queue, ports.log)
         self.assignment = PartitionAssignment(
-            self.ownership,
-            self.executions,
-            self.reader,
-            self.inputs,
-            self.inbox,
-            self.publications,
-            self.committer,
-            ports.clock,
+            ownership=self.ownership,
+            executions=self.executions,
+            reader=self.reader,
+            inputs=self.inputs,
+            inbox=self.inbox,
+            publications=self.publications,
+            committer=self.committer,
+            clock=ports.clock,
             drain_s=self.times.lease_s / 3,
             retry_s=self.times.retry_s,
         )
         self.housekeeping = Housekeeping(
-            self.times,
-            ports.bus,
-            self.ownership,
-            self.assignment,
-            self.executions,
-            self.reader,
-            self.inputs,
-            self.inbox,
-            self.publications,
-            self.committer,
-            self.reconciler,
+            times=self.times,
+            bus=ports.bus,
+            ownership=self.ownership,
+            assignment=self.assignment,
+            executions=self.executions,
+            reader=self.reader,
+            inputs=self.inputs,
+            inbox=self.inbox,
+            publications=self.publications,
+            committer=self.committer,
+            reconciler=self.reconciler,
         )
         self._stopping = asyncio.Event()
 

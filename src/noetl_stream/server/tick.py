@@ -173,19 +173,37 @@ class PendingTick:
                 case SendMessage(position, message):
                     receiver = message.execution_id
                     identity = derive(execution_id, "inbox", position)
-                    self.inbox.append(InboxRow(identity, partition_of(receiver), receiver, codec.encode(message)))
+                    self.inbox.append(
+                        InboxRow(
+                            id=identity,
+                            partition=partition_of(receiver),
+                            execution_id=receiver,
+                            body=codec.encode(message),
+                        )
+                    )
                 case SetTimer(timer_id, timer):
                     key = (execution_id, timer_id)
-                    self.timers[key] = TimerRow(execution_id, timer_id, partition, timer.due_ms, timer.purpose)
+                    self.timers[key] = TimerRow(
+                        execution_id=execution_id,
+                        timer_id=timer_id,
+                        partition=partition,
+                        due_ms=timer.due_ms,
+                        purpose=timer.purpose,
+                    )
                     self.timers_gone.discard(key)
                 case DropTimer(timer_id):
                     self.timers.pop((execution_id, timer_id), None)
                     self.timers_gone.add((execution_id, timer_id))
                 case AddTerms(terms):
-                    self.terms += [TermRow(term, execution_id) for term in terms]
+                    self.terms += [TermRow(term=term, execution_id=execution_id) for term in terms]
                 case UseObject(reference):
                     self.object_uses.append(
-                        ObjectUseRow(execution_id, reference.key, reference.store, reference.execution_id)
+                        ObjectUseRow(
+                            execution_id=execution_id,
+                            key=reference.key,
+                            store=reference.store,
+                            owner=reference.execution_id,
+                        )
                     )
                 case AnswerStart():
                     pass  # done by the fold, which knows the plan
@@ -224,7 +242,10 @@ class PendingTick:
         for execution_id, segment in self.segments.items():
             last = segment.first_position + len(segment.entries) - 1
             grown.setdefault(segment.partition, []).append((execution_id, segment.first_position, last))
-        return [FeedRow(partition, ticks[partition], codec.encode(entries)) for partition, entries in grown.items()]
+        return [
+            FeedRow(partition=partition, tick=ticks[partition], entries=codec.encode(entries))
+            for partition, entries in grown.items()
+        ]
 
     def journal_records(self, ticks: Mapping[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
         """The journal records, one per execution, split where they would grow too large.
@@ -237,7 +258,14 @@ class PendingTick:
             tick, epoch = ticks[segment.partition]
             for first, entries in _cut(segment):
                 record = JournalRecord(
-                    execution_id, first, entries, segment.through, segment.partition, tick, epoch, FORMAT
+                    execution=execution_id,
+                    first_position=first,
+                    entries=entries,
+                    through=segment.through,
+                    partition=segment.partition,
+                    tick=tick,
+                    epoch=epoch,
+                    format=FORMAT,
                 )
                 identity = f"{segment.partition}.{tick}.{epoch}.{owner}.{execution_id}.{first}"
                 messages.append(DecidedMessage(segment.partition, execution_id, identity, codec.encode(record)))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+POLL_S = 0.001
+"""Between two looks: what is waited for needs the processor more than we."""
+
 TIMEOUT_S = 20.0
 """Far beyond what anything here needs; only a failing test takes this long."""
 
@@ -17,7 +20,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> 
     """
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  what is waited for has no event to hang on to
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)
 
 
 async def until_it_is(expected: object, read: Callable[[], Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
@@ -28,4 +31,4 @@ async def until_it_is(expected: object, read: Callable[[], Awaitable[object]], t
     """
     async with asyncio.timeout(timeout_s):
         while await read() != expected:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)

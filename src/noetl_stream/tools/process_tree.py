@@ -1,6 +1,6 @@
-"""Ending processes with all they started, whatever session or parent these went to (LANGUAGE §12).
+"""Kills processes together with all their descendants, whatever their session or parent (LANGUAGE §12).
 
-On Linux. Elsewhere a process ends with its group, and what left the group lives on.
+This works on Linux. Elsewhere only the process group is killed; processes that left the group survive.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from typing import Final
 
 _PROCESSES: Final = Path("/proc")
 _SET_CHILD_SUBREAPER: Final = 36
-"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphans among what a process started become its own children."""
-# Loaded here: a process that has just forked should do as little as it can. PyDLL keeps the interpreter's lock.
+"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphaned descendants become children of the process."""
+# Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
 _PRCTL: Final = ctypes.PyDLL(None).prctl if sys.platform == "linux" else None
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of what its descendants leave behind, also after it became another program.
+    """Makes this process the parent of its orphaned descendants, even after ``exec``.
 
-    For ``preexec_fn``: without it :func:`kill_trees` would not find a process whose parent has ended.
+    Use as ``preexec_fn``; otherwise :func:`kill_trees` does not find processes whose parent has ended.
     """
     if _PRCTL is not None:
         _PRCTL(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class TreeKiller:
-    """Kills trees that are to end at the same moment together: the process table is looked through for all of them."""
+    """Kills process trees in batches: one scan of the process table serves all that are requested at the same time."""
 
     def __init__(self) -> None:
-        self._asked: set[int] = set()
+        self._requested: set[int] = set()
         self._killing: asyncio.Task[None] | None = None
 
     async def kill(self, process_id: int) -> None:
-        """See :func:`kill_trees`. It is done even if the wait for it is cancelled."""
-        self._asked.add(process_id)
+        """Like :func:`kill_trees`. Completes even if the caller is cancelled."""
+        self._requested.add(process_id)
         if self._killing is None:
-            self._killing = asyncio.get_running_loop().create_task(self._kill_asked())
+            self._killing = asyncio.get_running_loop().create_task(self._kill_requested())
         await asyncio.shield(self._killing)
 
-    async def _kill_asked(self) -> None:
-        asked, self._asked, self._killing = self._asked, set(), None
-        kill_trees(asked)
+    async def _kill_requested(self) -> None:
+        requested, self._requested, self._killing = self._requested, set(), None
+        kill_trees(requested)
 
 
 def kill_trees(process_ids: Collection[int]) -> None:
-    """Kills processes that nobody has waited for yet, their groups, and all they started that still runs."""
+    """Kills processes that have not been waited for, their groups and all their descendants."""
     if sys.platform == "linux":
         _kill_descendants(set(process_ids))
     for process_id in process_ids:
@@ -59,13 +59,13 @@ def kill_trees(process_ids: Collection[int]) -> None:
 
 
 def kill_group(process_id: int) -> None:
-    """Kills what is left of the process group that a process led."""
+    """Kills what remains of the group of a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
 
 
 def _kill_descendants(roots: set[int]) -> None:
-    # Stopped first, and killed when no more are found: what stands still starts nothing, and its orphans stay here.
+    # Stop first and kill once no more are found: a stopped process starts nothing, and its orphans stay here.
     stopped: set[int] = set()
     found = roots
     while found:
@@ -79,25 +79,25 @@ def _kill_descendants(roots: set[int]) -> None:
 
 def _descendants(roots: set[int]) -> set[int]:
     children: dict[int, list[int]] = {}
-    for place in _PROCESSES.iterdir():
-        if place.name.isdecimal() and (parent := _parent(place)) is not None:
-            children.setdefault(parent, []).append(int(place.name))
+    for folder in _PROCESSES.iterdir():
+        if folder.name.isdecimal() and (parent := _parent(folder)) is not None:
+            children.setdefault(parent, []).append(int(folder.name))
     found: set[int] = set()
-    open_ids = list(roots)
-    while open_ids:
-        below = children.get(open_ids.pop(), [])
+    pending = list(roots)
+    while pending:
+        below = children.get(pending.pop(), [])
         found.update(below)
-        open_ids += below
+        pending += below
     return found
 
 
-def _parent(place: Path) -> int | None:
-    """The parent of the process that is shown there; ``None`` once it is gone."""
+def _parent(folder: Path) -> int | None:
+    """The parent id of a process, from its folder in ``/proc``; ``None`` once it has ended."""
     try:
-        status = (place / "stat").read_bytes()
+        status = (folder / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # Behind the name of the program, which stands in parentheses and may hold some: the state, and the parent.
+    # After the program's name, which is in parentheses and may contain some: the state and the parent.
     return int(status.rpartition(b")")[2].split(maxsplit=2)[1])
 
 

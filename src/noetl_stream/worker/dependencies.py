@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -26,6 +27,7 @@ class Dependencies:
     blobs: Blobs
     clock: Clock
     tools: Mapping[str, Tool]
+    kinds: Kinds
     plans: PlanSource
     catalog: CatalogClient
     keychain: Keychain

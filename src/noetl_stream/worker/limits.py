@@ -43,9 +43,6 @@ MAX_REPORT_BYTES: Final = 384 * 1024
 MAX_UNREPORTED_BYTES: Final = 1024 * 1024
 """A run with more than this still to report waits until some of it is acknowledged."""
 
-MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
-"""The waits of one command together, args of called playbooks included: they are one event."""
-
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 """Pauses between retries of something that must succeed grow from the first to the longest."""

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
-from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -26,11 +26,14 @@ class PlanClient:
     Concurrent callers of one digest ask once.
     """
 
-    def __init__(self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._kinds = kinds
         self._kept = kept
+        self._checker = checker
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._asking: dict[str, asyncio.Task[Plan]] = {}
 
@@ -63,7 +66,7 @@ class PlanClient:
     async def _ask(self, digest: str) -> Plan:
         source, path = _read(await ask(self._bus, self._clock, subjects.ask_playbook(digest)), digest)
         try:
-            plan = compile_playbook(source, self._kinds, file=path, limits=UNBOUNDED)
+            plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
         except InvalidPlaybook as error:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:

@@ -54,13 +54,13 @@ class Presence:
         """This worker's presence now."""
         running = self._running()
         return WorkerPresence(
-            self._name,
-            self._pool,
-            self._slots,
-            len(running),
-            self._since_ms,
-            self._kinds,
-            noetl_stream.__version__,
-            self._draining(),
-            list(islice(running, MAX_RUNNING_SHOWN)),
+            name=self._name,
+            pool=self._pool,
+            slots=self._slots,
+            busy=len(running),
+            since_ms=self._since_ms,
+            kinds=self._kinds,
+            version=noetl_stream.__version__,
+            draining=self._draining(),
+            running=list(islice(running, MAX_RUNNING_SHOWN)),
         )

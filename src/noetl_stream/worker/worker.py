@@ -77,7 +77,18 @@ class Worker:
         self._channel = Channel(event_log, clock, self._liveness, self._flusher)
         self.keychain = Keychain(clock, credential, secrets, tools.get("http"))
         catalog = CatalogClient(bus, clock)
-        self._dependencies = Dependencies(name, self._channel, bus, blobs, clock, tools, plans, catalog, self.keychain)
+        self._dependencies = Dependencies(
+            worker=name,
+            channel=self._channel,
+            bus=bus,
+            blobs=blobs,
+            clock=clock,
+            tools=tools,
+            kinds={kind: tool.spec for kind, tool in tools.items()},
+            plans=plans,
+            catalog=catalog,
+            keychain=self.keychain,
+        )
         self._cancellations = Cancellations()
         self._leases = LeaseKeeper(ack_wait_s / SIGNS_A_LEASE)
         self._draining = asyncio.Event()

@@ -23,7 +23,9 @@ class MemoryCatalog:
         standing = self._entries.setdefault(entry.path, [])
         kept = settled(entry, standing, self._deleted.get(entry.path, 0))
         if kept not in standing:
-            self._store.keep_playbook(PlaybookRow(entry.digest, entry.path, entry.version, source))
+            self._store.keep_playbook(
+                PlaybookRow(digest=entry.digest, path=entry.path, version=entry.version, source=source)
+            )
             standing.insert(0, kept)
         return kept
 

@@ -132,6 +132,10 @@ class MemoryCommandQueue:
         """The commands named by :meth:`present`, for tests, even while the broker is stopped."""
         return {standing.command.command_id: standing.command.body for standing in self._standing.values()}
 
+    def free_at_s(self, command_id: str) -> float:
+        """When the lease of a command ends, by the clock, for a test to look at."""
+        return next(one.free_at_s for one in self._standing.values() if one.command.command_id == command_id)
+
     async def pools(self) -> list[QueuedPool]:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
 from noetl_stream.ports.store import InboxRow
 
@@ -27,7 +29,7 @@ class MemoryDeadLetters:
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         waiting = [
-            letter._replace(row=letter.row._replace(body=b""))
+            letter._replace(row=replace(letter.row, body=b""))
             for letter in reversed(self._letters.values())
             if letter.state == "waiting" and (before is None or letter.number < before)
         ]
@@ -43,14 +45,16 @@ class MemoryDeadLetters:
         self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
         if letter.row.source == "inbox":
             row = letter.row
-            self._put_back(InboxRow(f"requeue-{row.id}", row.partition, row.execution_id, row.body))
+            self._put_back(
+                InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
+            )
         return True
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         letter = self._waiting(letter_id)
         if letter is None:
             return False
-        row = letter.row._replace(body=b"")
+        row = replace(letter.row, body=b"")
         self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
         return True
 

@@ -32,7 +32,11 @@ class MemoryFeed:
             ticks = sorted(tick for one, tick in self._store.fed if one == partition and tick > seen)
             for tick in islice(ticks, limit):
                 events = [one async for one in self._events(partition, tick)]
-                found += events or [FedEvent(partition, tick, 0, "", "", "", None)]
+                found += events or [
+                    FedEvent(
+                        partition=partition, tick=tick, number=0, execution_id="", trace_id="", path="", event=None
+                    )
+                ]
         return found
 
     async def trim(self, keep_ms: int, limit: int) -> int:
@@ -51,5 +55,13 @@ class MemoryFeed:
             for event in await self._store.journal(execution_id, first - 1, last - first + 1) if row else ():
                 assert row is not None
                 at = number + event.position - first
-                yield FedEvent(partition, tick, at, execution_id, row.trace_id, row.path, event)
+                yield FedEvent(
+                    partition=partition,
+                    tick=tick,
+                    number=at,
+                    execution_id=execution_id,
+                    trace_id=row.trace_id,
+                    path=row.path,
+                    event=event,
+                )
             number += last - first + 1

@@ -127,7 +127,9 @@ class NatsBlobs:
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         digest = _DIGEST + base64.urlsafe_b64encode(sha256(data).digest()).decode()
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat().replace("+00:00", "Z")
-        meta = _Meta(key, RESULTS_BUCKET, name, len(data), now, len(chunks), digest)
+        meta = _Meta(
+            name=key, bucket=RESULTS_BUCKET, nuid=name, size=len(data), mtime=now, chunks=len(chunks), digest=digest
+        )
         await self._put_chunks(_chunk_subject(name), chunks)
         try:
             await publish_once(self._outbox, _meta_subject(key), msgspec.json.encode(meta), _FIRST_ON_ITS_SUBJECT)

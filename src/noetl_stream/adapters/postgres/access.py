@@ -15,20 +15,20 @@ class PostgresTokens:
         self._database = database
 
     async def add(self, token: StoredToken) -> bool:
-        return bool(await self._database.fetch("add_token", *token))
+        return bool(await self._database.fetch("add_token", token=token))
 
     async def get(self, token_id: str) -> StoredToken | None:
-        rows = await self._database.fetch("tokens", token_id)
+        rows = await self._database.fetch("tokens", id=token_id)
         return _token(rows[0]) if rows else None
 
     async def list_all(self) -> list[StoredToken]:
-        return [_token(row) for row in await self._database.fetch("tokens", None)]
+        return [_token(row) for row in await self._database.fetch("tokens", id=None)]
 
     async def revoke(self, token_id: str, at_ms: int, by: str) -> bool:
-        return bool(await self._database.fetch("revoke_token", token_id, at_ms, by))
+        return bool(await self._database.fetch("revoke_token", id=token_id, at_ms=at_ms, by=by))
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
-        await self._database.fetch("use_token", token_id, at_ms, unless_since_ms)
+        await self._database.fetch("use_token", id=token_id, at_ms=at_ms, unless_since_ms=unless_since_ms)
 
 
 class PostgresAudit:
@@ -38,16 +38,17 @@ class PostgresAudit:
         self._database = database
 
     async def begin(self, attempt: AuditedCall) -> int:
-        return int((await self._database.fetch("begin_audit", *attempt))[0][0])
+        return int((await self._database.fetch("begin_audit", attempt=attempt))[0][0])
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None:
-        await self._database.fetch("answer_audit", number, *answer)
+        await self._database.fetch("answer_audit", number=number, answer=answer)
 
     async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
-        await self._database.fetch("add_audit", *attempt, *answer)
+        await self._database.fetch("add_audit", attempt=attempt, answer=answer)
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
-        return [_entry(row) for row in await self._database.fetch("audit_page", limit, before, principal)]
+        rows = await self._database.fetch("audit_page", limit=limit, before=before, principal=principal)
+        return [_entry(row) for row in rows]
 
 
 def _token(row: Any) -> StoredToken:

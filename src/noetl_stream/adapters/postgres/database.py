@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import asyncpg
 
 from noetl_stream.adapters.postgres.address import shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated
-from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.adapters.postgres.statements import Statement, statement
 from noetl_stream.errors import NotReady
 
 OLDEST_POSTGRES: Final = 14
@@ -94,14 +95,14 @@ class Database:
             raise
         return database
 
-    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
-        """The rows of the named query, in a transaction of its own."""
-        return await self.fetch_text(statement(query), *arguments)
+    async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
+        """The rows of the named query, in a transaction of its own. ``values``: by the names that it gives them."""
+        return await self.fetch_statement(statement(query), values)
 
-    async def fetch_text(self, text: str, *arguments: Any) -> list[asyncpg.Record]:
-        """The rows of this SQL text, in a transaction of its own."""
+    async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
+        """The rows of this statement, in a transaction of its own."""
         try:
-            return await self._pool.fetch(text, *arguments)
+            return await self._pool.fetch(wanted.text, *wanted.arguments(values))
         except DRIVER_ERRORS as error:
             raise translated(error, self.address) from error
 

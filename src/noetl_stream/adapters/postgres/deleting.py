@@ -18,20 +18,20 @@ class Deleting:
     _database: Database
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
-        return [row[0] for row in await self._database.fetch("looked_into_by", execution_id)]
+        return [row[0] for row in await self._database.fetch("looked_into_by", execution_id=execution_id)]
 
     async def begin_deleting(self, execution_id: str) -> None:
-        await self._database.fetch("begin_deleting", execution_id)
+        await self._database.fetch("begin_deleting", execution_id=execution_id)
 
     async def delete_execution(self, execution_id: str) -> bool:
         """See :meth:`noetl_stream.ports.store.Store.delete_execution`."""
-        rows = await self._database.fetch("executions", [execution_id])
+        rows = await self._database.fetch("executions", execution_ids=[execution_id])
         if not rows:
             return False
-        while await self._database.fetch("delete_events", execution_id, EVENTS_AT_ONCE):
+        while await self._database.fetch("delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE):
             pass
         terms = sorted(label_terms(_json(rows[0]["labels"])) | error_terms(_json(rows[0]["error"])))
-        return bool(await self._database.fetch("delete_execution", execution_id, terms))
+        return bool(await self._database.fetch("delete_execution", execution_id=execution_id, terms=terms))
 
 
 def _json(column: bytes | None) -> dict[str, Any]:

@@ -24,13 +24,21 @@ class PostgresFeed:
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         """See :meth:`noetl_stream.ports.feed.FeedStore.read`."""
-        rows = await self._database.fetch("feed", list(after), list(after.values()), limit)
+        rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)
         return [_fed(*row) for row in rows]
 
     async def trim(self, keep_ms: int, limit: int) -> int:
-        return int((await self._database.fetch("feed_trim", keep_ms, limit))[0][0])
+        return int((await self._database.fetch("feed_trim", keep_ms=keep_ms, limit=limit))[0][0])
 
 
 def _fed(partition: int, tick: int, number: int, execution_id: str, trace_id: str, path: str, *event: Any) -> FedEvent:
     stored = StoredEvent._make(event) if event[0] is not None else None
-    return FedEvent(partition, tick, number, execution_id, trace_id, path, stored)
+    return FedEvent(
+        partition=partition,
+        tick=tick,
+        number=number,
+        execution_id=execution_id,
+        trace_id=trace_id,
+        path=path,
+        event=stored,
+    )

@@ -20,19 +20,34 @@ class PostgresIdempotency:
     async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
         while True:
             # One that another call is just claiming is not seen by this statement: it is by the next.
-            rows = await self._database.fetch("claim_key", TENANT, key, caller, content_hash, *ids)
+            rows = await self._database.fetch(
+                "claim_key",
+                tenant=TENANT,
+                key=key,
+                caller=caller,
+                content_hash=content_hash,
+                execution_id=ids.execution_id,
+                request_id=ids.request_id,
+            )
             if rows:
                 kept_hash, execution_id, request_id, status, headers, body = rows[0]
                 answer = None if status is None else KeptAnswer(status, codec.decode_json(headers), body)
                 return ClaimedKey(kept_hash, RequestIds(execution_id, request_id), answer)
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
-        status, headers, body = answer
-        rows = await self._database.fetch("finish_key", TENANT, key, caller, status, codec.encode(headers), body)
+        rows = await self._database.fetch(
+            "finish_key",
+            tenant=TENANT,
+            key=key,
+            caller=caller,
+            status=answer.status,
+            headers=codec.encode(answer.headers),
+            body=answer.body,
+        )
         if not rows:  # the claim is so old that it was forgotten
             return answer
         status, headers, body = rows[0]
         return KeptAnswer(status, codec.decode_json(headers), body)
 
     async def forget(self, older_than_s: float) -> int:
-        return int((await self._database.fetch("forget_keys", older_than_s))[0][0])
+        return int((await self._database.fetch("forget_keys", older_than_s=older_than_s))[0][0])

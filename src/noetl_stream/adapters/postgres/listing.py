@@ -7,11 +7,11 @@ million rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.ports.store import STATUSES, ListedExecution, ListingFilter
 
 SKEW_MS: Final = 10 * 60 * 1000
@@ -25,7 +25,8 @@ _ABOVE_ALL: Final = "~"
 
 # "offset 0" keeps it a question about one row: as a join, it could be answered for all first.
 _HAS_TERM: Final = (
-    "exists (select from noetl.execution_term o where o.term = {} and o.execution_id = {listed}.execution_id offset 0)"
+    "exists (select from noetl.execution_term o"
+    " where o.term = :{name} and o.execution_id = {listed}.execution_id offset 0)"
 )
 
 
@@ -45,30 +46,28 @@ class Listing:
         """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         ids = _range(wanted, before)
         term = await self._leading_term(wanted, ids)
-        text, looked_up = _query("list", wanted, term)
-        arguments = [limit, *ids, *looked_up]
-
-        def asked(condition: str, value: Any) -> str:
-            arguments.append(value)
-            return condition.format(f"${len(arguments)}")
-
-        has_term = _HAS_TERM.replace("{listed}", "x" if term is None else "t")
-        terms = [asked(has_term, other) for other in wanted.terms if other != term]
-        conditions = [asked(*condition) for condition in _conditions(wanted, term)]
-        text = text.replace("{terms}", " and ".join(terms) or "true")
-        text = text.replace("{conditions}", " and ".join(conditions) or "true")
-        return [ListedExecution._make(row) for row in await self._database.fetch_text(text, *arguments)]
+        others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
+        listed = "x" if term is None else "t"
+        text = _filled(
+            _query("list", wanted, term),
+            terms=_all_of(_HAS_TERM.format(name=name, listed=listed) for name in others),
+            conditions=_all_of(_conditions(wanted, term)),
+        )
+        values = {**_values(wanted, ids, limit), **others, "term": term}
+        rows = await self._database.fetch_statement(compiled(text), values)
+        return [ListedExecution._make(row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up by; ``None``: by status and path, or in the order of all."""
         by_row = bool(wanted.statuses) or wanted.path is not None
         if len(wanted.terms) + by_row < 2:
             return next(iter(wanted.terms), None)
-        counts = [row[0] for row in await self._database.fetch("count_terms", COUNTED, *ids, list(wanted.terms))]
+        values = _values(wanted, ids, COUNTED)
+        counts = [row[0] for row in await self._database.fetch("count_terms", terms=list(wanted.terms), **values)]
         fewest = min(counts)
         if by_row and fewest:
-            text, looked_up = _query("count", wanted, None)
-            if (await self._database.fetch_text(text, COUNTED, *ids, *looked_up))[0][0] < fewest:
+            count = compiled(_query("count", wanted, None))
+            if (await self._database.fetch_statement(count, values))[0][0] < fewest:
                 return None
         return wanted.terms[counts.index(fewest)]
 
@@ -82,19 +81,30 @@ def _range(wanted: ListingFilter, before: str | None) -> _Range:
     return _Range(above, lowest)
 
 
-def _query(verb: str, wanted: ListingFilter, term: str | None) -> tuple[str, list[Any]]:
-    """The statement that looks up by ``term``, by status and path, or by neither; and the values it does so by."""
+def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
+    """What the statements are given, whichever conditions they have."""
+    return {
+        "limit": limit,
+        "above": ids.above,
+        "lowest": ids.lowest,
+        "statuses": list(dict.fromkeys(wanted.statuses or STATUSES)),
+        "path": wanted.path,
+        "started_from_ms": wanted.started_from_ms,
+        "started_before_ms": wanted.started_before_ms,
+    }
+
+
+def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
+    """The text that looks up by ``term``, by status and path, or by neither."""
     if term is not None:
-        return statement(f"{verb}_executions_by_term"), [term]
+        return query_text(f"{verb}_executions_by_term")
     if not wanted.statuses and wanted.path is None:
-        return statement(f"{verb}_executions"), []
-    statuses = list(dict.fromkeys(wanted.statuses or STATUSES))
-    text = statement(f"{verb}_executions_by_status")
+        return query_text(f"{verb}_executions")
+    text = query_text(f"{verb}_executions_by_status")
     if wanted.path is None:
-        return _filled(text, paths="", path="", given="", path_desc=""), [statuses]
-    paths = f"\ncross join ({statement('paths_below')}) as below"
-    text = _filled(text, paths=paths, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
-    return text, [statuses, wanted.path]
+        return _filled(text, paths="", path="", given="", path_desc="")
+    paths = f"\ncross join ({query_text('paths_below')}) as below"
+    return _filled(text, paths=paths, path="x.path, ", given="below.path, ", path_desc="x.path desc, ")
 
 
 def _filled(text: str, **parts: str) -> str:
@@ -103,16 +113,20 @@ def _filled(text: str, **parts: str) -> str:
     return text
 
 
-def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[tuple[str, Any]]:
+def _all_of(conditions: Iterable[str]) -> str:
+    return " and ".join(conditions) or "true"
+
+
+def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
     """What each row must fulfil besides, terms apart."""
     if term is not None and wanted.statuses:
-        yield "x.status = any({}::text[])", list(wanted.statuses)
+        yield "x.status = any(:statuses::text[])"
     if term is not None and wanted.path is not None:
-        yield "(x.path = {0} or starts_with(x.path, {0} || '/'))", wanted.path
+        yield "(x.path = :path or starts_with(x.path, :path || '/'))"
     if wanted.started_from_ms is not None:
-        yield "x.started_ms >= {}", wanted.started_from_ms
+        yield "x.started_ms >= :started_from_ms"
     if wanted.started_before_ms is not None:
-        yield "x.started_ms < {}", wanted.started_before_ms
+        yield "x.started_ms < :started_before_ms"
 
 
 def _id_from(at_ms: int) -> str:

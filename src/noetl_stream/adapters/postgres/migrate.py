@@ -101,14 +101,13 @@ def require_schema(applied: list[AppliedMigration], address: str) -> None:
 
 async def _migrate(connection: Connection, address: str) -> list[str]:
     await connection.execute("select pg_advisory_lock($1)", _ADVISORY_LOCK)
-    if not await connection.fetchval(statement("migration_table_exists")):
-        await connection.execute(statement("create_migration_table"))
-    rows = await connection.fetch(statement("applied_migrations"))
+    if not await connection.fetchval(statement("migration_table_exists").text):
+        await connection.execute(statement("create_migration_table").text)
+    rows = await connection.fetch(statement("applied_migrations").text)
     owed = owed_migrations([AppliedMigration._make(row) for row in rows], address)
     for migration in owed:
         async with connection.transaction():
             await connection.execute(migration.text)
-            await connection.execute(
-                statement("record_migration"), migration.number, migration.name, migration.checksum
-            )
+            record = statement("record_migration")
+            await connection.execute(record.text, *record.arguments(migration._asdict()))
     return [migration.name for migration in owed]

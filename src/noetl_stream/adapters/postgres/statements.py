@@ -1,12 +1,166 @@
-"""The named SQL files of ``queries/``."""
+"""The SQL files of ``queries/``. A file names its parameters as psql does; here they are numbered for Postgres.
+
+``:owner`` is one value. A dotted name takes what it says from a row type of :data:`ROW_TYPES`, so that a column is
+named in that type alone:
+
+=======================  ===============================================================================
+``:events.columns``      ``execution_id, position, …``
+``:events.arrays``       an array parameter a column, ``$8::text[], $9::bigint[], …``, of a sequence of rows
+``:events.position``     one of these arrays
+``:token.values``        a parameter a column, ``$1, $2, …``, of a single row
+``:token.id``            one of these parameters
+``:executions.updates``  ``status = excluded.status, …`` for all columns but those that are written once
+=======================  ===============================================================================
+"""
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from importlib.resources import files
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+
+import asyncpg
+from msgspec.structs import astuple
+
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredToken
+from noetl_stream.ports.catalog import CatalogEntry
+from noetl_stream.ports.credentials import NewCredential
+from noetl_stream.ports.rows import Json, Row, column_types, columns
+from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEvent, Tick
+
+_TICK_ROWS: Final = {name: get_args(hint) for name, hint in get_type_hints(Tick).items()}
+
+SEQUENCES: Final[Mapping[str, type[Any]]] = {
+    name: kinds[0] for name, kinds in _TICK_ROWS.items() if kinds and issubclass(kinds[0], (Row, tuple))
+}
+"""What ``arrays`` are made of: the rows of a tick, by its fields."""
+
+SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
+    "answer": AuditedAnswer,
+    "attempt": AuditedCall,
+    "entry": CatalogEntry,
+    "inbox_item": InboxItem,
+    "lease": PartitionLease,
+    "listed": ListedExecution,
+    "new": NewCredential,
+    "stored_event": StoredEvent,
+    "token": StoredToken,
+}
+
+ROW_TYPES: Final[Mapping[str, type[Any]]] = {**SEQUENCES, **SINGLE_ROWS}
+
+MAX_COMPILED: Final = 512
+"""Texts that are kept compiled; lists of executions put theirs together from conditions."""
+
+_NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
+_SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json"}
+"""Of arrays. ``bigint`` goes into an ``integer`` column, too: inserting converts it."""
+
+_Row = TypeVar("_Row", bound=Row)
+Spread = Callable[[Any], Iterable[Any]]
+
+
+class Statement(NamedTuple):
+    """A text for Postgres, and whose values its parameters are."""
+
+    text: str
+    spreads: tuple[tuple[str, Spread], ...]
+
+    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
+        """The parameters in order; ``values`` may hold more than these.
+
+        Raises:
+            KeyError: a value is missing.
+        """
+        found: list[Any] = []
+        for name, spread in self.spreads:
+            found += spread(values[name])
+        return found
 
 
 @cache
-def statement(name: str) -> str:
-    """The text of ``queries/<name>.sql``."""
+def statement(name: str) -> Statement:
+    """``queries/<name>.sql``, compiled."""
+    return compiled(query_text(name))
+
+
+@cache
+def query_text(name: str) -> str:
+    """The text of ``queries/<name>.sql`` as it was written."""
     return (files(__package__) / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=MAX_COMPILED)
+def compiled(text: str) -> Statement:
+    """``text`` with its parameters numbered by their first mention.
+
+    Raises:
+        ValueError: a dotted name says nothing.
+    """
+    return _Compilation().statement(text)
+
+
+class _Compilation:
+    def __init__(self) -> None:
+        self._first_numbers: dict[str, int] = {}
+        self._spreads: list[tuple[str, Spread]] = []
+        self._count = 0
+
+    def statement(self, text: str) -> Statement:
+        return Statement(_NAME.sub(self._replacement, text), tuple(self._spreads))
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        name, part = match.groups()
+        if part is None:
+            return f"${self._first_number(name, 1, _one)}"
+        row_type = ROW_TYPES.get(name)
+        if row_type is None:
+            raise ValueError(f"no rows are called {name}: {match[0]}")
+        names = columns(row_type)
+        if part == "columns":
+            return ", ".join(names)
+        if part == "updates":
+            return _updates(names, row_type.written_once)
+        parameters = self._parameters(name, row_type)
+        if part == ("arrays" if name in SEQUENCES else "values"):
+            return ", ".join(parameters)
+        if part not in names:
+            raise ValueError(f"{name} has no column {part}: {match[0]}")
+        return parameters[names.index(part)]
+
+    def _parameters(self, name: str, row_type: type[Any]) -> list[str]:
+        names = columns(row_type)
+        if name in SEQUENCES:
+            as_tuple = astuple if issubclass(row_type, Row) else tuple
+            first = self._first_number(name, len(names), partial(_arrays, len(names), as_tuple))
+            types = [f"::{_SQL_TYPES[kind]}[]" for kind in column_types(row_type).values()]
+            return [f"${first + place}{type_}" for place, type_ in enumerate(types)]
+        first = self._first_number(name, len(names), attrgetter(*names))
+        return [f"${first + place}" for place in range(len(names))]
+
+    def _first_number(self, name: str, width: int, spread: Spread) -> int:
+        if name not in self._first_numbers:
+            self._first_numbers[name] = self._count + 1
+            self._count += width
+            self._spreads.append((name, spread))
+        return self._first_numbers[name]
+
+
+def row_of(row_type: type[_Row], record: asyncpg.Record) -> _Row:
+    """The row that stands in a record's columns; it may have others beside."""
+    return row_type(**{name: record[name] for name in columns(row_type)})
+
+
+def _updates(names: Iterable[str], written_once: frozenset[str]) -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in names if name not in written_once)
+
+
+def _one(value: Any) -> tuple[Any]:
+    return (value,)
+
+
+def _arrays(width: int, as_tuple: Callable[[Any], tuple[Any, ...]], rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return list(zip(*map(as_tuple, rows), strict=True)) or [()] * width

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import asyncpg
+from msgspec.structs import asdict, astuple
 
 from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, Database
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated, was_answered
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import OutcomeUnknown
-from noetl_stream.ports.dead_letters import DeadLetterRow
-from noetl_stream.ports.store import (
-    EventRow,
-    ExecutionRow,
-    FeedRow,
-    InboxRow,
-    ObjectUseRow,
-    PartitionAdvance,
-    PartitionLease,
-    PlaybookRow,
-    RequestRow,
-    TermRow,
-    Tick,
-    TimerRow,
-)
+from noetl_stream.ports.rows import Row, columns
+from noetl_stream.ports.store import PartitionLease, Tick
 
 SMALL_TICK_EVENTS: Final = 64
 """Up to here one statement carries a whole tick; above, COPY (HOT_PATH §5 *Two commit shapes*).
@@ -37,7 +25,6 @@ So do those of a tick with rows that are rare: ordinary ones do not pay for them
 COMMIT_TIMEOUT_S: Final = 30.0
 END_BACKEND_TIMEOUT_MS: Final = 5_000
 _SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
-_EVENT_COLUMNS: Final = EventRow._fields
 
 _Answer = TypeVar("_Answer")
 
@@ -74,10 +61,11 @@ class Writer:
 
     async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. On this connection: the row names its backend."""
-        query = statement("take_over")
+        free = statement("take_over")
+        arguments = free.arguments({"owner": owner, "lease_s": lease_s, "limit": limit})
         try:
             rows = await self._alone_with_connection(
-                lambda connection: connection.fetch(query, owner, lease_s, limit, timeout=self._commit_timeout_s)
+                lambda connection: connection.fetch(free.text, *arguments, timeout=self._commit_timeout_s)
             )
         except DRIVER_ERRORS as error:
             raise translated(error, self._database.address) from error
@@ -92,7 +80,8 @@ class Writer:
         connection = await self._database.connect()
         try:
             await self._end_thrown_away(connection)
-            rows = await connection.fetch(statement("owned"), owner, timeout=self._commit_timeout_s)
+            mine = statement("owned")
+            rows = await connection.fetch(mine.text, *mine.arguments({"owner": owner}), timeout=self._commit_timeout_s)
         except DRIVER_ERRORS as error:
             raise translated(error, self._database.address) from error
         finally:
@@ -111,8 +100,10 @@ class Writer:
         backends, name = self._thrown_away.copy(), self._database.application_name
         if not backends:
             return
+        end = statement("end_backends")
+        values = {"backends": backends, "application_name": name, "wait_ms": END_BACKEND_TIMEOUT_MS}
         async with asyncio.timeout(self._commit_timeout_s):
-            while await connection.fetch(statement("end_backends"), backends, name, END_BACKEND_TIMEOUT_MS):
+            while await connection.fetch(end.text, *end.arguments(values)):
                 pass
         self._thrown_away = [backend for backend in self._thrown_away if backend not in backends]
 
@@ -132,45 +123,27 @@ class Writer:
 
 
 async def _commit_small(connection: Connection, tick: Tick, timeout_s: float) -> None:
-    await connection.execute(statement("commit"), *_parameters(tick, tick.events), timeout=timeout_s)
+    commit = statement("commit")
+    await connection.execute(commit.text, *commit.arguments(asdict(tick)), timeout=timeout_s)
 
 
 async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) -> None:
+    commit, use = statement("commit"), statement("use_objects")
     async with asyncio.timeout(timeout_s):
         await connection.execute("begin")
-        await connection.execute(statement("commit"), *_parameters(tick, ()))
+        await connection.execute(commit.text, *commit.arguments(asdict(tick) | {"events": ()}))
         try:
-            await connection.copy_records_to_table(
-                "event", schema_name="noetl", columns=_EVENT_COLUMNS, records=tick.events
-            )
-            if tick.dead_letters:
-                await connection.copy_records_to_table(
-                    "dead_letter", schema_name="noetl", columns=DeadLetterRow._fields, records=tick.dead_letters
-                )
+            await _copy(connection, "event", tick.events)
+            await _copy(connection, "dead_letter", tick.dead_letters)
         except (ValueError, TypeError, OverflowError) as error:  # asyncpg wraps these for statements, but not for COPY
             raise asyncpg.DataError(str(error)) from error
         if tick.object_uses:
-            await connection.execute(statement("use_objects"), *_columns(tick.object_uses, ObjectUseRow._fields))
+            await connection.execute(use.text, *use.arguments(asdict(tick)))
         await connection.execute("commit")
 
 
-def _parameters(tick: Tick, events: Sequence[EventRow]) -> list[Any]:
-    """The parameters of ``commit.sql``: the owner, then an array a column, in the order of the rows' fields."""
-    return [
-        tick.owner,
-        *_columns(tick.partitions, PartitionAdvance._fields),
-        *_columns(events, EventRow._fields),
-        *_columns(tick.executions, ExecutionRow._fields),
-        *_columns(tick.requests, RequestRow._fields),
-        *_columns(tick.playbooks, PlaybookRow._fields),
-        *_columns(tick.timers, TimerRow._fields),
-        *_columns(tick.timers_gone, ("execution_id", "timer_id")),
-        *_columns(tick.inbox, InboxRow._fields),
-        list(tick.inbox_folded),
-        *_columns(tick.terms, TermRow._fields),
-        *_columns(tick.feed, FeedRow._fields),
-    ]
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    return list(zip(*rows, strict=True)) or [()] * len(fields)
+async def _copy(connection: Connection, table: str, rows: Sequence[Row]) -> None:
+    if rows:
+        await connection.copy_records_to_table(
+            table, schema_name="noetl", columns=columns(type(rows[0])), records=map(astuple, rows)
+        )

@@ -15,8 +15,9 @@ from noetl_stream.cli.playbook.source import Runnable, not_there, runnable_playb
 from noetl_stream.client.executions.run import WaitTimeout, run_to_end
 from noetl_stream.client.executions.submit import Refused, Submission
 from noetl_stream.errors import NotFound
-from noetl_stream.hosting import StackAccess, connected_to, on_ending, open_stack, prepare_embedded
+from noetl_stream.hosting import StackAccess, connected_to, on_termination, open_stack, prepare_embedded
 from noetl_stream.ports.catalog_address import Address, find_entry
+from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.processes import Background
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_client
@@ -26,7 +27,7 @@ CANCEL_AGAIN_S = 1.0
 
 async def run_playbook(
     settings: Settings, found: Runnable | Address, workload: dict[str, Any], *, timeout_s: float | None, output: str
-) -> dict[str, Any] | ExitCode:
+) -> ExecutionDocument | ExitCode:
     """The described execution, or the exit code with which the waiting ended; what to do next is said on stderr.
 
     Raises:
@@ -39,7 +40,7 @@ async def run_playbook(
             await connected.log.verify()
             if isinstance(found, Address):
                 found = await _registered(connected, found)
-            return await _run(settings, stack, connected, found, workload, timeout_s, output)
+            return await _run(settings, stack, connected, found, workload=workload, timeout_s=timeout_s, output=output)
 
 
 async def _registered(connected: Connected, address: Address) -> Runnable:
@@ -65,7 +66,7 @@ async def _run(
     workload: dict[str, Any],
     timeout_s: float | None,
     output: str,
-) -> dict[str, Any] | ExitCode:
+) -> ExecutionDocument | ExitCode:
     client = make_client(connected)
     submission = Submission.new(playbook.source, playbook.plan.path, workload, connected.clock, principal=principal())
     progress = progress_for(output)
@@ -83,7 +84,7 @@ async def _run(
         )
     )
     interrupted = asyncio.Event()
-    on_ending(interrupted.set)
+    on_termination(interrupted.set)
     code, said = ExitCode.FAILED, ""
     try:
         return await _until(interrupted, work)
@@ -100,7 +101,7 @@ async def _run(
     return code
 
 
-async def _until(interrupted: asyncio.Event, work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+async def _until(interrupted: asyncio.Event, work: asyncio.Task[ExecutionDocument]) -> ExecutionDocument:
     """Waits for ``work``, and cancels it when the person interrupts: again, if a library has swallowed the first."""
     interruption = asyncio.create_task(interrupted.wait())
     try:

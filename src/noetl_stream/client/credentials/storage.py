@@ -46,7 +46,13 @@ class CredentialStorage:
         for _ in range(TRIES):
             present = await self._credentials.get(name)
             version = present.info.version + 1 if present else 1
-            shown = present.info if present else CredentialInfo(name, "generic", "", (), 0, "", 0, 0)
+            shown = (
+                present.info
+                if present
+                else CredentialInfo(
+                    name=name, kind="generic", description="", tags=(), version=0, key_id="", created_ms=0, updated_ms=0
+                )
+            )
             envelope = encrypt(keys, name, version, plain)
             new = NewCredential(
                 name, kind or shown.kind, description or shown.description, tags or shown.tags, version, *envelope

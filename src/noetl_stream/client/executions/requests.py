@@ -14,6 +14,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.operations.executions import AcceptedDocument
 
 ANSWER_WAIT_S: Final = 2.0
 LOOK_S: Final = 0.05
@@ -36,8 +37,8 @@ async def ask_of(
     execution_id: str,
     fact: InterventionFact,
     unanswered: Callable[[], Awaitable[None]] | None = None,
-) -> dict[str, Any]:
-    """Publishes ``fact`` until the fold has answered it: ``{"execution_id", "position"}``, or ``"already": true``.
+) -> AcceptedDocument:
+    """Publishes ``fact`` until the fold has answered it.
 
     Args:
         unanswered: Called each time no server has answered, before the request is published again.
@@ -65,7 +66,7 @@ async def ask_of(
             await unanswered()
 
 
-def _granted(answer: dict[str, Any]) -> dict[str, Any]:
+def _granted(answer: dict[str, Any]) -> AcceptedDocument:
     if not answer["ok"]:
         raise RequestRefused(answer["error"], answer.get("code", ""))
-    return {key: value for key, value in answer.items() if key != "ok"}
+    return AcceptedDocument(answer["execution_id"], answer.get("position"), answer.get("already", False))

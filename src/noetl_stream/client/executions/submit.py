@@ -52,13 +52,13 @@ class Submission:
     def new(cls, source: str, path: str, workload: dict[str, Any], clock: Clock, *, principal: str = "") -> Submission:
         """A submission with ids of its own. Submitting it again, even elsewhere, starts nothing twice."""
         return cls(
-            source,
-            path,
-            workload,
-            uuid7(clock.now_ms(), clock.random_bytes(10)),
-            uuid7(clock.now_ms(), clock.random_bytes(10)),
-            clock.random_bytes(16).hex(),
-            principal,
+            source=source,
+            path=path,
+            workload=workload,
+            execution_id=uuid7(clock.now_ms(), clock.random_bytes(10)),
+            request_id=uuid7(clock.now_ms(), clock.random_bytes(10)),
+            trace_id=clock.random_bytes(16).hex(),
+            principal=principal,
         )
 
 

@@ -111,7 +111,7 @@ class LiveFeed:
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
     async for heard in feed:
         yield heard
-        if heard[-1].event["name"] == LAST_EVENT:
+        if heard[-1].name == LAST_EVENT:
             return
 
 

@@ -45,15 +45,15 @@ def _server(state: Execution, around: Environment) -> Iterator[Reason]:
     partition = around.partition
     if partition is None:
         return
-    name, details = partition["partition"], {"partition": partition["partition"], "behind": partition["behind"]}
-    if not partition["live"]:
+    name, details = partition.partition, {"partition": partition.partition, "behind": partition.behind}
+    if not partition.live:
         text = f"No server folds its partition ({name}): nothing of it can move."
         moves = (
             "start a server: `noetl-stream server`; one that is up takes over when the lease of the last has run out"
         )
         yield Reason("no_server", text, moves, details=details)
-    elif partition["behind"]:
-        text = f"The server of its partition ({name}) has {counted(partition['behind'], 'message')} yet to fold."
+    elif partition.behind:
+        text = f"The server of its partition ({name}) has {counted(partition.behind, 'message')} yet to fold."
         yield Reason("server_behind", text, "it catches up; if it falls behind, start more servers", details=details)
 
 

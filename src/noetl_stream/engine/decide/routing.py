@@ -71,7 +71,15 @@ def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scop
     if size > at_most:
         raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
     token_id = arc_token(run.step_run_id, index)
-    return Token(token_id, arc.step, "arc", args, run.step, run.step_run_id, run.token.waves)
+    return Token(
+        token_id=token_id,
+        step=arc.step,
+        cause="arc",
+        args=args,
+        from_step=run.step,
+        from_step_run_id=run.step_run_id,
+        waves=run.token.waves,
+    )
 
 
 def _step_ended(

@@ -53,7 +53,13 @@ def _start(
     if problem:
         return refuse([{"code": problem.code, "message": problem.text}], problem.text)
     started = events.ExecutionStarted(
-        plan.digest, plan.path, plan.version, FORMAT, workload, plan.limits, request.trace_id
+        digest=plan.digest,
+        path=plan.path,
+        version=plan.version,
+        format=FORMAT,
+        workload=workload,
+        limits=plan.limits,
+        trace_id=request.trace_id,
     )
     facts: list[events.Fact] = [events.ExecutionEvaluated(True), started]
     if request.ctx:

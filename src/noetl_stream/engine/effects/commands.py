@@ -58,13 +58,13 @@ def build_continuation(state: Execution, assignment: Assignment) -> Go:
     run = state.runs[assignment.step_run_id]
     local = loop_at(run.loop, assignment.path)
     return Go(
-        assignment.next_number,
-        assignment.progress,
-        loop_progress(local) if local is not None else None,
-        run.patches,
-        run.vars,
-        assignment.answers,
-        assignment.waits,
+        next_number=assignment.next_number,
+        progress=assignment.progress,
+        loop=loop_progress(local) if local is not None else None,
+        ctx=run.patches,
+        vars=run.vars,
+        answers=assignment.answers,
+        waits=assignment.waits,
     )
 
 

@@ -76,4 +76,13 @@ def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
     above = [loop.low + bit for bit in range(loop.done.bit_length()) if loop.done >> bit & 1]
     inner = {index: loop_progress(level, with_items=True) for index, level in loop.inner.items()}
     items, pages = (loop.items, list(loop.pages)) if with_items else (None, [])
-    return LoopProgress(loop.low, above, loop.ok, loop.failed, loop.first_error, items, pages, inner)
+    return LoopProgress(
+        low=loop.low,
+        above=above,
+        ok=loop.ok,
+        failed=loop.failed,
+        first_error=loop.first_error,
+        items=items,
+        pages=pages,
+        inner=inner,
+    )

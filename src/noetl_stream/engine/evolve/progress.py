@@ -5,7 +5,7 @@ from __future__ import annotations
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.vocabulary.labels import result_name
+from noetl_stream.playbook.vocabulary.names import result_name
 
 
 def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:

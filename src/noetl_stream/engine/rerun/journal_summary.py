@@ -121,7 +121,16 @@ def _ended(
     last, others = _last(value) if value is not None else ("", {})
     outcome = None if value is None else value.outcome
     name: Any = run.ended
-    yield StepReused(run.step_run_id, name, outcome, last, others, run.error, run.vars, _counts(run))
+    yield StepReused(
+        step_run_id=run.step_run_id,
+        ended=name,
+        outcome=outcome,
+        task=last,
+        others=others,
+        error=run.error,
+        vars=run.vars,
+        loop=_counts(run),
+    )
 
 
 def _last(value: StepValue) -> tuple[str, dict[str, Outcome]]:

@@ -104,7 +104,16 @@ class Serving:
 
         async def perform(ids: RequestIds) -> Reply:
             operations = self.scopes(self.operations, caller.paths)
-            call = Call(operations, self.ingest, caller, parameters, body, ids, request.rel_url, self.ending)
+            call = Call(
+                operations=operations,
+                ingest=self.ingest,
+                caller=caller,
+                parameters=parameters,
+                body=body,
+                ids=ids,
+                address=request.rel_url,
+                ending=self.ending,
+            )
             return await route.handler(call)
 
         key = request.headers.get(HEADER) if route.takes_key else None

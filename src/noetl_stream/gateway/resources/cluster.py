@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 from pydantic import Field
 
-from noetl_stream.gateway.documents.cluster import (
-    DeadLetter,
-    DeadLetterPage,
-    DeadLetterWithBody,
-    Partitions,
-    Pools,
-    Workers,
-)
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.cluster import (
+    DeadLetterDocument,
+    DeadLetterPage,
+    DeadLetterWithBodyDocument,
+    PartitionsDocument,
+    PoolsDocument,
+    WorkersDocument,
+)
 
 LETTERS: Final = f"{API}/dead-letters"
 LETTER: Final = LETTERS + "/{letter_id}"
@@ -30,16 +31,16 @@ class LetterAt(Parameters):
 async def workers(call: Call[Nothing, None]) -> Reply:
     workers = await call.operations.cluster.workers()
     if call.caller.paths:  # what others run is not for this caller to see
-        workers = [{**worker, "running": []} for worker in workers]
-    return Reply({"items": workers})
+        workers = [msgspec.structs.replace(worker, running=[]) for worker in workers]
+    return Reply(WorkersDocument(workers))
 
 
 async def pools(call: Call[Nothing, None]) -> Reply:
-    return Reply({"items": await call.operations.cluster.pools()})
+    return Reply(PoolsDocument(await call.operations.cluster.pools()))
 
 
 async def partitions(call: Call[Nothing, None]) -> Reply:
-    return Reply({"items": await call.operations.cluster.partitions()})
+    return Reply(PartitionsDocument(await call.operations.cluster.partitions()))
 
 
 async def dead_letters(call: Call[Paged, None]) -> Reply:
@@ -69,57 +70,57 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         f"{API}/workers",
         "listWorkers",
         "Workers that are alive",
-        "viewer",
-        workers,
-        {200: Answer("Those that answer", Workers)},
+        role="viewer",
+        handler=workers,
+        answers={200: Answer("Those that answer", WorkersDocument)},
     ),
     Route(
         "GET",
         f"{API}/pools",
         "listPools",
         "Pools, with what waits and runs in each",
-        "viewer",
-        pools,
-        {200: Answer("All of them", Pools)},
+        role="viewer",
+        handler=pools,
+        answers={200: Answer("All of them", PoolsDocument)},
     ),
     Route(
         "GET",
         f"{API}/partitions",
         "listPartitions",
         "Partitions: who folds them, and how far behind",
-        "viewer",
-        partitions,
-        {200: Answer("All of them", Partitions)},
+        role="viewer",
+        handler=partitions,
+        answers={200: Answer("All of them", PartitionsDocument)},
     ),
     Route(
         "GET",
         LETTERS,
         "listDeadLetters",
         "Messages and commands that were given up, newest first",
-        "admin",
-        dead_letters,
-        {200: Answer("A page of them, without bodies", DeadLetterPage, ("Link",))},
-        Paged,
+        role="admin",
+        handler=dead_letters,
+        answers={200: Answer("A page of them, without bodies", DeadLetterPage, ("Link",))},
+        parameters=Paged,
     ),
     Route(
         "GET",
         LETTER,
         "getDeadLetter",
         "One with its body",
-        "admin",
-        dead_letter,
-        {200: Answer("It", DeadLetterWithBody)},
-        LetterAt,
+        role="admin",
+        handler=dead_letter,
+        answers={200: Answer("It", DeadLetterWithBodyDocument)},
+        parameters=LetterAt,
     ),
     Route(
         "POST",
         f"{LETTER}/requeue",
         "requeueDeadLetter",
         "Send it again where it came from",
-        "admin",
-        requeue,
-        {200: Answer("It is sent, and off the list", DeadLetter)},
-        LetterAt,
+        role="admin",
+        handler=requeue,
+        answers={200: Answer("It is sent, and off the list", DeadLetterDocument)},
+        parameters=LetterAt,
         refuses=("conflict",),
     ),
     Route(
@@ -127,10 +128,10 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         LETTER,
         "discardDeadLetter",
         "Take it off the list for good",
-        "admin",
-        discard,
-        {204: Answer("It is off the list")},
-        LetterAt,
+        role="admin",
+        handler=discard,
+        answers={204: Answer("It is off the list")},
+        parameters=LetterAt,
         refuses=("conflict",),
     ),
 )

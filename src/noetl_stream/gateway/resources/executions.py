@@ -8,18 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.documents.executions import (
-    EventPage,
-    Execution,
-    ExecutionPage,
-    IterationPage,
-    Result,
-    StartRequest,
-    Status,
-    StepRuns,
-    Why,
-)
-from noetl_stream.gateway.http.bodies import json_body
+from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import (
     ExecutionAt,
     Explained,
@@ -32,11 +21,31 @@ from noetl_stream.gateway.http.parameters import (
     labels_in,
 )
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.model.status import ENDED, ExecutionStatus
+from noetl_stream.ports.operations.executions import (
+    EventPage,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    IterationPage,
+    ResultDocument,
+    Start,
+    StepRunsDocument,
+    WhyDocument,
+)
 
 EXECUTIONS: Final = f"{API}/executions"
-ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class StartRequest(RequestModel):
+    """What to run: exactly one of `path` (with or without `version`), `digest`, and `playbook`, a whole text."""
+
+    path: str | None = None
+    version: str | None = None
+    digest: str | None = None
+    playbook: str | None = None
+    workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
+    ctx: Annotated[Keys, Field(description="Set before the first step.")]
 
 
 class Starting(Explained):
@@ -48,7 +57,7 @@ class ExecutionQuery(ExecutionAt):
 
 
 class ExecutionsQuery(Paged):
-    status: Annotated[tuple[Status, ...], Field(description="Any of these.")] = ()
+    status: Annotated[tuple[ExecutionStatus, ...], Field(description="Any of these.")] = ()
     path: Annotated[str | None, Field(description="Of this playbook, or of playbooks below it.")] = None
     label: tuple[Label, ...] = ()
     started_from: Moment | None = None
@@ -69,7 +78,7 @@ def address_of(execution_id: str) -> str:
     return f"{EXECUTIONS}/{execution_id}"
 
 
-async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Document:
+async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> ExecutionDocument:
     """The execution when it has ended, the time is over, or the gateway ends."""
     executions = call.operations.executions
     if not wait_s:
@@ -84,12 +93,12 @@ async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Docu
         ending.cancel()
 
 
-async def begun(call: Call[Any, Any], execution: Document, wait_s: float) -> Reply:
+async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
     """What has been started: 202 while it goes on, 200 when it has ended in time."""
     if wait_s:
-        execution = await waited(call, execution["execution_id"], wait_s)
-    status = 200 if execution["status"] in ENDED else 202
-    return Reply(execution, status, {"Location": address_of(execution["execution_id"])})
+        execution = await waited(call, execution.execution_id, wait_s)
+    status = 200 if execution.status in ENDED else 202
+    return Reply(execution, status, {"Location": address_of(execution.execution_id)})
 
 
 async def start(call: Call[Starting, StartRequest]) -> Reply:
@@ -123,7 +132,7 @@ async def result(call: Call[ExecutionAt, None]) -> Reply:
 
 
 async def steps(call: Call[ExecutionAt, None]) -> Reply:
-    return Reply({"items": await call.operations.executions.steps(call.parameters.execution_id)})
+    return Reply(StepRunsDocument(await call.operations.executions.steps(call.parameters.execution_id)))
 
 
 async def iterations(call: Call[StepRunAt, None]) -> Reply:
@@ -135,8 +144,8 @@ async def iterations(call: Call[StepRunAt, None]) -> Reply:
 async def events(call: Call[EventsFrom, None]) -> Reply:
     at = call.parameters
     found = await call.operations.executions.events(at.execution_id, at.after, at.limit)
-    last = found[-1]["position"] if len(found) == at.limit else None
-    return Reply({"items": found, "next": last}, headers=call.link_to(after=last))
+    last = found[-1].position if len(found) == at.limit else None
+    return Reply(EventPage(found, last), headers=call.link_to(after=last))
 
 
 async def why(call: Call[ExecutionAt, None]) -> Reply:
@@ -161,14 +170,14 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         EXECUTIONS,
         "startExecution",
         "Start an execution",
-        "operator",
-        start,
-        {
-            200: Answer("It has ended within `wait`", Execution, ("Location",)),
-            202: Answer("It goes on", Execution, ("Location",)),
+        role="operator",
+        handler=start,
+        answers={
+            200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
+            202: Answer("It goes on", ExecutionDocument, ("Location",)),
         },
-        Starting,
-        json_body(StartRequest),
+        parameters=Starting,
+        body=json_body(StartRequest),
         refuses=("playbook-refused", "not-found", "conflict"),
         adds_work=True,
         description="The request is committed when this answers. A text of your own, `playbook`, takes an author.",
@@ -178,30 +187,30 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         EXECUTIONS,
         "listExecutions",
         "List executions, newest first",
-        "viewer",
-        page,
-        {200: Answer("A page of them", ExecutionPage, PAGE)},
-        ExecutionsQuery,
+        role="viewer",
+        handler=page,
+        answers={200: Answer("A page of them", ExecutionPage, PAGE)},
+        parameters=ExecutionsQuery,
     ),
     Route(
         "GET",
         ONE,
         "getExecution",
         "Look at an execution",
-        "viewer",
-        get,
-        {200: Answer("As it is, or as it is after `wait`", Execution)},
-        ExecutionQuery,
+        role="viewer",
+        handler=get,
+        answers={200: Answer("As it is, or as it is after `wait`", ExecutionDocument)},
+        parameters=ExecutionQuery,
     ),
     Route(
         "GET",
         f"{ONE}/result",
         "getResult",
         "The result of an ended execution, whole",
-        "viewer",
-        result,
-        {200: Answer("How it has ended", Result)},
-        ExecutionAt,
+        role="viewer",
+        handler=result,
+        answers={200: Answer("How it has ended", ResultDocument)},
+        parameters=ExecutionAt,
         refuses=("conflict",),
     ),
     Route(
@@ -209,50 +218,50 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         f"{ONE}/steps",
         "listSteps",
         "Its step runs, in the order they began",
-        "viewer",
-        steps,
-        {200: Answer("All of them", StepRuns)},
-        ExecutionAt,
+        role="viewer",
+        handler=steps,
+        answers={200: Answer("All of them", StepRunsDocument)},
+        parameters=ExecutionAt,
     ),
     Route(
         "GET",
         f"{ONE}/steps/{{step_run_id}}/iterations",
         "listIterations",
         "The iterations of a loop step's run",
-        "viewer",
-        iterations,
-        {200: Answer("A page of them", IterationPage, PAGE)},
-        StepRunAt,
+        role="viewer",
+        handler=iterations,
+        answers={200: Answer("A page of them", IterationPage, PAGE)},
+        parameters=StepRunAt,
     ),
     Route(
         "GET",
         f"{ONE}/events",
         "listEvents",
         "Its journal, by position",
-        "viewer",
-        events,
-        {200: Answer("A page of it", EventPage, PAGE)},
-        EventsFrom,
+        role="viewer",
+        handler=events,
+        answers={200: Answer("A page of it", EventPage, PAGE)},
+        parameters=EventsFrom,
     ),
     Route(
         "GET",
         f"{ONE}/why",
         "explainExecution",
         "Why it is where it is, and what would move it",
-        "viewer",
-        why,
-        {200: Answer("In sentences", Why)},
-        ExecutionAt,
+        role="viewer",
+        handler=why,
+        answers={200: Answer("In sentences", WhyDocument)},
+        parameters=ExecutionAt,
     ),
     Route(
         "DELETE",
         ONE,
         "deleteExecution",
         "Forget an ended execution",
-        "admin",
-        delete,
-        {204: Answer("It is forgotten")},
-        ExecutionAt,
+        role="admin",
+        handler=delete,
+        answers={204: Answer("It is forgotten")},
+        parameters=ExecutionAt,
         refuses=("conflict",),
     ),
 )

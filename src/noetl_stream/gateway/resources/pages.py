@@ -7,16 +7,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.documents.common import OpenDocument
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.documents import OpenDocument
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
 
 HTML = "text/html"
 
 
-class Described(OpenDocument):
+class Described(OpenDocument, frozen=True):
     """An OpenAPI 3.1 document."""
 
     openapi: str
@@ -49,18 +49,18 @@ def page_routes(document: dict[str, Any]) -> tuple[AnyRoute, ...]:
             "/openapi.json",
             "openapi",
             "This description",
-            None,
-            described,
-            {200: Answer("OpenAPI 3.1", Described)},
+            role=None,
+            handler=described,
+            answers={200: Answer("OpenAPI 3.1", Described)},
         ),
         Route(
             "GET",
             TYPE_PREFIX + "{name}",
             "problem",
             "What a kind of problem means",
-            None,
-            problem_page,
-            {200: Answer("A page for people", media=HTML)},
-            ProblemAt,
+            role=None,
+            handler=problem_page,
+            answers={200: Answer("A page for people", media=HTML)},
+            parameters=ProblemAt,
         ),
     )

@@ -17,13 +17,31 @@ from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, AuditEn
 
 def stored_token(token_id: str, **changes: object) -> StoredToken:
     """A token that never expires."""
-    made = StoredToken(token_id, f"name of {token_id}", "operator", ("team/a", "ü"), hash_of(token_id), 1_000, "ann")
+    made = StoredToken(
+        id=token_id,
+        name=f"name of {token_id}",
+        role="operator",
+        paths=("team/a", "ü"),
+        secret_hash=hash_of(token_id),
+        created_ms=1_000,
+        created_by="ann",
+    )
     return made._replace(**changes)  # type: ignore[arg-type]
 
 
 def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
     """A call as received."""
-    made = AuditedCall(1_000, principal, "operator", "POST", "cancelExecution", "e-1", "c-1", "127.0.0.1", "key-1")
+    made = AuditedCall(
+        at_ms=1_000,
+        principal=principal,
+        role="operator",
+        method="POST",
+        operation="cancelExecution",
+        target="e-1",
+        correlation_id="c-1",
+        remote="127.0.0.1",
+        idempotency_key="key-1",
+    )
     return made._replace(**changes)  # type: ignore[arg-type]
 
 

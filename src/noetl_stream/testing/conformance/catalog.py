@@ -24,7 +24,18 @@ PATH = "demo/pages"
 
 def entry_of(source: str, path: str = PATH, version: str | None = None, **changes: Any) -> CatalogEntry:
     """An entry to register."""
-    entry = CatalogEntry(path, version, 0, digest_of(source), "pages", None, {}, [], 1_000, "ada")
+    entry = CatalogEntry(
+        path=path,
+        version=version,
+        revision=0,
+        digest=digest_of(source),
+        name="pages",
+        description=None,
+        labels={},
+        tags=[],
+        registered_ms=1_000,
+        registered_by="ada",
+    )
     return entry._replace(**changes)
 
 

@@ -32,7 +32,7 @@ async def take(source: CommandSource, count: int) -> list[Delivery]:
         return [await source.next() for _ in range(count)]
 
 
-async def wait_until_present(queue: CommandQueue, expected: Collection[str]) -> None:
+async def expect_present(queue: CommandQueue, expected: Collection[str]) -> None:
     """Returns once the queue holds exactly these commands."""
     await until_it_is(set(expected), queue.present)
 
@@ -71,7 +71,7 @@ class CommandQueueConformance:
         first, _second = await take(source, 2)
         assert await command_queue.present() == {"c1", "c2"}
         first.ack()
-        await wait_until_present(command_queue, {"c2"})
+        await expect_present(command_queue, {"c2"})
         await source.close()
 
     async def test_a_command_returned_is_delivered_again(self, command_queue: CommandQueue) -> None:
@@ -90,7 +90,7 @@ class CommandQueueConformance:
         delivery.in_progress()
         await asyncio.to_thread(delivery.in_progress)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_pool_gets_only_its_own(self, command_queue: CommandQueue) -> None:
@@ -119,7 +119,7 @@ class CommandQueueConformance:
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_queued_copy_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
@@ -135,7 +135,7 @@ class CommandQueueConformance:
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await issue(command_queue, command("c1", issue=2, body=b"second"))
         (again,) = await take(source, 1)
         assert (again.body, again.num_delivered) == (b"second", 1)
@@ -148,7 +148,7 @@ class CommandQueueConformance:
             assert await command_queue.present() == {"c1"}
             (delivery,) = await take(source, 1)
             delivery.ack()
-            await wait_until_present(command_queue, set())
+            await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_repeated_first_issue_is_not_queued_again(self, command_queue: CommandQueue) -> None:
@@ -156,7 +156,7 @@ class CommandQueueConformance:
         await issue(command_queue, command("c1"))
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await issue(command_queue, command("c1"))
         assert await command_queue.present() == set()
         await source.close()

@@ -15,7 +15,15 @@ from noetl_stream.ports.credentials import Credentials, NewCredential
 
 def new_credential(name: str, version: int = 1, **changes: object) -> NewCredential:
     """A value to store, not really encrypted."""
-    made = NewCredential(name, "postgres", f"about {name}", ("tag", "ü"), version, "key-1", b"\0sealed\xff")
+    made = NewCredential(
+        name=name,
+        kind="postgres",
+        description=f"about {name}",
+        tags=("tag", "ü"),
+        version=version,
+        key_id="key-1",
+        sealed=b"\0sealed\xff",
+    )
     return made._replace(**changes)  # type: ignore[arg-type]
 
 

@@ -10,6 +10,8 @@ A test class inherits :class:`DeadLetterConformance`; the module provides two fi
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import Fenced, JournalConflict
 from noetl_stream.ports.dead_letters import (
     MAX_LETTER_BYTES,
@@ -28,13 +30,23 @@ def letter(
     letter_id: str, *, source: LetterSource = "events", reason: str = "it is none", body: bytes = b'{"n":1}'
 ) -> DeadLetterRow:
     """A letter of partition 0."""
-    return dead_letter(letter_id, 1_000, source, 0, "run-1", "noetl.events.0.run-1.reported", reason, body, 7)
+    return dead_letter(
+        id=letter_id,
+        at_ms=1_000,
+        source=source,
+        partition=0,
+        execution_id="run-1",
+        subject="noetl.events.0.run-1.reported",
+        reason=reason,
+        body=body,
+        source_seq=7,
+    )
 
 
 async def write(store: Store, *letters: DeadLetterRow) -> None:
     """Commits a tick that skips these messages."""
     (lease,) = await taken(store)
-    await store.commit(tick_of("one", [lease])._replace(dead_letters=letters))
+    await store.commit(tick_of("one", [lease], dead_letters=letters))
 
 
 async def ids_of(letters: DeadLetters) -> list[str]:
@@ -65,19 +77,19 @@ class DeadLetterConformance:
     async def test_a_tick_with_events_writes_letters_too(self, store: Store, letters: DeadLetters) -> None:
         (lease,) = await taken(store)
         tick = tick_of("one", [lease], events=[event_row("run-1", 1)])
-        await store.commit(tick._replace(dead_letters=[letter("events-1")]))
+        await store.commit(replace(tick, dead_letters=[letter("events-1")]))
         assert await ids_of(letters) == ["events-1"]
         assert len(await store.journal("run-1")) == 1
 
     async def test_a_tick_that_is_refused_writes_no_letter(self, store: Store, letters: DeadLetters) -> None:
         (lease,) = await taken(store)
-        stale = tick_of("two", [lease])._replace(dead_letters=[letter("events-1")])
+        stale = tick_of("two", [lease], dead_letters=[letter("events-1")])
         assert isinstance(await refusal_of(store, stale), Fenced)
         assert await ids_of(letters) == []
 
     async def test_a_letter_written_twice_is_an_alarm(self, store: Store, letters: DeadLetters) -> None:
         (lease,) = await taken(store)
-        tick = tick_of("one", [lease])._replace(dead_letters=[letter("events-1")])
+        tick = tick_of("one", [lease], dead_letters=[letter("events-1")])
         await store.commit(tick)
         assert isinstance(await refusal_of(store, following(tick)), JournalConflict)
         assert await ids_of(letters) == ["events-1"]
@@ -85,7 +97,17 @@ class DeadLetterConformance:
     async def test_any_message_can_be_stored_as_a_dead_letter(self, store: Store, letters: DeadLetters) -> None:
         words = "a\0b\ud800" + "x" * MAX_LETTER_WORDS
         body = bytes(range(256)) * (MAX_LETTER_BYTES // 256) + b"more"
-        row = dead_letter("events-1", 1_000, "events", 0, words, words, words, body, 7)
+        row = dead_letter(
+            id="events-1",
+            at_ms=1_000,
+            source="events",
+            partition=0,
+            execution_id=words,
+            subject=words,
+            reason=words,
+            body=body,
+            source_seq=7,
+        )
         await write(store, row)
         found = await letters.get("events-1")
         assert found is not None and found.row == row

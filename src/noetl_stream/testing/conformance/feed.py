@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from noetl_stream.model import codec
 from noetl_stream.ports.feed import FedEvent, FeedStore
 from noetl_stream.ports.store import FeedRow, Store, Tick
@@ -29,8 +31,8 @@ def tick_with_events(tick: Tick, number: int, entries: Sequence[tuple[str, int, 
         for position in range(first, last + 1)
     ]
     executions = [execution_row(execution_id, partition=partition.id) for execution_id, _, _ in entries]
-    row = FeedRow(partition.id, number, codec.encode(entries))
-    return tick._replace(events=events, executions=executions, feed=[row])
+    row = FeedRow(partition=partition.id, tick=number, entries=codec.encode(entries))
+    return replace(tick, events=events, executions=executions, feed=[row])
 
 
 def shown(events: Sequence[FedEvent]) -> Shown:
@@ -82,8 +84,8 @@ class FeedConformance:
     async def test_a_tick_whose_executions_are_deleted_still_counts(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         first = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)])
-        ended = [row._replace(finished_ms=1) for row in first.executions]
-        await store.commit(first._replace(executions=ended))
+        ended = [replace(row, finished_ms=1) for row in first.executions]
+        await store.commit(replace(first, executions=ended))
         assert await store.delete_execution("a")
         assert shown(await feed.read({lease.id: lease.tick}, 10)) == [(lease.tick + 1, 0, "", None)]
 
@@ -99,8 +101,8 @@ class FeedConformance:
     async def test_deleting_part_of_a_tick_leaves_its_numbers_unchanged(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         first = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 2), ("b", 1, 2)])
-        ended = [row._replace(finished_ms=1) for row in first.executions]
-        await store.commit(first._replace(executions=ended))
+        ended = [replace(row, finished_ms=1) for row in first.executions]
+        await store.commit(replace(first, executions=ended))
         assert await store.delete_execution("a")
         assert shown(await feed.read({lease.id: lease.tick}, 10)) == [
             (lease.tick + 1, 2, "b", 1),

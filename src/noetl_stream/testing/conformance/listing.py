@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.store import (
     ExecutionRow,
@@ -21,7 +23,7 @@ HOUR_MS = 3_600_000
 
 def begun_at(at_ms: int, **changes: object) -> ExecutionRow:
     """An execution whose id has this start time."""
-    return execution_row(uuid7(at_ms, b"0123456789"), started_ms=at_ms, **changes)
+    return execution_row(uuid7(at_ms, b"0123456789"), **({"started_ms": at_ms} | changes))
 
 
 class ListingConformance:
@@ -33,8 +35,8 @@ class ListingConformance:
         rows = [execution_row(name, status=status) for name, status in statuses.items()]
         terms = [*(("label:a=1", name) for name in statuses), ("word:x", "2"), ("word:y", "2"), ("word:x", "1")]
         tick = tick_of("one", [lease], executions=rows)
-        await store.commit(tick._replace(terms=[TermRow(*term) for term in terms]))
-        await store.commit(following(tick)._replace(executions=(), terms=[TermRow("word:x", "1")]))
+        await store.commit(replace(tick, terms=[TermRow(term=term, execution_id=name) for term, name in terms]))
+        await store.commit(replace(following(tick), executions=(), terms=[TermRow(term="word:x", execution_id="1")]))
 
         async def found(*terms: str, statuses: tuple[str, ...] = (), limit: int = 9, before: str | None = None) -> str:
             listed = await store.list_executions(ListingFilter(statuses, None, terms), limit, before)
@@ -62,7 +64,9 @@ class ListingConformance:
         paths = ("team/a", "team/a/x", "team/a/x/deep", "team/ab", "team/a-b", "team", "Team/a/x", "team/a/x")
         rows = [execution_row(str(n), status="completed", path=path) for n, path in enumerate(paths)]
         tick = tick_of("one", [lease], executions=rows)
-        await store.commit(tick._replace(terms=[TermRow("label:a=1", row.execution_id) for row in rows]))
+        await store.commit(
+            replace(tick, terms=[TermRow(term="label:a=1", execution_id=row.execution_id) for row in rows])
+        )
         for others in (ListingFilter(), ListingFilter(("failed", "completed")), ListingFilter(terms=("label:a=1",))):
             for path, expected in {"team/a": "7210", "team/a/x": "721", "team": "7543210", "team/b": ""}.items():
                 found = await store.list_executions(others._replace(path=path), 9, None)
@@ -73,10 +77,12 @@ class ListingConformance:
     async def test_a_time_is_that_of_the_start(self, store: Store) -> None:
         (lease,) = await taken(store)
         rows = [begun_at(AT_MS + hour * HOUR_MS, status="completed", path="p") for hour in range(4)]
-        late = begun_at(AT_MS + 2 * HOUR_MS - 5)._replace(started_ms=AT_MS + 2 * HOUR_MS, status="completed", path="p")
+        late = begun_at(AT_MS + 2 * HOUR_MS - 5, started_ms=AT_MS + 2 * HOUR_MS, status="completed", path="p")
         ids = [row.execution_id for row in rows]
         tick = tick_of("one", [lease], executions=[*rows, late])
-        await store.commit(tick._replace(terms=[TermRow("label:a=1", row.execution_id) for row in (*rows, late)]))
+        await store.commit(
+            replace(tick, terms=[TermRow(term="label:a=1", execution_id=row.execution_id) for row in (*rows, late)])
+        )
         for others in (
             ListingFilter(),
             ListingFilter(("completed",)),
@@ -104,18 +110,20 @@ class DeletingConformance:
     async def test_an_ended_execution_is_forgotten_whole(self, store: Store) -> None:
         (lease,) = await taken(store)
         gone = execution_row("a", finished_ms=9, error=b'{"kind":"sql","message":"no"}', labels=b'{"team":"data"}')
-        terms = [TermRow(term, name) for term in ("label:team=data", "word:sql", "word:no") for name in ("a", "b")]
+        names = ("a", "b")
+        words = ("label:team=data", "word:sql", "word:no")
         tick = tick_of(
             "one",
             [lease],
-            events=[event_row(name, position) for name in ("a", "b") for position in range(1, 100)],
-            executions=[gone, gone._replace(execution_id="b")],
-            requests=[RequestRow("r", name, b"{}", 1) for name in ("a", "b")],
-        )._replace(
-            timers=[TimerRow(name, "timer", 0, 9, "wait") for name in ("a", "b")],
-            inbox=[InboxRow(f"message-{name}", 0, name, b"{}") for name in ("a", "b")],
-            object_uses=[ObjectUseRow(name, "child/x", "nats", "child") for name in ("a", "b")],
-            terms=terms,
+            events=[event_row(name, position) for name in names for position in range(1, 100)],
+            executions=[gone, replace(gone, execution_id="b")],
+            requests=[RequestRow(request_id="r", execution_id=name, answer=b"{}", position=1) for name in names],
+            timers=[
+                TimerRow(execution_id=name, timer_id="timer", partition=0, due_ms=9, purpose="wait") for name in names
+            ],
+            inbox=[InboxRow(id=f"message-{name}", partition=0, execution_id=name, body=b"{}") for name in names],
+            object_uses=[ObjectUseRow(execution_id=name, key="child/x", store="nats", owner="child") for name in names],
+            terms=[TermRow(term=word, execution_id=name) for word in words for name in names],
         )
         await store.commit(tick)
         assert await store.delete_execution("a") is True
@@ -125,12 +133,12 @@ class DeletingConformance:
         assert await store.timers("a") == []
         assert [item.execution_id for item in await store.inbox([0], 9)] == ["b"]
         assert [use.execution_id for use in await store.objects_used_elsewhere("child")] == ["b"]
-        for term in ("label:team=data", "word:sql", "word:no"):
+        for term in words:
             assert [row.execution_id for row in await store.list_executions(ListingFilter(terms=(term,)), 9, None)] == [
                 "b"
             ]
         assert len(await store.journal("b")) == 99
-        await store.commit(following(tick)._replace(events=(), executions=[gone], inbox=(), requests=(), terms=()))
+        await store.commit(replace(following(tick), events=(), executions=[gone], inbox=(), requests=(), terms=()))
         assert await store.list_executions(ListingFilter(terms=("word:sql",)), 9, "b") == []
 
     async def test_one_that_has_not_ended_is_not_deleted(self, store: Store) -> None:
@@ -172,13 +180,13 @@ class DeletingConformance:
     async def test_results_of_deleted_executions_are_kept_for_their_last_user(self, store: Store) -> None:
         (lease,) = await taken(store)
         uses = [
-            ObjectUseRow("a", "child/x", "nats", "child"),
-            ObjectUseRow("a", "child/y", "nats", "child"),
-            ObjectUseRow("b", "child/y", "nats", "child"),
-            ObjectUseRow("a", "living/z", "nats", "living"),
+            ObjectUseRow(execution_id="a", key="child/x", store="nats", owner="child"),
+            ObjectUseRow(execution_id="a", key="child/y", store="nats", owner="child"),
+            ObjectUseRow(execution_id="b", key="child/y", store="nats", owner="child"),
+            ObjectUseRow(execution_id="a", key="living/z", store="nats", owner="living"),
         ]
         rows = [execution_row(name, finished_ms=1) for name in ("a", "b", "child", "living")]
-        await store.commit(tick_of("one", [lease], executions=rows)._replace(object_uses=uses))
+        await store.commit(tick_of("one", [lease], executions=rows, object_uses=uses))
         assert await store.objects_kept_for("a") == []
         await store.delete_execution("child")
         assert await store.objects_kept_for("a") == uses[:1]

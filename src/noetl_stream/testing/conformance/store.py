@@ -10,14 +10,18 @@ A test class inherits :class:`StoreConformance`; the module or its ``conftest.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.rows import Json, column_types
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
     ListingFilter,
     PartitionAdvance,
-    PartitionLease,
     PlaybookRow,
     RequestRow,
     Store,
@@ -31,6 +35,7 @@ from noetl_stream.testing.conformance.store_rows import (
     EndLeases,
     event_row,
     execution_row,
+    lease_of,
     refusal_of,
     taken,
     tick_of,
@@ -51,8 +56,8 @@ class LeaseConformance:
 
     async def test_the_first_takeover_counts_no_crash(self, store: Store) -> None:
         assert await store.take_over("one", LEASE_S, 2) == [
-            PartitionLease(0, 1, 0, 0, 0, 0, 0, 0),
-            PartitionLease(1, 1, 0, 0, 0, 0, 0, 0),
+            lease_of(0, epoch=1),
+            lease_of(1, epoch=1),
         ]
         assert [view[:3] + view[6:] for view in await store.read_partitions([1, 2])] == [
             (1, 1, "one", True),
@@ -87,7 +92,7 @@ class LeaseConformance:
         await store.give_back("one", [(lease.id, lease.epoch)], [1])
         assert (await store.read_partitions([0]))[0].live is False
         (again,) = await taken(store, "two")
-        assert again == PartitionLease(0, 2, 1, 1, 1, 1, 0, 0)
+        assert again == lease_of(0, epoch=2, tick=1, published_tick=1, last_seq=1, last_ms=1)
 
     async def test_a_partition_that_was_lost_is_not_returned(self, store: Store, end_leases: EndLeases) -> None:
         (lost,) = await taken(store, "one")
@@ -126,7 +131,7 @@ class LeaseConformance:
         await store.give_back("one", [(2, 1)], [0])
         await end_leases()
         await taken(store, "two", 1)
-        assert await store.owned("one") == [PartitionLease(1, 1, 1, 0, 1, 1, 0, 0)]
+        assert await store.owned("one") == [lease_of(1, epoch=1, tick=1, last_seq=1, last_ms=1)]
         assert await store.owned("three") == []
 
 
@@ -137,10 +142,13 @@ class CommitConformance:
         await taken(store, "one", 2)
         await end_leases()
         leases = await taken(store, "two", 2)
-        advance = PartitionAdvance(1, 2, 0, 50, 5_000, 0)
-        await store.commit(Tick("two", [advance], (), (), (), ()))
-        await store.commit(Tick("two", [advance._replace(tick=1, last_seq=51, published_tick=1)], (), (), (), ()))
-        assert await store.owned("two") == [leases[0], PartitionLease(1, 2, 2, 1, 51, 5_000, 0, 0)]
+        advance = PartitionAdvance(id=1, epoch=2, tick=0, last_seq=50, last_ms=5_000, published_tick=0)
+        await store.commit(Tick(owner="two", partitions=[advance]))
+        await store.commit(Tick(owner="two", partitions=[replace(advance, tick=1, last_seq=51, published_tick=1)]))
+        assert await store.owned("two") == [
+            leases[0],
+            lease_of(1, epoch=2, tick=2, published_tick=1, last_seq=51, last_ms=5_000),
+        ]
 
     async def test_a_tick_is_fenced_by_tick_epoch_and_owner(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -170,8 +178,8 @@ class CommitConformance:
             leases,
             events=[event_row("a", 1)],
             executions=[execution_row("a")],
-            requests=[RequestRow("r", "a", b"{}", 1)],
-            playbooks=[PlaybookRow("d", "p", None, "text")],
+            requests=[RequestRow(request_id="r", execution_id="a", answer=b"{}", position=1)],
+            playbooks=[PlaybookRow(digest="d", path="p", version=None, source="text")],
         )
         assert isinstance(await refusal_of(store, tick), Fenced)
         assert [view.tick for view in await store.read_partitions([0, 1])] == [0, 0]
@@ -191,7 +199,7 @@ class CommitConformance:
     async def test_a_large_tick_reads_back_like_small_ones(self, store: Store) -> None:
         (lease,) = await taken(store)
         large = [_mixed_event("large", position) for position in range(1, 151)]
-        small = [event._replace(execution_id="small") for event in large]
+        small = [replace(event, execution_id="small") for event in large]
         await store.commit(tick_of("one", [lease], events=large, executions=[execution_row("large")]))
         for tick, start in enumerate(range(0, 150, 50), start=1):
             await store.commit(tick_of("one", [lease._replace(tick=tick)], events=small[start : start + 50]))
@@ -213,9 +221,9 @@ class CommitConformance:
 
     async def test_a_request_answered_twice_is_an_alarm(self, store: Store) -> None:
         (lease,) = await taken(store)
-        row = RequestRow("r", "a", b'{"ok":true}', 1)
+        row = RequestRow(request_id="r", execution_id="a", answer=b'{"ok":true}', position=1)
         await store.commit(tick_of("one", [lease], requests=[row]))
-        again = tick_of("one", [lease._replace(tick=1)], requests=[row._replace(answer=b"{}")])
+        again = tick_of("one", [lease._replace(tick=1)], requests=[replace(row, answer=b"{}")])
         assert isinstance(await refusal_of(store, again), JournalConflict)
         assert await store.request("a", "r") == row
         assert await store.request("a", "other") is None
@@ -237,18 +245,54 @@ class CommitConformance:
         (lease,) = await taken(store)
         other = execution_row("b", rerun_of="a")
         await store.commit(tick_of("one", [lease], executions=[execution_row("a"), other]))
-        ended = ExecutionRow(
-            "a", 1, "failed", "q", None, "other", 9, 2, 3, 4, b'{ "as":"written" }', b'"e"', b'{"x":1}', 5
-        )._replace(ctx_version=7)
+        ended = execution_row(
+            "a",
+            partition=1,
+            status="failed",
+            path="q",
+            version=None,
+            digest="other",
+            position=9,
+            started_ms=2,
+            updated_ms=3,
+            finished_ms=4,
+            result=b'{ "as":"written" }',
+            error=b'"e"',
+            ctx=b'{"x":1}',
+            discarded=5,
+            commands=6,
+            children=7,
+            looks_into="s",
+            ctx_version=8,
+        )
         await store.commit(tick_of("one", [lease._replace(tick=1)], executions=[ended]))
         assert await store.execution("a") == ended
         assert await store.executions(["a", "b", "c"]) == {"a": ended, "b": other}
 
+    async def test_every_column_of_an_execution_is_kept_and_replaced(self, store: Store) -> None:
+        (lease,) = await taken(store)
+        for tick, row in enumerate([_filled_row("first"), _filled_row("later")]):
+            await store.commit(tick_of("one", [lease._replace(tick=tick)], executions=[row]))
+        kept = {name: getattr(_filled_row("first"), name) for name in ExecutionRow.written_once}
+        assert await store.execution("a") == replace(_filled_row("later"), **kept)
+
+    async def test_some_columns_keep_what_the_first_row_said(self, store: Store) -> None:
+        (lease,) = await taken(store)
+        first = execution_row("a", trace_id="trace", labels=b'{"team":"data"}', rerun_of="b")
+        await store.commit(tick_of("one", [lease], executions=[first]))
+        later = execution_row("a", trace_id="other", labels=b"{}", rerun_of=None, status="paused")
+        await store.commit(tick_of("one", [lease._replace(tick=1)], executions=[later]))
+        assert await store.execution("a") == replace(first, status="paused")
+
     async def test_a_playbook_is_kept_as_first_registered(self, store: Store) -> None:
         (lease,) = await taken(store)
-        first = PlaybookRow("d", "demo/pages", "1", "apiVersion: …\n")
+        first = PlaybookRow(digest="d", path="demo/pages", version="1", source="apiVersion: …\n")
         await store.commit(tick_of("one", [lease], playbooks=[first, first]))
-        await store.commit(tick_of("one", [lease._replace(tick=1)], playbooks=[PlaybookRow("d", "x", None, "y")]))
+        await store.commit(
+            tick_of(
+                "one", [lease._replace(tick=1)], playbooks=[PlaybookRow(digest="d", path="x", version=None, source="y")]
+            )
+        )
         assert await store.playbook("d") == first
 
 
@@ -259,7 +303,7 @@ class ReadingConformance:
         (lease,) = await taken(store)
         events = [_mixed_event("a", position) for position in (3, 1, 2, 10)]
         await store.commit(tick_of("one", [lease], events=[*events, event_row("b", 1)]))
-        stored = [_as_stored(event) for event in sorted(events)]
+        stored = [_as_stored(event) for event in sorted(events, key=lambda event: event.position)]
         assert await store.journal("a") == stored
         assert await store.journal("a", after=2) == stored[2:]
         assert await store.journal("a", after=1, limit=2) == stored[1:3]
@@ -326,27 +370,37 @@ class StoreConformance(
 
     async def test_a_store_of_this_version_is_ready(self, store: Store) -> None:
         await store.verify()
+        assert await store.owner_count() == 0
+
+
+def _filled_row(word: str) -> ExecutionRow:
+    """A value of its own in each column, with ``word`` in it."""
+    samples: dict[object, Callable[[str], object]] = {
+        str: lambda name: f"{word} {name}",
+        int: lambda name: len(word + name),
+        Json: lambda name: f'"{word} {name}"'.encode(),
+    }
+    values = {name: samples[kind](name) for name, kind in column_types(ExecutionRow).items()}
+    return ExecutionRow(**values | {"execution_id": "a"})  # type: ignore[arg-type]
 
 
 def _mixed_event(execution_id: str, position: int) -> EventRow:
-    """A fact by a worker at odd positions, a decision at even ones."""
+    """A fact by a worker at odd positions, a decision that follows from it at even ones."""
     if position % 2 == 0:
-        return event_row(execution_id, position)
+        return event_row(execution_id, position, cause=position - 1)
     return EventRow(
-        execution_id,
-        position,
-        "task.processed",
-        "worker",
-        1_700_000_000_000 + position,
-        "run",
-        f"command.1.1.nonce.{position}",
-        position,
-        2**40 + position,
-        f'{{ "name":"task.processed", "größe": [{position}, null, "\\u00e9"] }}'.encode(),
+        execution_id=execution_id,
+        position=position,
+        name="task.processed",
+        source="worker",
+        at_ms=1_700_000_000_000 + position,
+        step_run_id="run",
+        report_id=f"command.1.1.nonce.{position}",
+        number=position,
+        source_seq=2**40 + position,
+        data=f'{{ "name":"task.processed", "größe": [{position}, null, "\\u00e9"] }}'.encode(),
     )
 
 
 def _as_stored(row: EventRow) -> StoredEvent:
-    return StoredEvent(
-        row.position, row.name, row.source, row.at_ms, row.step_run_id, row.report_id, row.number, row.data
-    )
+    return StoredEvent(**{name: getattr(row, name) for name in StoredEvent._fields})

@@ -14,7 +14,7 @@ from noetl_stream.model.ids import report_id
 from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
 
 
-class Row(NamedTuple):
+class KeptRow(NamedTuple):
     """A journal entry as a store keeps it, with the fields replay reads."""
 
     at_ms: int
@@ -66,10 +66,10 @@ def inputs_of(again: Scenario, scenario: Scenario) -> list[Fact]:
     return [codec.decode_fact(codec.encode(fact)) for fact in facts]
 
 
-def rows(scenario: Scenario) -> Iterator[Row]:
+def rows(scenario: Scenario) -> Iterator[KeptRow]:
     """The journal as a store keeps it."""
     for entry in scenario.journal:
         recorded = entry.recorded
         identity = None if recorded.run is None else report_id(recorded.run, recorded.number)
         number = None if recorded.run is None else recorded.number
-        yield Row(recorded.at_ms, identity, number, codec.encode(recorded.fact))
+        yield KeptRow(recorded.at_ms, identity, number, codec.encode(recorded.fact))

@@ -38,6 +38,7 @@ from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.faults import FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, SIGNAL, Effect, Job, WorkTool
 from noetl_stream.worker.plan_client import PlanClient
@@ -83,7 +84,18 @@ class SimulatedWorld:
         """Registers the playbook that others call."""
         plan = compile_playbook(CALLED, KINDS)
         now_ms = self.clock.now_ms()
-        entry = CatalogEntry(plan.path, None, 0, plan.digest, plan.name, None, {}, [], now_ms, "simulation")
+        entry = CatalogEntry(
+            path=plan.path,
+            version=None,
+            revision=0,
+            digest=plan.digest,
+            name=plan.name,
+            description=None,
+            labels={},
+            tags=[],
+            registered_ms=now_ms,
+            registered_by="simulation",
+        )
         await self.catalog.register(entry, CALLED)
 
     def hosts(self, role: str) -> list[SimulatedHost]:
@@ -207,9 +219,17 @@ class SimulatedWorld:
                 await self.clock.sleep(0.5)
 
     async def _serve(self, host: SimulatedHost) -> None:
-        ports = ServerPorts(host.log, host.queue, host.store, host.blobs, host.bus, self.clock, self.catalog)
+        ports = ServerPorts(
+            log=host.log,
+            queue=host.queue,
+            store=host.store,
+            blobs=host.blobs,
+            bus=host.bus,
+            clock=self.clock,
+            catalog=self.catalog,
+        )
         always = "reconcile always" in self.faults.kinds
-        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0))
+        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0), checker=check_once)
         self.servers[host.name] = server
         await self._until_it_ends(host, server.run())
 
@@ -224,7 +244,7 @@ class SimulatedWorld:
             blobs=host.blobs,
             clock=self.clock,
             tools={"work": WorkTool(self.clock, self.effects, host.awake)},
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self._tasks.append(asyncio.create_task(self._renew(host)))

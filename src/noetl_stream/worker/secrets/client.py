@@ -13,7 +13,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.sealing.handover import Question, Sealed
+from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.waiting import ask
 
@@ -60,9 +60,9 @@ class SecretsClient:
         Raises:
             ToolFailure: kind ``credential``: it is stored but was refused; the message says why.
         """
-        question = Question()
-        request = SecretQuestion(execution_id, name, question.public_key)
-        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(request))
+        reply_key = ReplyKey()
+        asked = SecretQuestion(execution_id, name, reply_key.public_key)
+        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(asked))
         try:
             answer = codec.decode_secret_answer(body)
             if answer.refused:
@@ -70,7 +70,7 @@ class SecretsClient:
             if not answer.version:
                 return NotStored(answer.near)
             sealed = Sealed(answer.public_key, answer.body)
-            value = codec.decode_json(question.open(sealed, subject_of(request, answer.version)))
+            value = codec.decode_json(reply_key.open(sealed, subject_of(asked, answer.version)))
         except NoetlError as error:
             raise _refused(name, error.message) from None
         return Secret(value, version=answer.version)

@@ -1,1 +1,3 @@
-insert into noetl.audit_answer (number, status, reason, made) values ($1, $2, $3, $4) on conflict (number) do nothing
+insert into noetl.audit_answer (number, :answer.columns)
+values (:number, :answer.values)
+on conflict (number) do nothing

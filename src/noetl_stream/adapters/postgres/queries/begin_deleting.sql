@@ -1,4 +1,4 @@
 delete from noetl.event
-where execution_id = $1
+where execution_id = :execution_id
   and position = 1
-  and exists (select from noetl.execution where execution_id = $1 and finished_ms is not null)
+  and exists (select from noetl.execution where execution_id = :execution_id and finished_ms is not null)

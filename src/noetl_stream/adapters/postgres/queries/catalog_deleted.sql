@@ -1,1 +1,1 @@
-select revision from noetl.catalog_deleted where path = $1
+select revision from noetl.catalog_deleted where path = :path

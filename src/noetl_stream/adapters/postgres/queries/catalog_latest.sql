@@ -1,15 +1,15 @@
--- The latest entry of each path, of those that have all wanted labels (names $2, values $3).
+-- The latest entry of each path, of those that have all wanted labels.
 with latest as (
     select distinct on (path) *
     from noetl.catalog
-    where starts_with(path, $1) and path > $4
+    where starts_with(path, :prefix) and path > :after
     order by path, revision desc
 )
-select path, version, revision, digest, name, description, labels, tags, registered_ms, registered_by
+select :entry.columns
 from latest
 where not exists (
-    select from unnest($2::text[], $3::text[]) as wanted (name, value)
+    select from unnest(:names::text[], :values::text[]) as wanted (name, value)
     where latest.labels ->> wanted.name is distinct from wanted.value
 )
 order by path
-limit $5
+limit :limit

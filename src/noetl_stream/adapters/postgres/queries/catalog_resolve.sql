@@ -1,7 +1,7 @@
--- The latest entry ($2 null), or those that $2 may name, by version or as revision $3.
-select path, version, revision, digest, name, description, labels, tags, registered_ms, registered_by
+-- The latest entry, or those that a version may name: by version, or as a revision.
+select :entry.columns
 from noetl.catalog
-where path = $1
-  and ($2::text is null or version = $2 or revision = $3::integer)
+where path = :path
+  and (:version::text is null or version = :version or revision = :revision::integer)
 order by revision desc
 limit 2

@@ -1,6 +1,6 @@
 -- What registering has to look at: the latest entry, and the one with the same version.
-select path, version, revision, digest, name, description, labels, tags, registered_ms, registered_by
+select :entry.columns
 from noetl.catalog
-where path = $1
-  and (version = $2 or revision = (select max(revision) from noetl.catalog where path = $1))
+where path = :path
+  and (version = :version or revision = (select max(revision) from noetl.catalog where path = :path))
 order by revision desc

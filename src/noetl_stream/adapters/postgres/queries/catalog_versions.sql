@@ -1,4 +1,4 @@
-select path, version, revision, digest, name, description, labels, tags, registered_ms, registered_by
+select :entry.columns
 from noetl.catalog
-where path = $1
+where path = :path
 order by revision desc

@@ -1,6 +1,6 @@
 with claimed as (
     insert into noetl.idempotency (tenant, key, caller, content_hash, execution_id, request_id)
-    values ($1, $2, $3, $4, $5, $6)
+    values (:tenant, :key, :caller, :content_hash, :execution_id, :request_id)
     on conflict do nothing
     returning content_hash, execution_id, request_id, status, headers, body
 )
@@ -9,4 +9,4 @@ from claimed
 union all
 select content_hash, execution_id, request_id, status, headers, body
 from noetl.idempotency
-where tenant = $1 and key = $2 and caller = $3
+where tenant = :tenant and key = :key and caller = :caller

@@ -1,10 +1,10 @@
--- How many at most $1 there are to read.
+-- How many there are to read, counted up to a limit.
 select count(*)
-from unnest($4::text[]) as wanted (status){paths}
+from unnest(:statuses::text[]) as wanted (status){paths}
 cross join lateral (
     select
     from noetl.execution x
-    where ({path}x.status, x.execution_id) < ({given}wanted.status, $2)
-      and ({path}x.status, x.execution_id) >= ({given}wanted.status, $3)
-    limit $1
+    where ({path}x.status, x.execution_id) < ({given}wanted.status, :above)
+      and ({path}x.status, x.execution_id) >= ({given}wanted.status, :lowest)
+    limit :limit
 ) as x

@@ -1,12 +1,12 @@
--- How many of each term, at most $1, there are to read.
+-- How many of each term there are to read, counted up to a limit.
 select (
     select count(*)
     from (
         select
         from noetl.execution_term t
-        where (t.term, t.execution_id) < (wanted.term, $2) and (t.term, t.execution_id) >= (wanted.term, $3)
-        limit $1
+        where (t.term, t.execution_id) < (wanted.term, :above) and (t.term, t.execution_id) >= (wanted.term, :lowest)
+        limit :limit
     ) as counted
 )
-from unnest($4::text[]) with ordinality as wanted (term, number)
+from unnest(:terms::text[]) with ordinality as wanted (term, number)
 order by number

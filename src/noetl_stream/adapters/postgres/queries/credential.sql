@@ -3,5 +3,5 @@ select name, kind, description, tags, version, key_id,
        (extract(epoch from updated_at) * 1000)::bigint,
        sealed
 from noetl.credential
-where $1::text is null or name = $1
+where :name::text is null or name = :name
 order by name

@@ -1,1 +1,1 @@
-delete from noetl.credential where name = $1 returning 1
+delete from noetl.credential where name = :name returning 1

@@ -1,4 +1,4 @@
 update noetl.dead_letter
-set state = 'discarded', settled_by = $2, settled_ms = $3, body = ''
-where id = $1 and state = 'waiting'
+set state = 'discarded', settled_by = :by, settled_ms = :at_ms, body = ''
+where id = :id and state = 'waiting'
 returning id

@@ -2,10 +2,10 @@
 -- leaves the numbers of what is not as they were.
 select f.partition, f.tick, coalesce(e.before + e.position - e.first, 0),
        coalesce(e.execution_id, ''), coalesce(e.trace_id, ''), coalesce(e.path, ''),
-       e.position, e.name, e.source, e.at_ms, e.step_run_id, e.report_id, e.number, e.data, e.cause
-from unnest($1::int[], $2::bigint[]) as seen (partition, tick)
+       :stored_event.columns
+from unnest(:partition_ids::int[], :ticks::bigint[]) as seen (partition, tick)
 cross join lateral (
-    select * from noetl.feed where partition = seen.partition and tick > seen.tick order by tick limit $3
+    select partition, tick, entries from noetl.feed where partition = seen.partition and tick > seen.tick order by tick limit :limit
 ) f
 left join lateral (
     select x.n, x.before, x.first, d.trace_id, d.path, v.*

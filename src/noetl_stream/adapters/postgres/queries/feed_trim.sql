@@ -2,8 +2,8 @@
 with old as materialized (
     select partition, tick
     from noetl.feed
-    where at_ms < (extract(epoch from clock_timestamp()) * 1000)::bigint - $1
-    limit $2
+    where at_ms < (extract(epoch from clock_timestamp()) * 1000)::bigint - :keep_ms
+    limit :limit
     for update skip locked
 ),
 gone as (

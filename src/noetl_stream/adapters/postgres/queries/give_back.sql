@@ -1,8 +1,8 @@
 with mine as materialized (
     select p.id, v.published_tick
     from noetl.partition p
-    join unnest($2::int[], $3::bigint[], $4::bigint[]) as v (id, epoch, published_tick)
-        on p.id = v.id and p.epoch = v.epoch and p.owner = $1
+    join unnest(:partition_ids::int[], :epochs::bigint[], :published_ticks::bigint[]) as v (id, epoch, published_tick)
+        on p.id = v.id and p.epoch = v.epoch and p.owner = :owner
     order by p.id
     for update of p
 )

@@ -1,5 +1,5 @@
-select seq, partition, execution_id, body
+select :inbox_item.columns
 from noetl.inbox
-where partition = any($1::int[])
+where partition = any(:partition_ids::int[])
 order by seq
-limit $2
+limit :limit

@@ -1,6 +1,6 @@
-select position, name, source, at_ms, step_run_id, report_id, number, data, cause
+select :stored_event.columns
 from noetl.event
-where execution_id = $1
-  and step_run_id = $2
+where execution_id = :execution_id
+  and step_run_id = :step_run_id
   and name in ('task.processed', 'loop.started', 'loop.iteration.done', 'loop.iteration.failed', 'loop.done')
 order by position

@@ -1,5 +1,5 @@
-select position, name, source, at_ms, step_run_id, report_id, number, data, cause
+select :stored_event.columns
 from noetl.event
-where execution_id = $1 and position > $2
+where execution_id = :execution_id and position > :after
 order by position
-limit $3
+limit :limit

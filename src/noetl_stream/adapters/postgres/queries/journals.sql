@@ -1,4 +1,4 @@
-select execution_id, position, name, source, at_ms, step_run_id, report_id, number, data, cause
+select execution_id, :stored_event.columns
 from noetl.event
-where execution_id = any($1::text[])
+where execution_id = any(:execution_ids::text[])
 order by execution_id, position

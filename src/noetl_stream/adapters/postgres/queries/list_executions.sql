@@ -1,8 +1,8 @@
 -- The conditions are put in by the reader: one that may be null would keep its index from being used.
-select execution_id, status, path, version, started_ms, finished_ms, digest, updated_ms, error, labels
+select :listed.columns
 from noetl.execution x
-where execution_id < $2
-  and execution_id >= $3
+where execution_id < :above
+  and execution_id >= :lowest
   and {conditions}
 order by execution_id desc
-limit $1
+limit :limit

@@ -1,4 +1,4 @@
-select execution_id, key, store, owner
+select :object_uses.columns
 from noetl.object_use
-where owner = $1
+where owner = :execution_id
 order by key, execution_id

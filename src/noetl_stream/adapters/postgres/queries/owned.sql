@@ -1,4 +1,4 @@
-select id, epoch, tick, published_tick, last_seq, last_ms, crashes, generation
+select :lease.columns
 from noetl.partition
-where owner = $1
+where owner = :owner
 order by id

@@ -1,10 +1,10 @@
 -- A path, and each below it of which there are executions: from one to the next by the index. '0' comes after '/'.
 with recursive below (path) as (
-    select $5::text collate "C"
+    select :path::text collate "C"
     union all
     select (
         select min(x.path) from noetl.execution x
-        where x.path > greatest(below.path, $5 || '/') and x.path < $5 || '0'
+        where x.path > greatest(below.path, :path || '/') and x.path < :path || '0'
     )
     from below
     where below.path is not null

@@ -1,3 +1,3 @@
-select digest, path, version, source
+select :playbooks.columns
 from noetl.playbook
-where digest = $1
+where digest = :digest

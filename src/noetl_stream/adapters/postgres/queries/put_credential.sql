@@ -1,7 +1,8 @@
 -- The next version of a credential, unless another came first: then no row is returned.
-insert into noetl.credential as c (name, kind, description, tags, version, key_id, sealed)
-select $1::text, $2::text, $3::text, $4::text[], $5::int, $6::text, $7::bytea
-where $5 = 1 or exists (select 1 from noetl.credential where name = $1)
+insert into noetl.credential as c (:new.columns)
+select :new.name::text, :new.kind::text, :new.description::text, :new.tags::text[], :new.version::int,
+       :new.key_id::text, :new.sealed::bytea
+where :new.version = 1 or exists (select 1 from noetl.credential where name = :new.name)
 on conflict (name) do update
 set kind = excluded.kind,
     description = excluded.description,

@@ -1,1 +1,1 @@
-insert into noetl.migration (number, name, checksum) values ($1, $2, $3)
+insert into noetl.migration (number, name, checksum) values (:number, :name, :checksum)

@@ -1,4 +1,4 @@
 update noetl.credential
-set key_id = $3, sealed = $4
-where name = $1 and version = $2
+set key_id = :key_id, sealed = :sealed
+where name = :name and version = :version
 returning 1

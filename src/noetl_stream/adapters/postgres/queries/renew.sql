@@ -1,12 +1,13 @@
 with mine as materialized (
     select p.id
     from noetl.partition p
-    join unnest($2::int[], $3::bigint[]) as v (id, epoch) on p.id = v.id and p.epoch = v.epoch and p.owner = $1
+    join unnest(:partition_ids::int[], :epochs::bigint[]) as v (id, epoch)
+        on p.id = v.id and p.epoch = v.epoch and p.owner = :owner
     order by p.id
     for update of p
 )
 update noetl.partition p
-set lease_until = now() + make_interval(secs => $4)
+set lease_until = now() + make_interval(secs => :lease_s)
 from mine
 where p.id = mine.id
 returning p.id

@@ -1,3 +1,3 @@
-select request_id, execution_id, answer, position
+select :requests.columns
 from noetl.request
-where execution_id = $1 and request_id = $2
+where execution_id = :execution_id and request_id = :request_id

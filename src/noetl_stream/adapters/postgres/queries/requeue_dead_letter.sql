@@ -1,8 +1,8 @@
 -- What came from the inbox goes back there as the letter leaves the list: both or neither.
 with settled as (
     update noetl.dead_letter
-    set state = 'requeued', settled_by = $2, settled_ms = $3
-    where id = $1 and state = 'waiting'
+    set state = 'requeued', settled_by = :by, settled_ms = :at_ms
+    where id = :id and state = 'waiting'
     returning id, source, partition, execution_id, body
 ),
 put_back as (

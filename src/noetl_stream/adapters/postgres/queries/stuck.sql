@@ -9,4 +9,4 @@ where x.finished_ms is null
   and not exists (select from noetl.timer t where t.execution_id = x.execution_id)
   and not exists (select from noetl.inbox i where i.execution_id = x.execution_id)
 order by x.execution_id
-limit $1
+limit :limit

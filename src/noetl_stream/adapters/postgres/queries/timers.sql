@@ -1,4 +1,4 @@
-select execution_id, timer_id, partition, due_ms, purpose
+select :timers.columns
 from noetl.timer
-where execution_id = $1
+where execution_id = :execution_id
 order by due_ms, timer_id

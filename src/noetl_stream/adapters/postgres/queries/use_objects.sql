@@ -1,3 +1,3 @@
-insert into noetl.object_use (execution_id, key, store, owner)
-select * from unnest($1::text[], $2::text[], $3::text[], $4::text[])
+insert into noetl.object_use (:object_uses.columns)
+select * from unnest(:object_uses.arrays)
 on conflict do nothing

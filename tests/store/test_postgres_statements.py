@@ -1,0 +1,121 @@
+"""The SQL files and their named parameters."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from noetl_stream.adapters.postgres import statements
+from noetl_stream.adapters.postgres.statements import compiled, query_text, statement
+from noetl_stream.ports.access import AuditedAnswer
+from noetl_stream.ports.rows import Json, Row
+from noetl_stream.ports.store import EventRow, ExecutionRow, TermRow, TimerKey
+
+QUERIES = sorted(
+    file.name.removesuffix(".sql") for file in (files("noetl_stream.adapters.postgres") / "queries").iterdir()
+)
+
+
+def test_values_are_numbered_by_their_first_mention() -> None:
+    found = compiled("select :b, :a::text[] from t where x = :b and y = :a_2")
+    assert found.text == "select $1, $2::text[] from t where x = $1 and y = $3"
+    assert found.arguments({"a": "A", "a_2": 2, "b": None, "unused": 0}) == [None, "A", 2]
+
+
+def test_casts_and_texts_are_no_names() -> None:
+    text = "select 'label:' || x::text, y::bigint[] from t"
+    assert compiled(text).text == text
+
+
+def test_columns_are_the_fields_of_a_row_type() -> None:
+    assert compiled("insert into t (:terms.columns)").text == "insert into t (term, execution_id)"
+    assert compiled("select :answer.columns").text == "select status, reason, made"
+
+
+def test_rows_are_given_as_an_array_a_column() -> None:
+    found = compiled(
+        "where x = :x and (a, b) in (select * from unnest(:terms.arrays)) and n = cardinality(:terms.term)"
+    )
+    assert found.text == (
+        "where x = $1 and (a, b) in (select * from unnest($2::text[], $3::text[])) and n = cardinality($2::text[])"
+    )
+    rows = [TermRow(term="t1", execution_id="e1"), TermRow(term="t2", execution_id="e2")]
+    assert found.arguments({"terms": rows, "x": 1}) == [1, ("t1", "t2"), ("e1", "e2")]
+    assert found.arguments({"terms": (), "x": 1}) == [1, (), ()]
+
+
+def test_keys_are_given_as_rows_are() -> None:
+    found = compiled("unnest(:timers_gone.arrays)")
+    assert found.arguments({"timers_gone": [TimerKey("e1", "t1"), TimerKey("e2", "t2")]}) == [
+        ("e1", "e2"),
+        ("t1", "t2"),
+    ]
+
+
+def test_an_array_has_the_type_of_its_column() -> None:
+    found = compiled("unnest(:events.arrays)").text
+    types = dict(zip(EventRow.__struct_fields__, re.findall(r"::(\w+)\[\]", found), strict=True))
+    assert (types["execution_id"], types["step_run_id"], types["position"], types["cause"], types["data"]) == (
+        "text",
+        "text",
+        "bigint",
+        "bigint",
+        "json",
+    )
+
+
+def test_a_single_row_is_a_parameter_a_column() -> None:
+    found = compiled("values (:number, :answer.values) -- :answer.reason")
+    assert found.text == "values ($1, $2, $3, $4) -- $3"
+    assert found.arguments({"answer": AuditedAnswer(200, "why", "made"), "number": 7}) == [7, 200, "why", "made"]
+
+
+def test_an_update_leaves_what_is_written_once() -> None:
+    updated = compiled("set :executions.updates").text
+    assert "status = excluded.status, " in updated
+    assert (
+        set(re.findall(r"(\w+) = excluded", updated)) == set(ExecutionRow.__struct_fields__) - ExecutionRow.written_once
+    )
+
+
+@pytest.mark.parametrize("text", [":nobody.columns", ":events.nothing", ":token.arrays", ":events.values"])
+def test_a_dotted_name_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        compiled(text)
+
+
+def test_a_missing_value_is_said() -> None:
+    with pytest.raises(KeyError, match="limit"):
+        statement("stuck").arguments({})
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_file_compiles_and_numbers_nothing_itself(name: str) -> None:
+    assert "$" not in query_text(name)
+    statement(name)
+
+
+class _Wider(TermRow, frozen=True, kw_only=True):
+    """A row type with a column more than the one it is made from."""
+
+    weight: int
+    note: Json | None = None
+
+
+def test_a_column_more_is_written_by_its_row_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "ROW_TYPES", {**statements.ROW_TYPES, "terms": _Wider})
+    found = compiled.__wrapped__(query_text("commit"))
+    assert "insert into noetl.execution_term (term, execution_id, weight, note)" in found.text
+    inserted = re.search(r"written_terms as \(.*?unnest\((.*?)\) as t", found.text, re.DOTALL)
+    assert inserted is not None
+    assert re.findall(r"::(\w+)", inserted[1]) == ["text", "text", "bigint", "json"]
+    wider: list[Row] = [_Wider(term="t", execution_id="e", weight=3)]
+    arguments: list[Any] = found.arguments(dict.fromkeys(statements.SEQUENCES, ()) | _REST | {"terms": wider})
+    numbers = [int(number) for number in re.findall(r"\$(\d+)", inserted[1])]
+    assert [arguments[number - 1] for number in numbers] == [("t",), ("e",), (3,), (None,)]
+
+
+_REST: dict[str, Any] = {"owner": "one", "inbox_folded": ()}
