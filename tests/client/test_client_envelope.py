@@ -11,7 +11,6 @@ from client_stage import BY, ClientStage
 
 from noetl_stream.adapters.memory.feed import MemoryFeed
 from noetl_stream.client.executions import run_workers
-from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
@@ -107,8 +106,8 @@ async def test_an_event_is_the_same_whichever_page_it_comes_in(
     whole = await varied(crew)
     monkeypatch.setattr(run_workers, "EVENTS_AT_ONCE", 3)
     for event in whole:
-        crew.executions._workers = RunWorkers(crew.store)
-        assert await crew.executions.events(event.execution_id, event.position - 1, 1) == [event]
+        executions = crew.fresh_executions()  # one that has read nothing yet
+        assert await executions.events(event.execution_id, event.position - 1, 1) == [event]
 
 
 async def test_a_worker_that_takes_a_step_over_is_the_actor_from_its_claim_on() -> None:
