@@ -52,7 +52,7 @@ async def test_a_lost_chunk_is_damage(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await blobs.put("key", THREE_CHUNKS)
     await connection.api(f"STREAM.MSG.DELETE.{RESULTS}", {"seq": 2})
-    with pytest.raises(BlobMissing, match="the object key is damaged: 2 of its 3 chunks are there"):
+    with pytest.raises(BlobMissing, match="the object key is damaged: 2 of its 3 chunks exist"):
         await blobs.get("key")
 
 

@@ -45,7 +45,7 @@ async def test_a_pool_has_one_durable_consumer(connection: NatsConnection) -> No
 
 async def test_a_pool_name_that_cannot_stand_in_a_subject_is_refused(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
-    with pytest.raises(UsageError, match="cannot be a pool"):
+    with pytest.raises(UsageError, match="is not a valid pool name"):
         await queue.open_source("a.b")
 
 

@@ -37,7 +37,7 @@ async def test_a_peer_that_says_nothing_is_given_up() -> None:
 
 
 async def test_a_url_that_is_none_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="is no NATS url"):
+    with pytest.raises(UsageError, match="is not a NATS url"):
         await NatsConnection.open("nats://host:port", name="test", connect_timeout_s=5)
 
 

@@ -127,7 +127,7 @@ async def test_a_failing_listener_is_logged_and_the_rest_is_heard(caplog: pytest
     parser.ours[b"6"] = fail
     await parser.parse(b"MSG a.b 6 3\r\nbad\r\nMSG a.b 7 4\r\ngood\r\n")
     assert heard == [(b"a.b", b"", b"", b"good")]
-    assert "hearing a message of b'a.b' failed" in caplog.text
+    assert "receiving a message on b'a.b' failed" in caplog.text
 
 
 async def test_the_fast_path_is_not_for_a_client_it_does_not_know() -> None:

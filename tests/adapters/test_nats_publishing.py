@@ -149,7 +149,7 @@ async def test_decided_records_published_while_the_server_is_away_are_stored_in_
 async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     large = b"x" * connection.max_payload
-    with pytest.raises(PayloadRefused, match=r"larger than the NATS server takes .*max_payload"):
+    with pytest.raises(PayloadRefused, match=r"larger than the NATS server accepts .*max_payload"):
         await log.publish_reported("run-1", "request-1", large)
     with pytest.raises(PayloadRefused):
         log.publish_decided([decided("run-1", "0.1.1.a.0", large)])
@@ -182,7 +182,7 @@ async def test_a_publish_right_after_opening_hears_its_answer(connection: NatsCo
 
 async def test_a_message_id_cannot_smuggle_commands_in(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
-    with pytest.raises(UsageError, match="cannot be a message id"):
+    with pytest.raises(UsageError, match="is not a valid message id"):
         await log.publish_reported("run-1", "x\r\n\r\nPUB noetl.events.1.a.reported 0\r\n", b"{}")
     assert await log.last_sequence() == 0
 

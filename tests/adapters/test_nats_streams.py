@@ -17,9 +17,9 @@ async def config_of(connection: NatsConnection, stream: str) -> dict[str, object
 
 async def test_missing_streams_are_made_and_named(own_nats_connection: NatsConnection) -> None:
     assert await ensure_streams(own_nats_connection) == [
-        "made stream EVENTS",
-        "made stream COMMANDS",
-        "made stream OBJ_noetl-results",
+        "created stream EVENTS",
+        "created stream COMMANDS",
+        "created stream OBJ_noetl-results",
     ]
     for stream in (EVENTS, COMMANDS, RESULTS):
         await verify_stream(own_nats_connection, stream)
@@ -38,7 +38,7 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
     config = await config_of(connection, EVENTS)
     changed = {**config, "discard": "old", "max_bytes": 1 << 30, "description": "ours"}
     await connection.api(f"STREAM.UPDATE.{EVENTS}", changed)
-    with pytest.raises(NotReady, match="EVENTS has other settings than this version needs: discard"):
+    with pytest.raises(NotReady, match="EVENTS differs from what this version needs: discard"):
         await verify_stream(connection, EVENTS)
     assert await ensure_streams(connection) == ["changed stream EVENTS: discard"]
     mended = await config_of(connection, EVENTS)
@@ -54,7 +54,7 @@ async def test_a_missing_stream_is_not_ready_and_says_what_mends_it(connection: 
 
 async def test_a_stream_of_another_partition_count_is_refused_and_not_changed(connection: NatsConnection) -> None:
     for attempt in (ensure_streams(connection, partitions=64), verify_stream(connection, EVENTS, 64)):
-        with pytest.raises(NotReady, match="made for 32 partitions, this version uses 64"):
+        with pytest.raises(NotReady, match="created for 32 partitions, this version uses 64"):
             await attempt
     assert (await config_of(connection, EVENTS))["metadata"]["noetl_partitions"] == "32"  # type: ignore[index]
 

@@ -15,7 +15,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.feed import FedEvent
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import PartitionLease, StoredEvent
-from noetl_stream.testing.conformance.feed import fed
+from noetl_stream.testing.conformance.feed import tick_with_events
 from noetl_stream.testing.conformance.store_rows import taken, tick_of
 from noetl_stream.testing.simulation.time import simulated_clock
 
@@ -90,7 +90,7 @@ class World:
             first = self._positions.get(name, 0) + 1
             self._positions[name] = first + by - 1
             entries.append((name, first, first + by - 1))
-        tick = fed(tick_of("one", [lease]), lease.tick + 1, entries)
+        tick = tick_with_events(tick_of("one", [lease]), lease.tick + 1, entries)
         events = [replace(event, name=named, data=data) for event in tick.events]
         rows = [
             replace(row, position=last, finished_ms=finished_ms)

@@ -44,7 +44,7 @@ async def test_what_cannot_be_registered_is_said(stage: ClientStage) -> None:
         FLOW.replace('"name": "flow"', f'"version": "1.0", "description": "{n}", "name": "flow"') for n in "ab"
     )
     await register(stage, first)
-    with pytest.raises(Conflict, match="another text"):
+    with pytest.raises(Conflict, match="a different text"):
         await register(stage, second)
     with pytest.raises(PlaybookRefused) as refused:
         await register(stage, "workflow: [")

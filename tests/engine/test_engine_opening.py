@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.pipeline.local_loops import OpenedLevel, cut, open_level
 from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.runner.level import OpenedLevel, cut, open_level
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, Outcome

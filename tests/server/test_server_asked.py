@@ -144,14 +144,14 @@ async def test_a_request_whose_tick_went_wrong_is_done_once(
 async def test_a_server_that_dies_over_a_request_leaves_it_to_the_next(
     stage: Stage, point: str, fact: InterventionFact
 ) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", GATE)
     await is_waiting(stage, EXECUTION)
-    fate.left = 1
+    injector.left = 1
     await publish(stage, fact)
-    await stage.until(lambda: fate.left == 0)
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     answer = await stage.ask(EXECUTION, fact)
     assert isinstance(answer, dict) or "ctx is at version" in answer

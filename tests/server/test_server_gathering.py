@@ -153,7 +153,7 @@ async def test_iterations_that_waited_have_what_came_after_the_wait(stage: Stage
 
 async def test_a_loop_whose_item_is_lost_is_lost_by_name(stage: Stage) -> None:
     class Forgetful:
-        async def befall(self, host: Any, point: str) -> None:
+        async def inject(self, host: Any, point: str) -> None:
             if point == "store.iteration_results":
                 for key in stage.broker.blobs.keys:
                     stage.broker.blobs.lose(key)
@@ -186,7 +186,7 @@ async def test_a_worker_asks_again_while_no_server_can_gather(stage: Stage) -> N
     class Away:
         refusals = 0
 
-        async def befall(self, host: Any, point: str) -> None:
+        async def inject(self, host: Any, point: str) -> None:
             if point == "store.iteration_results" and self.refusals < 5:
                 self.refusals += 1
                 raise Unreachable("the database is away")

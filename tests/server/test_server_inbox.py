@@ -27,7 +27,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.store import InboxRow, Tick
 from noetl_stream.server.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 
@@ -130,12 +130,12 @@ async def test_with_its_nudges_a_message_needs_no_looking(stage: Stage) -> None:
 
 
 async def test_a_nudge_that_comes_while_the_inbox_is_read_is_not_forgotten(stage: Stage) -> None:
-    class Meanwhile(GoodFate):
+    class Meanwhile(NoFaults):
         """Somebody else's message is committed, and told of, between the reading and its answer."""
 
         reads = 0
 
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "store.inbox.done":
                 self.reads += 1
                 if self.reads == 1:
@@ -180,13 +180,13 @@ async def test_a_message_whose_tick_went_wrong_is_delivered_exactly_once(
 async def test_a_server_that_dies_anywhere_in_a_call_is_replaced_by_the_other(
     stage: Stage, point: str, left: int
 ) -> None:
-    fate = Dies(point, 10**9)
-    first, _, _ = stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    first, _, _ = stage.start_server(stage.host("server", injector))
     await stage.until(lambda: len(first.ownership) == 32)
     await stage.server_beside(first)
     stage.start_worker()
     await stage.register(CALLED)
-    fate.left = left
+    injector.left = left
     for parent in ("execution-1", "execution-2", "execution-3"):
         await starts(stage, calls_for_each(4), parent)
     for parent in ("execution-1", "execution-2", "execution-3"):

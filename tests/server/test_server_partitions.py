@@ -23,7 +23,7 @@ class Freezing:
         self.armed = False
         self.struck = False
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed, self.struck = False, True
             host.freeze()
@@ -40,7 +40,7 @@ class SlowOnce:
         self.point = point
         self.armed = False
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed = False
             await self.stage.clock.sleep(2)
@@ -85,14 +85,14 @@ async def test_the_second_server_takes_over_when_the_first_dies(stage: Stage) ->
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done", "store.executions", "store.renew"])
 async def test_a_zombie_finds_itself_fenced_and_goes_on_with_what_it_still_owns(stage: Stage, point: str) -> None:
-    fate = Freezing(point)
-    host = stage.host("server", fate)
+    injector = Freezing(point)
+    host = stage.host("server", injector)
     first, _, task = stage.start_server(host)
     await stage.until(lambda: len(first.ownership) == 32)
     stage.start_worker()
-    fate.armed = True
+    injector.armed = True
     await stage.request(EXECUTION, "request-1", ONE_STEP)
-    await stage.until(lambda: fate.struck)
+    await stage.until(lambda: injector.struck)
     second, _, _ = stage.start_server()
     await stage.until(lambda: len(second.ownership) == 32)
     await stage.ended(EXECUTION)
@@ -150,8 +150,8 @@ async def test_the_published_tick_never_goes_back_when_a_partition_comes_back(st
 
 async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: Stage) -> None:
     """While it was away, messages passed its reader; its new reader is slow, and the old one sees the next message."""
-    fate = SlowOnce(stage, "log.next_batch.done")
-    server, _, _ = stage.start_server(stage.host("server", fate))
+    injector = SlowOnce(stage, "log.next_batch.done")
+    server, _, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
@@ -159,9 +159,9 @@ async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: 
     server.ownership.forget(partition)
     await stage.request(EXECUTION, "request-1", ONE_STEP)  # read, and passed over: not ours
     await stage.pass_time(0.2)
-    fate.armed = True
+    injector.armed = True
     stage.expire(partition)
-    await stage.until(lambda: not fate.armed)
+    await stage.until(lambda: not injector.armed)
     await stage.request(neighbour, "request-2", ONE_STEP)
     assert (await stage.ended(neighbour)).status == "completed"
     assert (await stage.ended(EXECUTION)).status == "completed"

@@ -25,7 +25,7 @@ class Noted:
     def __init__(self) -> None:
         self.points: list[str] = []
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         self.points.append(point)
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
@@ -101,13 +101,13 @@ async def test_what_was_not_committed_is_not_published(stage: Stage) -> None:
 
 
 async def test_decided_records_go_out_before_the_commands_of_their_tick(stage: Stage) -> None:
-    fate = Noted()
-    stage.start_server(stage.host("server", fate))
+    injector = Noted()
+    stage.start_server(stage.host("server", injector))
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.until(stage.records)
     await stage.pass_time(1)
     wanted = ("store.commit", "store.commit.done", "log.publish_decided", "queue.issue")
-    order = [point for point in fate.points if point in wanted]
+    order = [point for point in injector.points if point in wanted]
     at = order.index("log.publish_decided")
     assert order[at - 2 : at + 2] == list(wanted)
 

@@ -8,7 +8,7 @@ from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, wh
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"spec": {"policy": {"limits": {"max_inline_bytes": 300}}}}
@@ -40,7 +40,7 @@ async def parks(stage: Stage, execution_id: str = EXECUTION) -> str:
     return str(rows[execution_id].looks_into)
 
 
-class Slow(GoodFate):
+class Slow(NoFaults):
     """Once there is an execution, one kind of call takes its time, as long as ``takes_s`` says."""
 
     def __init__(self, stage: Stage, point: str, takes_s: float) -> None:
@@ -48,15 +48,15 @@ class Slow(GoodFate):
         self.takes_s = takes_s
         self._stage = stage
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == self.point and self._stage.tables.executions:
             await self._stage.clock.sleep(self.takes_s)
 
 
 def slow_server(stage: Stage, takes_s: float) -> Slow:
-    fate = Slow(stage, "blobs.get", takes_s)
-    stage.start_server(stage.host("server", fate))
-    return fate
+    injector = Slow(stage, "blobs.get", takes_s)
+    stage.start_server(stage.host("server", injector))
+    return injector
 
 
 async def test_a_guard_looks_into_a_large_result(stage: Stage) -> None:
@@ -125,20 +125,20 @@ async def test_what_a_dead_server_was_looking_into_its_successor_loads(stage: St
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done"])
 async def test_a_server_that_dies_with_the_value_in_its_hand_is_replaced(stage: Stage, point: str) -> None:
-    fate = Dies(point, 10**9)
+    injector = Dies(point, 10**9)
     slow = Slow(stage, "blobs.get", 3.0)
 
-    class Both(GoodFate):
-        async def befall(self, host: SimulatedHost, at: str) -> None:
-            await slow.befall(host, at)
-            await fate.befall(host, at)
+    class Both(NoFaults):
+        async def inject(self, host: SimulatedHost, at: str) -> None:
+            await slow.inject(host, at)
+            await injector.inject(host, at)
 
     stage.start_server(stage.host("server", Both()))
     stage.start_worker()
     await starts(stage, branching())
     await parks(stage)
-    fate.left = 1
-    await stage.until(lambda: fate.left == 0)
+    injector.left = 1
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     assert result_of(await stage.ended(EXECUTION)) == 39
     assert (await whole(stage, EXECUTION)).count("reference.resolved") == 1
@@ -185,8 +185,8 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
 
 
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
-    class Gone(GoodFate):
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+    class Gone(NoFaults):
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "blobs.get" and stage.tables.executions:
                 raise NotReady("there is no stream OBJ_noetl-results")
 

@@ -207,7 +207,7 @@ async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stag
 
 async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
     class SlowReports:
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "log.publish_reported.done":
                 await stage.clock.sleep(3)
 
@@ -215,7 +215,7 @@ async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_i
             return False
 
     await stage.server()
-    stage.start_worker(fate=SlowReports())
+    stage.start_worker(injector=SlowReports())
     await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": work(1, 10.0)}]))
     await stage.pass_time(0.2)
     run = codec.decode_reported([one for one in stage.broker.event_log.stored if one.is_reported][-1].message.body)

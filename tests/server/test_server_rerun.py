@@ -22,7 +22,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.reruns import ORIGINALS_AT_ONCE
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 AGAIN = "execution-again"
@@ -76,26 +76,26 @@ def times_run(stage: Stage, step: str) -> int:
     return sum(times for effect, times in stage.effects.items() if effect.step == step)
 
 
-class Slow(GoodFate):
+class Slow(NoFaults):
     """Reading a journal takes its time, as long as ``takes_s`` says."""
 
     def __init__(self, stage: Stage) -> None:
         self.takes_s = 0.0
         self._stage = stage
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == "store.journal":
             await self._stage.clock.sleep(self.takes_s)
 
 
-class Counting(GoodFate):
+class Counting(NoFaults):
     """Counts how many journals are read at once."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._now = self.most = 0
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == "store.journal":
             self._now += 1
             self.most = max(self.most, self._now)
@@ -122,8 +122,8 @@ async def test_a_retry_runs_what_failed_and_nothing_else(failed: Stage) -> None:
 
 
 async def test_of_many_retries_few_journals_are_in_memory_at_once(stage: Stage) -> None:
-    fate = Counting(stage)
-    server, _, _ = stage.start_server(stage.host("server", fate))
+    injector = Counting(stage)
+    server, _, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.until(lambda: len(server.ownership) > 0)
     await begin(stage)
@@ -133,7 +133,7 @@ async def test_of_many_retries_few_journals_are_in_memory_at_once(stage: Stage) 
         await stage.broker.event_log.publish_reported(name, name, codec.encode(Request(name, "r", fact)))
     for name in names:
         assert (await stage.ended(name)).status == "completed"
-    assert 1 < fate.most <= ORIGINALS_AT_ONCE
+    assert 1 < injector.most <= ORIGINALS_AT_ONCE
 
 
 async def test_a_rerun_from_a_step_takes_other_args(failed: Stage) -> None:
@@ -245,12 +245,12 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
 @pytest.fixture
 async def slow(stage: Stage) -> tuple[Stage, Slow, SimulatedHost]:
     """The same, with a server that takes its time to read journals from then on."""
-    fate = Slow(stage)
-    _, host, _ = stage.start_server(stage.host("server", fate))
+    injector = Slow(stage)
+    _, host, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await begin(stage)
-    fate.takes_s = 5.0
-    return stage, fate, host
+    injector.takes_s = 5.0
+    return stage, injector, host
 
 
 async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
@@ -265,8 +265,8 @@ async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tupl
 
 
 async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
-    stage, fate, _ = slow
-    fate.takes_s = 1e6
+    stage, injector, _ = slow
+    injector.takes_s = 1e6
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
     await looks(stage)
     quick = playbook("quick", [{"step": "only", "tool": work("quick")}])
@@ -280,8 +280,8 @@ async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[S
 
 
 async def test_what_a_dead_server_was_looking_at_its_successor_reads(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
-    stage, fate, host = slow
-    fate.takes_s = 1e9
+    stage, injector, host = slow
+    injector.takes_s = 1e9
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
     await looks(stage)
     host.kill()
@@ -319,13 +319,13 @@ async def test_what_is_reused_is_taken_over_once_whatever_becomes_of_its_tick(
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done"])
 async def test_a_server_that_dies_as_it_takes_over_what_is_reused_is_replaced(stage: Stage, point: str) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await begin(stage)
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
-    fate.left = 2  # the tick of the request, then that of what is reused
-    await stage.until(lambda: fate.left <= 0)
+    injector.left = 2  # the tick of the request, then that of what is reused
+    await stage.until(lambda: injector.left <= 0)
     await stage.server()
     assert (await stage.ended(AGAIN)).status == "completed"
     assert set(stage.effects.values()) == {1}

@@ -173,13 +173,13 @@ async def test_a_timer_that_fell_due_while_no_server_lived_fires_when_one_does(s
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done"])
 async def test_a_server_that_dies_while_a_timer_fires_leaves_it_to_the_next(stage: Stage, point: str) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await starts(stage, before_and_after(rest(30)))
     await is_waiting(stage, EXECUTION)
-    fate.left = 1
-    await stage.until(lambda: fate.left == 0)
+    injector.left = 1
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     row = await stage.ended(EXECUTION)
     assert (row.status, result_of(row)) == ("completed", "kept")

@@ -233,7 +233,7 @@ async def test_a_kind_of_ones_own_is_asked_once_an_execution(
     assert said(vault) == ["what lies in drawer 7"] * 2
     monkeypatch.setattr(plugin, "resolve", short_resolve)
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-3")
-    assert failure_of(processed).message == f"keychain.entry: what kind 'locker' gave {TOO_SHORT}"
+    assert failure_of(processed).message == f"keychain.entry: the value from kind 'locker' {TOO_SHORT}"
     monkeypatch.setattr(plugin, "resolve", broken_resolve)
     await vault.run(READS % "locker, drawer: 7")
     assert said(vault)[2:] == ["what lies in drawer 7"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -264,6 +265,34 @@ async def test_a_failure_cancels_iterations_of_other_branches(stage: Stage) -> N
     await run(stage, nested(AT_ONCE, AT_ONCE), max_in_flight=2)
     assert stage.puppet.cancelled == ["act"] * 2
     assert isinstance(stage.facts[-1], StepFailed)
+    assert await stage.queued() == set()
+
+
+async def test_a_failure_is_told_when_all_that_it_cancels_has_ended_at_every_level(stage: Stage) -> None:
+    """The inner level waits for a tool that takes its time to end when the outer level fails, too."""
+    ends, fails = asyncio.Event(), asyncio.Event()
+
+    async def act(call: ToolCall) -> Any:
+        if call.inputs["hotel"] == "x1":
+            raise ToolFailure(ErrorInfo("exception", "x1 is closed"))
+        if call.inputs["hotel"] == "y0":
+            await fails.wait()
+            raise ToolFailure(ErrorInfo("exception", "y0 is closed"))
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            await ends.wait()
+
+    stage.puppet.acts["act"] = act
+    await run(stage, nested(AT_ONCE, AT_ONCE), max_in_flight=2)
+    fails.set()
+    await stage.settle()
+    await stage.advance(0.1)
+    assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationFailed)] == [(0, 1), (1, 0), (1,)]
+    assert "step.failed" not in stage.names
+    ends.set()
+    await stage.settle()
+    assert stage.names[-1] == "step.failed"
     assert await stage.queued() == set()
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from worker_stage import Endless, Stage, inputs_of
 
+from noetl_stream.engine.runner.runner import MAX_WAITS_BYTES
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ChildCall,
@@ -20,7 +21,6 @@ from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.catalog_client import PinnedPlaybook
-from noetl_stream.worker.limits import MAX_WAITS_BYTES
 
 TASKS = """
   tool:

@@ -1,4 +1,4 @@
-"""Waiting for a condition in tests: no fixed sleeps, and an end to every wait."""
+"""Waiting for conditions in tests: no fixed sleeps, and a bound on every wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT_S = 20.0
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    """Lets the other tasks run until ``condition`` holds.
+    """Runs the other tasks until ``condition`` holds.
 
     Raises:
         TimeoutError: it never did.
@@ -24,7 +24,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> 
 
 
 async def until_it_is(expected: object, read: Callable[[], Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
-    """Reads again and again until the answer is ``expected``.
+    """Reads repeatedly until the answer is ``expected``.
 
     Raises:
         TimeoutError: it never was.

@@ -1,4 +1,4 @@
-"""Plans compiled here from sources that any server hands out; the last used are kept."""
+"""Compiled plans, from sources that any server returns; the last used are cached."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PlanClient:
         return await asyncio.shield(asking)
 
     async def close(self) -> None:
-        """Ends what is still being asked for."""
+        """Cancels pending requests."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
@@ -70,7 +70,7 @@ class PlanClient:
         except InvalidPlaybook as error:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:
-            raise PlanUnknown(f"asked for playbook {digest}, was sent {plan.digest}")
+            raise PlanUnknown(f"requested playbook {digest}, received {plan.digest}")
         self._plans[digest] = plan
         while len(self._plans) > self._kept:
             self._plans.popitem(last=False)
@@ -81,8 +81,8 @@ def _read(body: bytes, digest: str) -> tuple[str, str]:
     try:
         answer = codec.decode_json(body)
     except PayloadRefused as error:
-        raise PlanUnknown(f"the answer for playbook {digest} cannot be read: {error.message}") from None
+        raise PlanUnknown(f"cannot read the answer for playbook {digest}: {error.message}") from None
     source = answer.get("source") if isinstance(answer, dict) else None
     if not isinstance(source, str):
-        raise PlanUnknown(f"no server knows a playbook with digest {digest}")
+        raise PlanUnknown(f"playbook {digest} is unknown to the servers")
     return source, str(answer.get("path") or digest)

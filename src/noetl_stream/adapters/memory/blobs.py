@@ -1,4 +1,4 @@
-"""Large values in this process."""
+"""Large values in memory."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class MemoryBlobs:
         return list(self._values)
 
     def lose(self, key: str) -> None:
-        """Forgets a value, as a damaged disk would."""
+        """Loses a value, as a damaged disk would."""
         self._values.pop(key, None)

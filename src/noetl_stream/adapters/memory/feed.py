@@ -1,4 +1,4 @@
-"""The whole feed in this process."""
+"""The whole feed in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.ports.feed import FedEvent
 
 
 class MemoryFeed:
-    """A :class:`~noetl_stream.ports.feed.FeedStore` over what a :class:`MemoryStore` has been told."""
+    """A :class:`~noetl_stream.ports.feed.FeedStore` over the ticks of a :class:`MemoryStore`."""
 
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store

@@ -1,6 +1,6 @@
-"""The fold's store in this process: the same semantics as on Postgres, for tests that want no database.
+"""The fold's store in memory, with the semantics of the one on Postgres, for tests without a database.
 
-Several servers of one test share one object. Nothing survives the process.
+Several servers of one test share one store. Nothing survives the process.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class MemoryStore:
 
         Raises:
             ValueError: a tick without a partition: nothing would fence it.
-            JournalConflict: a position or request exists already; nothing was written.
-            PayloadRefused: a column is not JSON, or an execution stands in the tick twice; nothing was written.
+            JournalConflict: a position or request already exists; nothing was written.
+            PayloadRefused: a column is not JSON, or the tick has an execution twice; nothing was written.
         """
         if not tick.partitions:
-            raise ValueError("a tick names at least one partition")
+            raise ValueError("a tick must name at least one partition")
         self._pass_fence(tick.owner, tick.partitions)
         self._refuse_doubled(tick)
         _refuse_broken_json(tick)
@@ -146,7 +146,7 @@ class MemoryStore:
         self.tables.inbox[self.tables.inbox_sent] = message
 
     def keep_playbook(self, row: PlaybookRow) -> None:
-        """Keeps a source by its digest, for the catalog too; one that is there stays as it is."""
+        """Stores a source by its digest, for the catalog too; an existing one stays unchanged."""
         self.tables.playbooks.setdefault(row.digest, row)
 
     def _pass_fence(self, owner: str, advances: Sequence[PartitionAdvance]) -> None:
@@ -241,7 +241,7 @@ class MemoryStore:
         return len({row.owner for row in self.tables.partitions if self._is_live(row)})
 
     def end_leases(self, partitions: Collection[int]) -> None:
-        """Lets these leases run out now, as if they had not been renewed."""
+        """Ends these leases now, as if they had not been renewed."""
         for id in partitions:
             self.tables.partitions[id].lease_until_s = _NEVER_S
 
@@ -260,7 +260,7 @@ class MemoryStore:
         return [_stored(rows[position]) for position in positions[:limit]]
 
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
-        """See :meth:`noetl_stream.ports.store.Store.journals`. Every id asked for is a key."""
+        """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
         return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:

@@ -98,7 +98,7 @@ def show(name: str | None, output: str) -> None:
     _, known = _known()
     name = name or known.current or DIRECT
     shown = {"name": DIRECT, "url": None} if name == DIRECT else plain(_shown(name, known.find(name), known))
-    print_document(shown, output, lambda one: one["name"], print_members)
+    print_document(shown, output, "name", print_members)
 
 
 @context.command()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +22,8 @@ ROWS_SHOWN = 50
 WHOLE_CELLS = 40
 """A cell up to so wide never folds: an id is there to be copied."""
 
-Shown = TypeVar("Shown")
+Fields = msgspec.Struct | Mapping[str, Any]
+Shown = TypeVar("Shown", bound=Fields)
 
 Cell = str | Callable[[Any], Any]
 """A field of a document, or what a column makes of one."""
@@ -34,7 +36,7 @@ def columns_of(*keys: str, **more: Cell) -> Columns:
     return {**{key: key for key in keys}, **more}
 
 
-def print_documents(documents: Sequence[object], output: str, columns: Columns, name: Cell) -> None:
+def print_documents(documents: Sequence[Fields], output: str, columns: Columns, name: Cell) -> None:
     """A list in the form of ``-o``: a table of ``columns``, the names alone, or everything.
 
     Args:
@@ -63,7 +65,7 @@ def print_document(document: Shown, output: str, name: Cell, show: Callable[[Sho
         show(document)
 
 
-def print_members(document: object) -> None:
+def print_members(document: Fields) -> None:
     """A document for people: a line for each member that has a value."""
     for key, value in plain(document).items():
         if value not in (None, "", [], {}):
@@ -139,5 +141,7 @@ def print_result(result: Any) -> None:
         click.echo(json.dumps(result, ensure_ascii=False, indent=2))
 
 
-def _cell(document: object, cell: Cell) -> Any:
-    return getattr(document, cell) if isinstance(cell, str) else cell(document)
+def _cell(document: Fields, cell: Cell) -> Any:
+    if not isinstance(cell, str):
+        return cell(document)
+    return document[cell] if isinstance(document, Mapping) else getattr(document, cell)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import astuple
 
-from noetl_stream.cli.base.output import DOCUMENTS, Columns, print_documents, print_result, print_table
+from noetl_stream.cli.base.output import DOCUMENTS, Columns, Fields, print_documents, print_result, print_table
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, ListedExecutionDocument, WaitDocument
@@ -27,7 +27,7 @@ WAITS_SHOWN: Final = 20
 
 def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> None:
     """A list. What tables show comes first in documents, too."""
-    shown: Sequence[object] = found
+    shown: Sequence[Fields] = found
     if output in DOCUMENTS:
         members = [plain(one) for one in found]
         shown = [{key: one[key] for key in dict.fromkeys((*LISTED, *one))} for one in members]

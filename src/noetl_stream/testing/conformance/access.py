@@ -1,8 +1,8 @@
-"""What every :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit` must do, as tests
-to inherit.
+"""Conformance of :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit`, as tests to
+inherit.
 
-A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py`` has the
-fixtures:
+A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py``
+provides the fixtures:
 
 ``tokens``, ``audit``
     Empty ones.
@@ -16,7 +16,7 @@ from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, AuditEn
 
 
 def stored_token(token_id: str, **changes: object) -> StoredToken:
-    """A token that holds for ever."""
+    """A token that never expires."""
     made = StoredToken(
         id=token_id,
         name=f"name of {token_id}",
@@ -30,7 +30,7 @@ def stored_token(token_id: str, **changes: object) -> StoredToken:
 
 
 def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
-    """A call that came in."""
+    """A call as received."""
     made = AuditedCall(
         at_ms=1_000,
         principal=principal,

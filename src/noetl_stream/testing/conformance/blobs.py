@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.blobs.Blobs` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.blobs.Blobs`, as tests to inherit.
 
-A test class inherits :class:`BlobsConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`BlobsConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``blobs``
     An empty store.

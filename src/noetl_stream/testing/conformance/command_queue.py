@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.command_queue.CommandQueue` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.command_queue.CommandQueue`, as tests to inherit.
 
-A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``command_queue``
     An empty, verified queue.
@@ -26,14 +26,14 @@ async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
 
 
 async def take(source: CommandSource, count: int) -> list[Delivery]:
-    """The next ``count`` deliveries; asks for them."""
+    """Requests and returns the next ``count`` deliveries."""
     source.request(count)
     async with asyncio.timeout(TIMEOUT_S):
         return [await source.next() for _ in range(count)]
 
 
 async def expect_present(queue: CommandQueue, expected: Collection[str]) -> None:
-    """Returns once exactly these commands stand in the queue."""
+    """Returns once the queue holds exactly these commands."""
     await until_it_is(set(expected), queue.present)
 
 
@@ -210,7 +210,7 @@ class CommandQueueConformance:
             if after.stored_ms >= source.connected_ms:
                 break
         else:
-            raise AssertionError("no command is ever younger than the connection")
+            raise AssertionError("no command was younger than the connection")
         await source.close()
 
     async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
@@ -219,5 +219,5 @@ class CommandQueueConformance:
                 await command_queue.issue([bad])
             except UsageError:
                 continue
-            raise AssertionError(f"{bad!r} was taken")
+            raise AssertionError(f"{bad!r} was accepted")
         assert await command_queue.present() == set()

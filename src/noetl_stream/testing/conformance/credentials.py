@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.credentials.Credentials` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.credentials.Credentials`, as tests to inherit.
 
-A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``credentials``
     An empty store.
@@ -14,7 +14,7 @@ from noetl_stream.ports.credentials import Credentials, NewCredential
 
 
 def new_credential(name: str, version: int = 1, **changes: object) -> NewCredential:
-    """A value to store, encrypted by nobody."""
+    """A value to store, not really encrypted."""
     made = NewCredential(
         name=name,
         kind="postgres",

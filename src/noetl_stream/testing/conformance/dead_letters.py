@@ -1,11 +1,11 @@
-"""What every :class:`~noetl_stream.ports.dead_letters.DeadLetters` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.dead_letters.DeadLetters`, as tests to inherit.
 
-A test class inherits :class:`DeadLetterConformance`; the module has two fixtures:
+A test class inherits :class:`DeadLetterConformance`; the module provides two fixtures:
 
 ``store``
     An empty, verified store, which writes the letters.
 ``letters``
-    Those of this store.
+    The dead letters of this store.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def letter(
 
 
 async def write(store: Store, *letters: DeadLetterRow) -> None:
-    """Commits a tick that passes these messages over."""
+    """Commits a tick that skips these messages."""
     (lease,) = await taken(store)
     await store.commit(tick_of("one", [lease], dead_letters=letters))
 
 
 async def ids_of(letters: DeadLetters) -> list[str]:
-    """Those on the list."""
+    """The ids of unsettled letters."""
     return [one.row.id for one in await letters.page(100, None)]
 
 

@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.event_log.EventLog` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.event_log.EventLog`, as tests to inherit.
 
-A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` has two fixtures:
+A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``event_log``
     An empty, verified log.
@@ -22,7 +22,7 @@ ALL = range(PARTITIONS)
 
 
 def execution_in(partition: int, number: int = 0) -> str:
-    """The ``number``-th made-up execution id that belongs to this partition."""
+    """The ``number``-th generated execution id in this partition."""
     candidates = (f"run-{n}" for n in range(1_000_000))
     return [next(one for one in candidates if partition_of(one) == partition) for _ in range(number + 1)][-1]
 
@@ -41,7 +41,7 @@ async def read(reader: EventReader, count: int, limit: int = 512) -> list[Report
 
 
 async def wait_for_high_water(log: EventLog, reader: EventReader) -> int:
-    """Returns the log's last sequence once the reader vouches for everything up to it."""
+    """Returns the log's last sequence once the reader has reached it."""
     last = await log.last_sequence()
     await until(lambda: reader.high_water >= last)
     return last
@@ -220,7 +220,7 @@ class EventLogConformance:
                 await event_log.publish_reported(bad, "request-1", b"{}")
             except UsageError:
                 continue
-            raise AssertionError(f"{bad!r} was taken")
+            raise AssertionError(f"{bad!r} was accepted")
         assert await event_log.last_sequence() == before
 
     async def test_a_closed_reader_reads_no_more(self, event_log: EventLog) -> None:

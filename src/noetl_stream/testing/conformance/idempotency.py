@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.idempotency.Idempotency` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.idempotency.Idempotency`, as tests to inherit.
 
-A test class inherits :class:`IdempotencyConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`IdempotencyConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``idempotency``
     An empty store.

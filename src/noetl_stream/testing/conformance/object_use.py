@@ -1,4 +1,4 @@
-"""What a store must do with results that executions use of others, as tests that :class:`StoreConformance` inherits."""
+"""Results used by other executions, as tests that :class:`StoreConformance` inherits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEEP = ObjectUseRow(execution_id="parent", key="grandchild/command/1.1.n/0", sto
 
 
 class ObjectUseConformance:
-    """Written with the tick, read by the owner of what is used (PROTOCOL §3 *Object keys*)."""
+    """Uses are written with the tick and read by the owner of the result (PROTOCOL §3 *Object keys*)."""
 
     async def test_what_others_use_is_found_by_its_owner(self, store: Store) -> None:
         (lease,) = await taken(store)

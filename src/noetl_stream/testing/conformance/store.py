@@ -1,11 +1,11 @@
-"""What every :class:`~noetl_stream.ports.store.Store` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.store.Store`, as tests to inherit.
 
-A test class inherits :class:`StoreConformance`; the module or its ``conftest.py`` has two fixtures:
+A test class inherits :class:`StoreConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``store``
     An empty, verified store.
 ``end_leases``
-    An async callable after which every lease that was taken has run out.
+    An async callable that expires all leases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from noetl_stream.testing.conformance.waiting import WaitingConformance
 
 
 class LeaseConformance:
-    """Who owns which partition (PROTOCOL §2 *Lease and fence*)."""
+    """Leases of partitions (PROTOCOL §2 *Lease and fence*)."""
 
     async def test_a_new_store_has_every_partition_and_no_owner(self, store: Store) -> None:
         views = await store.read_partitions()
@@ -297,7 +297,7 @@ class CommitConformance:
 
 
 class ReadingConformance:
-    """What people and a new owner read."""
+    """Reads by people and by a new owner."""
 
     async def test_a_journal_reads_by_position_from_anywhere(self, store: Store) -> None:
         (lease,) = await taken(store)

@@ -1,4 +1,4 @@
-"""What a store must do with what executions wait for, as tests that :class:`StoreConformance` inherits."""
+"""Timers and the inbox, as tests that :class:`StoreConformance` inherits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.testing.conformance.store_rows import execution_row, following
 
 
 class WaitingConformance:
-    """Timers and the inbox: written and deleted with the tick (PROTOCOL §1 *Inbox*, §3 *Segments*)."""
+    """Timers and the inbox are written and deleted with the tick (PROTOCOL §1 *Inbox*, §3 *Segments*)."""
 
     async def test_timers_are_set_moved_and_deleted_with_the_tick(self, store: Store) -> None:
         (lease,) = await taken(store)

@@ -1,4 +1,4 @@
-"""Stored credentials, asked of any server: sealed to a key that is made for the one question (LANGUAGE §11)."""
+"""Requests stored credentials from any server, sealed to a key made for the one request (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Secret:
     """A resolved secret.
 
     Attributes:
-        value: What ``keychain.<name>`` is.
-        version: Of a stored credential.
-        expires_ms: When it is no longer good, ms since the epoch; ``None`` if it does not say so.
-        token: For a token: what ``auth`` uses of it.
+        value: The value of ``keychain.<name>``.
+        version: The version of a stored credential.
+        expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
+        token: For a token, what ``auth`` uses of it.
     """
 
     value: CredentialValue = field(repr=False)
@@ -36,19 +36,19 @@ class Secret:
 
     @property
     def credential(self) -> CredentialValue:
-        """What a tool is given for ``auth``: a copy, since what is kept must not be changed by anybody."""
+        """The value given to a tool for ``auth``: a copy, since the cached one must not change."""
         return deepcopy(self.value) if self.token is None else {"token": self.token}
 
 
 @dataclass(frozen=True, slots=True)
 class NotStored:
-    """No credential has that name; ``near`` is one that is like it, or ''."""
+    """The name is not stored; ``near`` is a similar one, or ''."""
 
     near: str
 
 
 class SecretsClient:
-    """Asks on :data:`~noetl_stream.ports.subjects.ASK_SECRET`, again as long as no server answers."""
+    """Asks on :data:`~noetl_stream.ports.subjects.ASK_SECRET` until a server answers."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
@@ -58,7 +58,7 @@ class SecretsClient:
         """The stored credential ``name``.
 
         Raises:
-            ToolFailure: kind ``credential``: it is stored and cannot be had; the message says why.
+            ToolFailure: kind ``credential``: it is stored but was refused; the message says why.
         """
         reply_key = ReplyKey()
         asked = SecretQuestion(execution_id, name, reply_key.public_key)

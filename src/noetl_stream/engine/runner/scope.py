@@ -1,4 +1,4 @@
-"""What the templates of a pipeline see on the worker (LANGUAGE §2, §5)."""
+"""What the templates of a pipeline see (LANGUAGE §2, §5)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from noetl_stream.engine.evolve.progress import results_after
 from noetl_stream.engine.pipeline.policy import share
+from noetl_stream.engine.scope import iteration_names
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ABSENT, ResultView, Scope
-from noetl_stream.template.runtime.scope import outcome_view, result_of
-from noetl_stream.tools.contract import Tool
+from noetl_stream.template.runtime.scope import References, outcome_view, result_of
 
 NOTHING_SEEN: Final = Scope({})
 """The scope of what reads nothing: constant inputs, the default policy."""
@@ -50,16 +51,10 @@ def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Ite
 
 
 def iteration_around(step: StepPlan, command: StepCommand, chain: Sequence[Any]) -> Iteration:
-    """The iteration of distributed loops that the command is about.
-
-    Args:
-        chain: The element at each level: the command's own, with those of its ``places`` read.
-    """
-    iteration, level = OUTSIDE, step.loop
-    for index, item, count in zip(command.path, chain, command.counts, strict=True):
-        assert level is not None
-        iteration, level = iteration_of(level, index, item, count, iteration), level.inner
-    return iteration
+    """The iteration of distributed loops that the command is about; ``chain`` is the element at each level."""
+    if step.loop is None:
+        return OUTSIDE
+    return Iteration(command.path, iteration_names(step.loop, command.path, chain, command.counts))
 
 
 def level_at(step: StepPlan, depth: int) -> LoopPlan:
@@ -74,22 +69,15 @@ def level_at(step: StepPlan, depth: int) -> LoopPlan:
 class RunScope:
     """The namespaces of one step run. What cannot change during the run is made once, when it is first needed."""
 
-    def __init__(
-        self, plan: Plan, step: StepPlan, command: StepCommand, tools: Mapping[str, Tool], loaded: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, plan: Plan, command: StepCommand, kinds: Kinds, references: References) -> None:
         self.ctx: dict[str, Any] = command.ctx
         self.keychain = plan.keychain
         self._plan = plan
-        self._step = step
+        self._step = plan.steps[command.step]
         self._command = command
-        self._tools = tools
-        self._loaded = loaded
+        self._kinds = kinds
+        self._references = references
         self._fixed: dict[str, Any] | None = None
-        self._openers = [
-            (result_name(task.name), secret_name(task.name, task.verbatim))
-            for task in step.tasks
-            if task.kind == SECRETS_KIND
-        ]
 
     def patch_ctx(self, patches: Mapping[str, Any]) -> None:
         """The step run has set these keys of ``ctx``; it sees them from here on."""
@@ -105,7 +93,11 @@ class RunScope:
 
     def opened(self, progress: Progress) -> list[str]:
         """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
-        return [name for result, name in self._openers if result in progress.results]
+        return [
+            secret_name(task.name, task.verbatim)
+            for task in self._step.tasks
+            if task.kind == SECRETS_KIND and result_name(task.name) in progress.results
+        ]
 
     def for_inputs(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, keychain: Mapping[str, Any] = NO_SECRETS
@@ -127,7 +119,7 @@ class RunScope:
         return self._scope({**self._always(), "ctx": self.ctx, "iter": around.names})
 
     def _scope(self, namespaces: Mapping[str, Any]) -> Scope:
-        return Scope(namespaces, self._loaded, self._command.limits)
+        return Scope(namespaces, self._references, self._command.limits)
 
     def _namespaces(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, results: Mapping[str, Outcome]
@@ -171,5 +163,5 @@ class RunScope:
         return views
 
     def _helper(self, task: TaskPlan) -> str | None:
-        tool = self._tools.get(task.kind)  # the language's own kinds have no tool
-        return None if tool is None else tool.spec.helper
+        kind = self._kinds.get(task.kind)  # the language's own kinds may be missing, and have no helper
+        return None if kind is None else kind.helper
