@@ -13,7 +13,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_tex
 UNITS = {"bytes": "bytes of JSON", "s": "seconds", "chars": "characters", "bits": "bits", "items": "elements"}
 FIXED_MODULES = tuple(
     f"noetl_stream.{name}"
-    for name in ("playbook.yaml.source", "playbook.model.loop", "playbook.check.templates", "worker.limits")
+    for name in (
+        "playbook.yaml.source",
+        "playbook.model.loop",
+        "playbook.check.templates",
+        "engine.runner.runner",
+        "worker.limits",
+    )
 )
 
 

@@ -27,8 +27,8 @@ The law
    :class:`Withdraw`       end actions that are under way      ``None``, when they have ended
    ======================  ==================================  =========================================
 
-4. **Each action is completed once**, in any order, unless a :class:`Withdraw` names it. Only parallel loops have several
-   under way at once, and never more tasks than the windows of their levels allow.
+4. **Each action is completed once**, in any order, unless a :class:`Withdraw` names it. Only parallel loops have
+   several under way at once, and never more tasks than the windows of their levels allow.
 
 5. **An illegal input changes nothing.** To begin twice, to complete what is not under way, or with what its action does
    not accept, raises ``IllegalInput``; the run then continues as if it had not been tried.
