@@ -15,7 +15,7 @@ from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
 
 PATHS = ("team/a",)
@@ -63,7 +63,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
 
 
 def test_every_verb_of_an_execution_is_tried_here(scoped: Operations) -> None:
-    verbs = {name for name in vars(type(scoped.executions)) if not name.startswith("_")}
+    verbs = {name for name in vars(Executions) if not name.startswith("_")}
     assert verbs - {"start", "page"} == BY_ID.keys() - {"feed"}
 
 

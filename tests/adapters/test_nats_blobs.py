@@ -112,7 +112,7 @@ async def test_a_put_whose_last_acknowledgement_is_lost_is_found_to_have_happene
     assert await blobs.get("key") == b"value"
 
 
-async def test_a_full_store_refuses_and_says_so(connection: NatsConnection) -> None:
+async def test_a_full_store_is_a_clear_error(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     config = msgspec.json.decode(await connection.api(f"STREAM.INFO.{RESULTS}"))["config"]
     await connection.api(f"STREAM.UPDATE.{RESULTS}", {**config, "max_bytes": CHUNK_BYTES})

@@ -29,7 +29,7 @@ async def test_a_subscription_is_active_when_listen_returns(
     await other.close()
 
 
-async def test_a_subscription_hears_again_after_a_restart_of_the_server(
+async def test_a_subscription_receives_again_after_a_restart_of_the_server(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     bus, ear = NatsBus(own_connection), RecordingHandler()

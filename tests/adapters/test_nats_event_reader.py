@@ -54,7 +54,7 @@ async def test_a_deleted_stream_breaks_the_reader_and_cannot_be_read_again(conne
         await log.last_sequence()
 
 
-async def test_a_pull_that_nobody_answers_breaks_the_reader(connection: NatsConnection) -> None:
+async def test_an_unanswered_pull_breaks_the_reader(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     for n in range(3):
         await log.publish_reported("run-1", f"request-{n}", b"{}")

@@ -30,7 +30,7 @@ async def test_events_is_kept_until_a_server_trims_it(connection: NatsConnection
     assert (config["max_age"], config["max_msgs_per_subject"], config["deny_delete"]) == (0, -1, True)
 
 
-async def test_what_is_right_is_left_alone(connection: NatsConnection) -> None:
+async def test_correct_streams_are_left_alone(connection: NatsConnection) -> None:
     assert await ensure_streams(connection) == []
 
 
@@ -46,7 +46,7 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
     await verify_stream(connection, EVENTS)
 
 
-async def test_a_missing_stream_is_not_ready_and_says_what_mends_it(connection: NatsConnection) -> None:
+async def test_a_missing_stream_is_not_ready_and_says_how_to_fix_it(connection: NatsConnection) -> None:
     await connection.api(f"STREAM.DELETE.{COMMANDS}")
     with pytest.raises(NotReady, match=r"COMMANDS does not exist .*stream ensure"):
         await verify_stream(connection, COMMANDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -47,7 +48,8 @@ class ClientStage:
             )
         )
         ports = ExecutionPorts(broker.event_log, broker.bus, broker.blobs, self.store, self.catalog, self.clock)
-        self.executions = DirectExecutions(ports, checking, self.cluster)
+        self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
+        self.executions = self.fresh_executions()
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)
         self._limits = limits
         self._running: list[asyncio.Task[None]] = []

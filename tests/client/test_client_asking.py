@@ -13,6 +13,7 @@ from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.messages import Request
+from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.testing.simulation.time import simulated_clock
 
@@ -53,11 +54,26 @@ async def serving(*answers: Any) -> World:
     return world
 
 
-async def test_the_folds_answer_is_given_once_it_is_there() -> None:
-    world = await serving(UNKNOWN, UNKNOWN, DONE)
-    assert await world.ask() == ACCEPTED
+async def test_the_folds_answer_is_heard_as_soon_as_it_is_committed() -> None:
+    world = await serving(UNKNOWN)
+    asking = asyncio.create_task(world.ask())
+    await world.clock.sleep(0.01)
+    world.broker.bus.send(subjects.answered("execution-1", "request-1"), codec.encode(DONE["answer"]))
+    assert await asking == ACCEPTED
+    assert world.asked == 0, "nothing was looked up"
     assert world.published() == [Request("execution-1", "request-1", SIGNAL)]
+
+
+async def test_an_answer_that_was_given_before_is_looked_up_at_once() -> None:
+    world = await serving(DONE)
+    assert await world.ask() == ACCEPTED
     assert world.clock.monotonic_s() < 1
+
+
+async def test_an_answer_whose_push_is_lost_is_looked_up() -> None:
+    world = await serving(UNKNOWN, DONE)
+    assert await world.ask() == ACCEPTED
+    assert world.asked == 2 and len(world.published()) == 1
 
 
 async def test_a_refusal_is_an_error_with_its_reason() -> None:

@@ -39,7 +39,7 @@ def test_the_wait_is_never_shorter_than_what_the_other_side_asked_for() -> None:
     assert wait("none", 1, delay_s=0.5, asked=42.0) == 42.0
 
 
-def test_what_the_other_side_asked_for_wins_over_max_delay() -> None:
+def test_retry_after_wins_over_max_delay() -> None:
     assert wait("none", 1, most=10.0, asked=42.0) == 42.0
 
 

@@ -55,7 +55,7 @@ def test_a_guard_that_reads_a_reference_parks_the_execution_until_it_is_at_hand(
     assert scenario.take("big").command.args == {"rows": 3}
 
 
-def test_a_result_that_no_expression_reads_is_never_looked_into() -> None:
+def test_a_result_that_no_expression_reads_is_never_loaded() -> None:
     scenario = by_reference(
         "- step: start\n  tool: {kind: noop}\n  next: {arcs: [{step: end}]}\n- step: end\n  tool: {kind: noop}\n"
     )
@@ -101,7 +101,7 @@ def test_a_reference_that_leads_nowhere_fails_the_execution() -> None:
     assert scenario.error.message == "the object is gone"
 
 
-def test_one_that_is_too_large_is_an_error_that_says_what_to_do() -> None:
+def test_an_outcome_that_is_too_large_is_an_error_with_a_remedy() -> None:
     scenario = by_reference(BRANCH, limits(max_resolve_bytes=10))
     scenario.done("start", LARGE)
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
@@ -124,7 +124,7 @@ def test_cancelling_does_not_wait_for_it() -> None:
     assert scenario.status == "cancelled"
 
 
-def test_it_can_be_paused_while_it_looks_and_decides_when_it_goes_on() -> None:
+def test_it_can_be_paused_while_it_looks_and_decides_when_it_continues() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.pause()
@@ -135,7 +135,7 @@ def test_it_can_be_paused_while_it_looks_and_decides_when_it_goes_on() -> None:
     assert len(scenario.facts(ReferenceAwaited)) == 1
 
 
-def test_it_looks_on_when_it_is_resumed_before_the_value_is_there() -> None:
+def test_it_still_awaits_the_value_when_resumed_before_it_arrives() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.pause()
@@ -252,7 +252,7 @@ def test_the_values_of_decisions_that_were_taken_are_forgotten() -> None:
     assert len(scenario.execution.resolved) <= RESOLVED_KEPT + 1
 
 
-def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_no_more() -> None:
+def test_many_held_tokens_that_read_one_each_are_read_once_a_change_and_no_more() -> None:
     count = 2 * RESOLVED_KEPT
     arcs = ", ".join(f"{{step: s{n}}}, {{step: h{n}}}" for n in range(count))
     steps = "".join(
@@ -281,7 +281,7 @@ def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_n
     assert len(scenario.facts(ReferenceAwaited)) <= before + count
 
 
-def test_arrivals_at_a_join_meanwhile_are_told_apart_by_their_order() -> None:
+def test_arrivals_at_a_join_are_ordered() -> None:
     scenario = by_reference(
         """
         - step: start

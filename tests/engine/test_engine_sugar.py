@@ -215,7 +215,7 @@ NESTED = f"""
 """
 
 
-def test_constructs_stand_in_each_other() -> None:
+def test_constructs_nest() -> None:
     story = told(NESTED)
     assert story.tasks == ["fetch", "attempt", "attempt", "fetch", "fetch", "attempt", "fetch", "three", "after"]
     assert story.inputs["after"] == {"parity": {"three": True}}

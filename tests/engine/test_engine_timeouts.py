@@ -67,7 +67,7 @@ def test_after_its_time_it_fails_and_that_is_routed_like_any_failure() -> None:
     assert scenario.facts(TokenClaimed)[-2].refused is not None
 
 
-def test_a_failure_that_nobody_handles_fails_the_execution() -> None:
+def test_a_failure_without_a_handler_fails_the_execution() -> None:
     steps = GATE.replace("ON_TIMEOUT", "fail").replace("admission_timeout", "something else")
     scenario = started(steps)
     scenario.done("other")
@@ -119,7 +119,7 @@ def test_a_steps_time_runs_from_its_first_start_and_not_while_it_is_queued() -> 
     assert args == {"kind": "timeout", "why": "step start exceeded lifecycle.timeout_s (60 s)"}
 
 
-def test_what_runs_is_cancelled_and_what_it_still_says_is_nobodys() -> None:
+def test_running_commands_are_cancelled_and_their_reports_are_unknown() -> None:
     scenario = timed("timeout_s: 60")
     run = scenario.take("start")
     run.begin()
@@ -131,7 +131,7 @@ def test_what_runs_is_cancelled_and_what_it_still_says_is_nobodys() -> None:
     assert scenario.state is before
 
 
-def test_a_second_run_of_the_command_does_not_begin_the_time_anew() -> None:
+def test_a_second_run_of_the_command_does_not_restart_its_timeout() -> None:
     scenario = timed("timeout_s: 60")
     scenario.take("start").begin()
     scenario.wait(50)

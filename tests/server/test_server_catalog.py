@@ -43,7 +43,7 @@ async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) ->
         ("a b", None, "use PATH[@VERSION]"),
     ],
 )
-async def test_what_is_not_there_is_said_with_what_is(
+async def test_an_unknown_version_is_reported_with_the_known_ones(
     stage: Stage, path: str, version: str | None, reason: str
 ) -> None:
     await stage.server()
@@ -62,7 +62,7 @@ async def test_a_question_of_another_shape_is_answered_in_words(stage: Stage, qu
     assert "are not a playbook address" in answer["reason"]
 
 
-async def test_a_question_that_is_no_json_is_answered_in_words(stage: Stage) -> None:
+async def test_a_question_that_is_not_json_gets_an_error(stage: Stage) -> None:
     await stage.server()
     answer = codec.decode_json(await stage.broker.bus.ask(ASK_CATALOG, b"\xff", 1) or b"")
     assert answer["known"] is False

@@ -79,7 +79,7 @@ def put(stage: Stage, body: bytes) -> None:
     )
 
 
-async def test_a_parent_goes_on_with_the_result_of_its_child(stage: Stage) -> None:
+async def test_a_parent_continues_with_the_result_of_its_child(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(CALLED)
@@ -251,7 +251,7 @@ async def test_pause_and_resume_go_down_to_the_children(stage: Stage) -> None:
     assert result_of(await stage.ended(EXECUTION, 5)) == "rested"
 
 
-async def test_a_child_that_ends_while_its_parent_is_paused_is_heard_on_resume(stage: Stage) -> None:
+async def test_the_end_of_a_child_takes_effect_when_its_paused_parent_resumes(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(child("slow", {"name": "long", **work("done", 5.0)}))
@@ -265,7 +265,7 @@ async def test_a_child_that_ends_while_its_parent_is_paused_is_heard_on_resume(s
     assert (await stage.ended(below)).status == "completed"
 
 
-async def test_a_signal_to_the_child_lets_the_parent_go_on(stage: Stage) -> None:
+async def test_a_signal_to_the_child_lets_the_parent_continue(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(child("asks", hear()))
@@ -350,9 +350,7 @@ async def test_more_messages_than_one_tick_folds_are_all_folded(stage: Stage) ->
     assert set(stage.effects.values()) == {1}
 
 
-async def test_a_message_nobody_can_read_is_passed_over_with_a_word(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_message_is_skipped_and_logged(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(CALLED)

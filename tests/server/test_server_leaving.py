@@ -14,7 +14,7 @@ async def is_answered(stage: Stage) -> bool:
 
 
 @pytest.mark.parametrize("somebody_came", [False, True])
-async def test_a_server_leaves_only_if_nobody_came_while_it_still_answered(stage: Stage, somebody_came: bool) -> None:
+async def test_a_server_leaves_only_if_no_request_came_while_it_answered(stage: Stage, somebody_came: bool) -> None:
     server = await stage.server()
     assert await is_answered(stage)
     assert await can_exit(server, lambda: somebody_came) is not somebody_came

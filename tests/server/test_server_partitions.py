@@ -84,7 +84,7 @@ async def test_the_second_server_takes_over_when_the_first_dies(stage: Stage) ->
 
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done", "store.executions", "store.renew"])
-async def test_a_zombie_finds_itself_fenced_and_goes_on_with_what_it_still_owns(stage: Stage, point: str) -> None:
+async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_owns(stage: Stage, point: str) -> None:
     injector = Freezing(point)
     host = stage.host("server", injector)
     first, _, task = stage.start_server(host)
@@ -187,7 +187,7 @@ async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypa
     assert len(seen) == len(set(seen)) == 1
 
 
-async def test_a_server_that_hears_nothing_leaves_its_partitions_to_others_for_a_while(stage: Stage) -> None:
+async def test_a_server_without_messages_releases_its_partitions_for_a_while(stage: Stage) -> None:
     server = await stage.server()
     stage.broker.event_log.deaf = True
     await stage.until(lambda: len(server.ownership) == 0, 30)

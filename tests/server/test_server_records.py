@@ -39,7 +39,7 @@ def written(stage: Stage) -> list[EventRow]:
     return rows
 
 
-async def test_a_decided_record_says_where_it_stands_and_is_named_by_its_tick(stage: Stage) -> None:
+async def test_a_journal_record_has_its_position_and_its_ticks_message_id(stage: Stage) -> None:
     server = await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
@@ -127,7 +127,7 @@ async def test_times_of_one_execution_are_those_of_the_stores_and_never_go_back(
     assert fired.source_seq is None
 
 
-async def test_a_request_stands_whole_in_the_journal(stage: Stage) -> None:
+async def test_a_request_is_recorded_in_full(stage: Stage) -> None:
     await stage.server()
     digest = digest_of(ONE_STEP)
     await stage.broker.blobs.put(subjects.playbook_key(digest), ONE_STEP.encode())
@@ -138,7 +138,7 @@ async def test_a_request_stands_whole_in_the_journal(stage: Stage) -> None:
     assert codec.decode_fact((await stage.journal(EXECUTION))[0].data) == fact
 
 
-async def test_a_patch_stands_whole_in_the_journal(stage: Stage) -> None:
+async def test_a_patch_is_recorded_in_full(stage: Stage) -> None:
     await begin_gate(stage)
     patch = CtxPatched("patch-1", "ann", patch={"a": {"deep": [1]}}, reason="because")
     assert isinstance(await stage.ask(EXECUTION, patch), dict)

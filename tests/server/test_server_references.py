@@ -59,7 +59,7 @@ def slow_server(stage: Stage, takes_s: float) -> Slow:
     return injector
 
 
-async def test_a_guard_looks_into_a_large_result(stage: Stage) -> None:
+async def test_a_guard_reads_a_large_result(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await starts(stage, branching())
@@ -70,7 +70,7 @@ async def test_a_guard_looks_into_a_large_result(stage: Stage) -> None:
     assert names.index("reference.awaited") < names.index("reference.resolved") < names.index("next.evaluated")
 
 
-async def test_an_execution_that_looks_into_a_result_names_it_in_its_row(stage: Stage) -> None:
+async def test_an_execution_that_reads_a_result_names_it_in_its_row(stage: Stage) -> None:
     slow_server(stage, 5.0)
     stage.start_worker()
     await starts(stage, branching())
@@ -97,7 +97,7 @@ async def test_while_it_looks_facts_are_folded_and_nothing_is_decided(stage: Sta
     assert sorted(order, key=names.index) == order
 
 
-async def test_other_executions_go_on_meanwhile(stage: Stage) -> None:
+async def test_other_executions_continue_meanwhile(stage: Stage) -> None:
     slow = slow_server(stage, 0.0)
     stage.start_worker()
     quick = playbook("quick", [{"step": "only", "tool": work("quick")}])
@@ -112,7 +112,7 @@ async def test_other_executions_go_on_meanwhile(stage: Stage) -> None:
     assert result_of(await stage.ended(EXECUTION)) == 39
 
 
-async def test_what_a_dead_server_was_looking_into_its_successor_loads(stage: Stage) -> None:
+async def test_the_successor_of_a_dead_server_loads_its_pending_result(stage: Stage) -> None:
     _, host, _ = stage.start_server(stage.host("server", Slow(stage, "blobs.get", 1e9)))
     stage.start_worker()
     await starts(stage, branching())
@@ -226,7 +226,7 @@ async def test_a_database_that_is_away_while_a_loop_is_gathered_is_waited_for(st
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
-async def test_a_paused_execution_may_look_into_a_result_and_decides_on_resume(stage: Stage, restarted: bool) -> None:
+async def test_a_paused_execution_may_read_a_result_and_decides_on_resume(stage: Stage, restarted: bool) -> None:
     slow = Slow(stage, "blobs.get", 5.0)
     _, host, _ = stage.start_server(stage.host("server", slow))
     stage.start_worker()
@@ -329,7 +329,7 @@ DOORS: dict[str, tuple[list[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
-async def test_every_door_of_the_server_looks_into_large_results(stage: Stage, door: str, restarted: bool) -> None:
+async def test_every_server_side_expression_reads_large_results(stage: Stage, door: str, restarted: bool) -> None:
     steps, expected = DOORS[door]
     slow = Slow(stage, "blobs.get", 2.0)
     _, host, _ = stage.start_server(stage.host("server", slow))
@@ -343,7 +343,7 @@ async def test_every_door_of_the_server_looks_into_large_results(stage: Stage, d
     assert (row.status, result_of(row)) == ("completed", expected), row.error
 
 
-async def test_the_result_of_an_execution_may_look_into_a_large_one(stage: Stage) -> None:
+async def test_the_result_of_an_execution_may_read_a_large_one(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     spec = {**SMALL["spec"], "result": {"last": "{{ big[39].n }}"}}

@@ -52,7 +52,7 @@ async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
     assert {names.count(name) for name in ("step.started", "task.processed", "step.done")} == {1}
 
 
-async def test_a_report_that_repeats_the_one_before_and_goes_on_gives_only_what_is_new(stage: Stage) -> None:
+async def test_of_an_overlapping_report_only_new_events_are_folded(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
     run = hand.run_of(command, delivery)
     await hand.report(command, run, 0, 0, StepStarted("hand"))
@@ -147,7 +147,7 @@ async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -
     assert isinstance(heard[0], Drop)
 
 
-async def test_a_claim_of_an_execution_nobody_knows_is_dropped(stage: Stage) -> None:
+async def test_a_claim_of_an_unknown_execution_is_dropped(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
     heard = await answers(stage, "claim")
     stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))

@@ -28,7 +28,7 @@ async def test_a_request_is_answered_once_and_leaves_its_row(stage: Stage) -> No
     assert [entry.position for entry in journal] == list(range(1, row.position + 1))
 
 
-async def test_any_server_tells_the_answer_to_whoever_asks(stage: Stage) -> None:
+async def test_any_server_returns_the_answer_to_any_client(stage: Stage) -> None:
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
@@ -102,7 +102,7 @@ async def test_an_invalid_playbook_ends_failed_with_its_diagnostics_and_a_row(st
     assert names == ["execution.requested", "execution.evaluated", "execution.finished", "playbook.processed"]
 
 
-async def test_a_digest_nobody_knows_ends_failed_and_is_looked_for_anew_next_time(stage: Stage) -> None:
+async def test_an_unknown_digest_fails_and_is_looked_up_again_next_time(stage: Stage) -> None:
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP, known=False)
     row = await stage.ended(EXECUTION)
@@ -112,7 +112,7 @@ async def test_a_digest_nobody_knows_ends_failed_and_is_looked_for_anew_next_tim
     assert stage.tables.executions["execution-2"].status == "running"
 
 
-async def test_a_client_hears_why_its_playbook_is_refused(stage: Stage) -> None:
+async def test_a_client_gets_the_reason_its_playbook_is_rejected(stage: Stage) -> None:
     await stage.server()
     with pytest.raises(Refused) as refused:
         await stage.submit(playbook("broken", [{"step": "a", "tol": {}}]))

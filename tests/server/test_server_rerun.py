@@ -264,7 +264,7 @@ async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tupl
     assert (await whole(stage, AGAIN)).count("execution.requested") == 1
 
 
-async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
+async def test_meanwhile_others_continue_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
     stage, injector, _ = slow
     injector.takes_s = 1e6
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
@@ -279,7 +279,9 @@ async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[S
     assert await answer(stage) == {"ok": True, "execution_id": AGAIN}
 
 
-async def test_what_a_dead_server_was_looking_at_its_successor_reads(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
+async def test_the_successor_of_a_dead_server_reads_its_pending_original(
+    slow: tuple[Stage, Slow, SimulatedHost],
+) -> None:
     stage, injector, host = slow
     injector.takes_s = 1e9
     await ask(stage, Rerun(EXECUTION), {"fails": 0})

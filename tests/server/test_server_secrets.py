@@ -143,7 +143,7 @@ def plan() -> Plan:
     return compile_playbook(PLAYBOOK, {"noop": NoopTool.spec})
 
 
-def test_what_is_missing_is_named_with_its_line_and_the_nearest_name() -> None:
+def test_a_missing_credential_is_named_with_its_line_and_the_nearest_name() -> None:
     known = {"pg", "local_postgres", "crm_client"}
     [missing] = missing_credentials(plan().keychain, known, "a.yaml")
     assert (missing.severity, missing.code, missing.file, missing.line) == ("error", "missing_credential", "a.yaml", 7)

@@ -18,7 +18,7 @@ SEEDS_A_TEST = 20
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
-def test_whatever_goes_wrong_all_comes_to_its_right_end(first: int) -> None:
+def test_every_execution_ends_correctly_despite_faults(first: int) -> None:
     broken = [report for seed in range(first, first + SEEDS_A_TEST) if (report := simulate(seed)).problems]
     assert not broken, "\n".join(map(str, broken))
 
@@ -34,7 +34,7 @@ def test_fair_weather_is_fair() -> None:
     assert report.problems == () and report.length_s < 120
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_the_same_seed_yields_the_same_run() -> None:
     first, second = simulate(7), simulate(7)
     assert first == second
     assert first.digest != simulate(9).digest

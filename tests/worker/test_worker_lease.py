@@ -89,7 +89,7 @@ async def test_a_worker_renews_the_lease_of_what_it_runs_and_of_nothing_else(sta
     assert await stage.queued() == set()
 
 
-async def test_the_lease_of_what_was_given_back_is_not_renewed(stage: Stage) -> None:
+async def test_the_lease_of_what_was_returned_is_not_renewed(stage: Stage) -> None:
     stage.puppet.acts["first"] = Endless()
     await stage.start(ack_wait_s=0.003)
     plan = stage.plan(TWO_TASKS)
@@ -118,7 +118,7 @@ async def test_the_log_is_asked_for_contact_only_when_nothing_else_proves_it(sta
     watching.cancel()
 
 
-async def test_without_contact_for_20_s_tools_are_ended_and_the_command_is_given_back(stage: Stage) -> None:
+async def test_without_contact_for_20_s_tools_are_ended_and_the_command_is_returned(stage: Stage) -> None:
     stage.puppet.acts["second"] = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
@@ -149,7 +149,7 @@ async def test_a_finished_task_is_still_reported_after_contact_was_lost(stage: S
     assert await stage.queued() == {"command-1"}
 
 
-async def test_contact_is_lost_too_when_nobody_answers_at_all(stage: Stage) -> None:
+async def test_contact_is_lost_too_without_any_answer(stage: Stage) -> None:
     log = Silent(stage.broker.event_log)
     stage.puppet.acts["first"] = Endless()
     await stage.start(event_log=log)

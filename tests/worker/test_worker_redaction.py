@@ -58,7 +58,7 @@ def test_a_secret_is_found_however_it_is_written(written: str) -> None:
 @pytest.mark.parametrize("before", ["", "u", "us", "use", "user:", "Bearer "])
 @pytest.mark.parametrize("after", ["", "1", "12", "123"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-def test_a_secret_is_found_in_base64_with_whatever_stands_around_it(before: str, after: str, encode: Any) -> None:
+def test_a_secret_is_found_in_base64_with_any_surroundings(before: str, after: str, encode: Any) -> None:
     encoded = encode(f"{before}{SECRET}{after}".encode()).decode()
     hidden = hiding(SECRET).text(f"Basic {encoded}")
     assert HIDDEN in hidden
@@ -111,7 +111,7 @@ def test_the_password_of_an_address_is_a_secret_by_itself() -> None:
     assert redactor.text("postgresql://ann:pa%2Fss@db.example/shop") == "***"
 
 
-def test_a_text_that_is_no_address_is_a_secret_as_a_whole() -> None:
+def test_a_text_that_is_not_an_address_is_a_secret_as_a_whole() -> None:
     assert hiding("http://[broken").text("at http://[broken") == "at ***"
 
 

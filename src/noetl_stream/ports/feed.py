@@ -11,8 +11,8 @@ from noetl_stream.ports.store import StoredEvent
 class FedEvent(NamedTuple):
     """An event of a tick. ``number`` counts the events of that tick in its partition, from 0, deleted ones too.
 
-    ``digest`` and ``path`` are those of the execution's playbook. ``event`` is ``None`` in the single row of a tick
-    whose executions were all deleted.
+    ``digest`` and ``path`` are the playbook's. ``event`` is ``None`` in the single row of a tick whose
+    executions were all deleted.
     """
 
     partition: int

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, NotFound
-from noetl_stream.model.envelope import EventDocument
-from noetl_stream.model.events import InterventionFact
 from noetl_stream.ports.access import covers
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
-    AcceptedDocument,
-    CtxDocument,
     ExecutionDocument,
     ExecutionFilter,
     ExecutionPage,
     Executions,
-    IterationPage,
     RequestIds,
-    RerunOptions,
-    ResultDocument,
     Start,
-    StepRunDocument,
-    WhyDocument,
 )
 from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.playbooks import (
@@ -78,7 +69,7 @@ class Scopes:
         scope = _Scope(paths, path_of)
         playbooks = ScopedPlaybooks(operations.playbooks, scope)
         return operations._replace(
-            executions=ScopedExecutions(operations.executions, playbooks, scope),
+            executions=cast(Executions, ScopedExecutions(operations.executions, playbooks, scope)),
             feed=ScopedFeed(operations.feed, scope),
             playbooks=playbooks,
         )
@@ -183,51 +174,15 @@ class ScopedExecutions:
 
         return await self._scope.page(read, limit, cursor)
 
-    async def get(self, execution_id: str) -> ExecutionDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.get(execution_id)
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        """Any other verb is about one execution, its first argument: that is checked, whatever the verb."""
+        act = getattr(self._executions, verb)
 
-    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.wait(execution_id, timeout_s)
+        async def scoped(execution_id: str, *args: Any, **options: Any) -> Any:
+            await self._scope.require_execution(execution_id)
+            return await act(execution_id, *args, **options)
 
-    async def result(self, execution_id: str) -> ResultDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.result(execution_id)
-
-    async def steps(self, execution_id: str) -> list[StepRunDocument]:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.steps(execution_id)
-
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.iterations(execution_id, step_run_id, limit, cursor)
-
-    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.events(execution_id, after, limit)
-
-    async def ctx(self, execution_id: str) -> CtxDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.ctx(execution_id)
-
-    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.ask(execution_id, fact)
-
-    async def rerun(
-        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
-    ) -> ExecutionDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.rerun(execution_id, wanted, by, ids)
-
-    async def why(self, execution_id: str) -> WhyDocument:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.why(execution_id)
-
-    async def delete(self, execution_id: str, by: str) -> None:
-        await self._scope.require_execution(execution_id)
-        await self._executions.delete(execution_id, by)
+        return scoped
 
 
 class ScopedFeed:

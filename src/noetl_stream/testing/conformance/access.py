@@ -74,7 +74,7 @@ class TokensConformance:
         assert await tokens.revoke("a", 6_000, "eve")
         assert await tokens.get("a") == stored_token("a", revoked_ms=5_000, revoked_by="bob")
 
-    async def test_what_is_not_there_cannot_be_revoked(self, tokens: Tokens) -> None:
+    async def test_an_unknown_token_cannot_be_revoked(self, tokens: Tokens) -> None:
         assert not await tokens.revoke("a", 5_000, "bob")
 
     async def test_a_use_is_noted_unless_one_is_noted_since(self, tokens: Tokens) -> None:

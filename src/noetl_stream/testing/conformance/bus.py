@@ -32,7 +32,7 @@ class RecordingHandler:
 
 
 class BusConformance:
-    async def test_what_is_sent_is_heard_in_order(self, bus: Bus) -> None:
+    async def test_messages_arrive_in_the_order_sent(self, bus: Bus) -> None:
         ear = RecordingHandler()
         subscription = await bus.listen("noetl.nudge.worker-1", ear)
         for number in range(100):
@@ -71,11 +71,11 @@ class BusConformance:
         assert answers == [b"noetl.ask.%d ?" % n for n in range(20)]
         await subscription.close()
 
-    async def test_a_question_nobody_hears_has_no_answer(self, bus: Bus) -> None:
+    async def test_a_question_without_a_listener_has_no_answer(self, bus: Bus) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             assert await bus.ask("noetl.ask.nobody", b"?", 2 * TIMEOUT_S) is None
 
-    async def test_a_question_nobody_answers_has_no_answer_in_time(self, bus: Bus) -> None:
+    async def test_a_question_without_an_answer_times_out(self, bus: Bus) -> None:
         ear = RecordingHandler()
         subscription = await bus.listen("noetl.ask.silent", ear)
         async with asyncio.timeout(TIMEOUT_S):
@@ -98,11 +98,11 @@ class BusConformance:
         assert await bus.ask_all("noetl.ask.all", b"?", ENOUGH_S) == [b"worker-0?"]
         await subscriptions[0].close()
 
-    async def test_a_question_to_all_that_nobody_hears_ends_at_once(self, bus: Bus) -> None:
+    async def test_a_question_to_all_without_listeners_ends_at_once(self, bus: Bus) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             assert await bus.ask_all("noetl.ask.all", b"?", 2 * TIMEOUT_S) == []
 
-    async def test_a_closed_subscription_hears_no_more(self, bus: Bus) -> None:
+    async def test_a_closed_subscription_receives_nothing_more(self, bus: Bus) -> None:
         closed, open_ear = RecordingHandler(), RecordingHandler()
         subscription = await bus.listen("noetl.x", closed)
         other = await bus.listen("noetl.x", open_ear)

@@ -138,7 +138,7 @@ class ResolvingConformance:
             assert await catalog.resolve(PATH, spelling) == entry
         assert (first.known_as, second.known_as) == ("1.0", "2")
 
-    async def test_what_names_nothing_gives_nothing(self, catalog: Catalog) -> None:
+    async def test_an_unknown_version_resolves_to_nothing(self, catalog: Catalog) -> None:
         await registered(catalog, "a", version="1.0")
         for spelling in ("2", "01", "#01", "1.00", "", "#", "-1", "1" * 40, "²"):
             assert await catalog.resolve(PATH, spelling) is None
@@ -210,7 +210,7 @@ class CatalogDeletingConformance:
         assert await catalog.latest("", {}, 10, None) == [other]
         assert await catalog.versions(PATH) == []
 
-    async def test_what_is_not_there_is_not_deleted(self, catalog: Catalog) -> None:
+    async def test_an_unknown_entry_is_not_deleted(self, catalog: Catalog) -> None:
         kept = await registered(catalog, "a")
         assert [await catalog.delete(PATH, 2), await catalog.delete("demo/none", None)] == [0, 0]
         assert await catalog.versions(PATH) == [kept]

@@ -74,7 +74,7 @@ class CommandQueueConformance:
         await expect_present(command_queue, {"c2"})
         await source.close()
 
-    async def test_a_command_given_back_is_delivered_again(self, command_queue: CommandQueue) -> None:
+    async def test_a_command_returned_is_delivered_again(self, command_queue: CommandQueue) -> None:
         await issue(command_queue, command("c1"))
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
@@ -113,7 +113,7 @@ class CommandQueueConformance:
         await one.close()
         await other.close()
 
-    async def test_a_command_issued_twice_stands_once(self, command_queue: CommandQueue) -> None:
+    async def test_a_command_issued_twice_is_queued_once(self, command_queue: CommandQueue) -> None:
         await issue(command_queue, command("c1"), command("c1"))
         await issue(command_queue, command("c1"))
         source = await command_queue.open_source("default")
@@ -122,7 +122,7 @@ class CommandQueueConformance:
         await expect_present(command_queue, set())
         await source.close()
 
-    async def test_a_copy_that_stands_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
+    async def test_a_queued_copy_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
         await issue(command_queue, command("c1", body=b"first"))
         await issue(command_queue, command("c1", issue=2, body=b"second"))
         source = await command_queue.open_source("default")
@@ -141,7 +141,7 @@ class CommandQueueConformance:
         assert (again.body, again.num_delivered) == (b"second", 1)
         await source.close()
 
-    async def test_a_repeated_later_issue_stands_although_its_id_was_seen(self, command_queue: CommandQueue) -> None:
+    async def test_a_repeated_later_issue_is_queued_although_its_id_was_seen(self, command_queue: CommandQueue) -> None:
         source = await command_queue.open_source("default")
         for _ in range(3):
             await issue(command_queue, command("c1", issue=2))
@@ -151,7 +151,7 @@ class CommandQueueConformance:
             await expect_present(command_queue, set())
         await source.close()
 
-    async def test_a_repeated_first_issue_does_not_stand_again(self, command_queue: CommandQueue) -> None:
+    async def test_a_repeated_first_issue_is_not_queued_again(self, command_queue: CommandQueue) -> None:
         source = await command_queue.open_source("default")
         await issue(command_queue, command("c1"))
         (delivery,) = await take(source, 1)
@@ -176,7 +176,7 @@ class CommandQueueConformance:
         assert await command_queue.present() == {"c1", "c2", "c3"}
         await source.close()
 
-    async def test_pools_are_told_with_what_waits_in_them(self, command_queue: CommandQueue) -> None:
+    async def test_pools_are_listed_with_their_queued_commands(self, command_queue: CommandQueue) -> None:
         assert await command_queue.pools() == []
         await issue(command_queue, *(command(f"c{n}", pool="big") for n in range(5)), command("c9", pool="small"))
         assert await command_queue.pools() == [QueuedPool("big", 5, 0, 0), QueuedPool("small", 1, 0, 0)]
@@ -190,7 +190,7 @@ class CommandQueueConformance:
         await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0)], told)
         await source.close()
 
-    async def test_a_pool_whose_commands_are_done_is_told_still(self, command_queue: CommandQueue) -> None:
+    async def test_a_pool_without_commands_is_still_listed(self, command_queue: CommandQueue) -> None:
         source = await command_queue.open_source("default")
         assert await command_queue.pools() == [QueuedPool("default", 0, 0, 0)]
         await issue(command_queue, command("c1"))
@@ -199,7 +199,9 @@ class CommandQueueConformance:
         await until_it_is([QueuedPool("default", 0, 0, 0)], command_queue.pools)
         await source.close()
 
-    async def test_what_was_stored_before_the_source_connected_can_be_told(self, command_queue: CommandQueue) -> None:
+    async def test_commands_stored_before_the_source_connected_are_recognizable(
+        self, command_queue: CommandQueue
+    ) -> None:
         await issue(command_queue, command("before"))
         source = await command_queue.open_source("default")
         (before,) = await take(source, 1)
@@ -213,7 +215,7 @@ class CommandQueueConformance:
             raise AssertionError("no command was younger than the connection")
         await source.close()
 
-    async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
+    async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
         for bad in (command("a b"), command("c1", pool="x.y"), command("c1")._replace(execution_id="*")):
             try:
                 await command_queue.issue([bad])

@@ -63,7 +63,7 @@ class DeadLetterConformance:
         assert found == DeadLetter(1, row, "waiting", None, None)
         assert (row.size, row.body) == (7, b'{"n":1}')
 
-    async def test_the_list_is_newest_first_without_bodies_and_goes_on_from_a_number(
+    async def test_the_list_is_newest_first_without_bodies_and_continues_from_a_number(
         self, store: Store, letters: DeadLetters
     ) -> None:
         await write(store, *(letter(f"events-{n}") for n in range(5)))
@@ -94,7 +94,7 @@ class DeadLetterConformance:
         assert isinstance(await refusal_of(store, following(tick)), JournalConflict)
         assert await ids_of(letters) == ["events-1"]
 
-    async def test_whatever_a_stranger_sends_can_be_kept(self, store: Store, letters: DeadLetters) -> None:
+    async def test_any_message_can_be_stored_as_a_dead_letter(self, store: Store, letters: DeadLetters) -> None:
         words = "a\0b\ud800" + "x" * MAX_LETTER_WORDS
         body = bytes(range(256)) * (MAX_LETTER_BYTES // 256) + b"more"
         row = dead_letter(
@@ -114,7 +114,7 @@ class DeadLetterConformance:
         assert (found.row.size, len(found.row.body)) == (MAX_LETTER_BYTES + 4, MAX_LETTER_BYTES)
         assert found.row.reason.startswith("a\\0b\\ud800x")
 
-    async def test_a_requeued_letter_leaves_the_list_and_says_who_did_it(
+    async def test_a_requeued_letter_leaves_the_list_and_records_the_actor(
         self, store: Store, letters: DeadLetters
     ) -> None:
         await write(store, letter("events-1"), letter("events-2"))
@@ -146,7 +146,7 @@ class DeadLetterConformance:
             assert not await letters.discard(letter_id, "bob", 6_000)
         assert len(await store.inbox([0], 10)) == 1
 
-    async def test_a_requeued_letter_of_the_inbox_stands_there_again(self, store: Store, letters: DeadLetters) -> None:
+    async def test_a_requeued_inbox_letter_is_back_in_the_inbox(self, store: Store, letters: DeadLetters) -> None:
         await write(store, letter("inbox-7", source="inbox", body='{"word":"ä"}'.encode()))
         assert await letters.requeue("inbox-7", "alice", 5_000)
         (item,) = await store.inbox([0], 10)

@@ -115,7 +115,7 @@ class EventLogConformance:
             await event_log.publish_decided([])
         assert await event_log.last_sequence() == 0
 
-    async def test_a_decided_record_is_heard_live(self, event_log: EventLog, bus: Bus) -> None:
+    async def test_a_journal_record_is_published_live(self, event_log: EventLog, bus: Bus) -> None:
         heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
 
         async def hear(subject: str, body: bytes, reply: str) -> None:
@@ -204,7 +204,7 @@ class EventLogConformance:
         assert await wait_for_high_water(event_log, reader) == second + 1
         await reader.close()
 
-    async def test_the_log_tells_its_ends_and_times(self, event_log: EventLog) -> None:
+    async def test_the_log_has_its_first_and_last_sequence_and_stored_times(self, event_log: EventLog) -> None:
         assert await event_log.last_sequence() == 0
         assert await event_log.stored_at(0) is None
         assert await event_log.stored_at(1) is None
@@ -213,7 +213,7 @@ class EventLogConformance:
         assert await event_log.stored_at(sequence) is not None
         assert await event_log.stored_at(sequence + 1) is None
 
-    async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, event_log: EventLog) -> None:
+    async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, event_log: EventLog) -> None:
         before = await event_log.last_sequence()
         for bad in ("", "a b", "a.b", "*", "a\r\nPUB x 0\r\n", "x" * 65):
             try:
@@ -231,7 +231,7 @@ class EventLogConformance:
         (ended,) = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(ended, ReaderBroken)
 
-    async def test_what_lies_beyond_cursors_is_counted(self, event_log: EventLog) -> None:
+    async def test_messages_beyond_cursors_are_counted(self, event_log: EventLog) -> None:
         assert await event_log.beyond({1: 0, 2: 0}) == {1: 0, 2: 0}
         sequences = []
         for number in range(4):

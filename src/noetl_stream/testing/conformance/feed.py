@@ -43,7 +43,7 @@ def shown(events: Sequence[FedEvent]) -> Shown:
 class FeedConformance:
     """All events of all ticks, in the order of ticks."""
 
-    async def test_an_empty_feed_stands_at_the_ticks_of_its_partitions(self, feed: FeedStore, store: Store) -> None:
+    async def test_an_empty_feed_is_at_the_ticks_of_its_partitions(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         assert (await feed.now())[lease.id] == lease.tick
         assert await feed.read(await feed.now(), 10) == []
@@ -99,9 +99,7 @@ class FeedConformance:
         assert [await feed.trim(-3_600_000, 2) for _ in range(3)] == [2, 1, 0]
         assert await feed.floor() == {lease.id: lease.tick + 3}
 
-    async def test_what_is_deleted_of_a_tick_leaves_the_numbers_as_they_were(
-        self, feed: FeedStore, store: Store
-    ) -> None:
+    async def test_deleting_part_of_a_tick_leaves_its_numbers_unchanged(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         first = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 2), ("b", 1, 2)])
         ended = [replace(row, finished_ms=1) for row in first.executions]
@@ -112,7 +110,7 @@ class FeedConformance:
             (lease.tick + 1, 3, "b", 2),
         ]
 
-    async def test_what_is_too_old_is_forgotten_and_the_floor_says_so(self, feed: FeedStore, store: Store) -> None:
+    async def test_old_ticks_are_trimmed_and_the_floor_moves(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         await store.commit(tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
         assert await feed.trim(3_600_000, 10) == 0

@@ -148,7 +148,7 @@ class DeletingConformance:
         assert await store.execution("a") == execution_row("a")
         assert len(await store.journal("a")) == 1
 
-    async def test_one_that_is_looked_into_says_by_whom(self, store: Store) -> None:
+    async def test_an_original_names_the_reruns_that_read_it(self, store: Store) -> None:
         (lease,) = await taken(store)
         rows = [
             execution_row("a", finished_ms=1),
