@@ -20,10 +20,11 @@ from noetl_stream.gateway.access.authentication import (
     Authentication,
 )
 from noetl_stream.model.envelope import iso
-from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, Caller, StoredToken, covers, suffices
-from noetl_stream.ports.operations.access import ROLES, NewToken, Role
+from noetl_stream.model.roles import ROLES, Role, suffices
+from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, Caller, StoredToken, covers
+from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.settings.oidc import ROLE_NAMES, RoleName
+from noetl_stream.settings.oidc import OidcSettings
 from noetl_stream.testing.conformance.access import attempted
 
 OPERATOR = NewToken("ci", "operator", ("team/a",))
@@ -265,9 +266,9 @@ def test_each_role_may_what_those_before_it_may() -> None:
     }
 
 
-def test_the_settings_know_the_same_roles() -> None:
-    assert ROLES == ROLE_NAMES
-    assert get_args(Role) == get_args(RoleName)
+def test_the_claims_of_an_identity_provider_may_name_each_role() -> None:
+    assert get_args(Role) == ROLES
+    assert OidcSettings("", "").roles == {role: role for role in ROLES}
 
 
 def test_a_path_covers_what_is_below_it_and_not_what_begins_alike() -> None:

@@ -10,11 +10,11 @@ from msgspec.structs import asdict
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.roles import ROLES
 from noetl_stream.ports.access import Audit, AuditEntry, StoredToken, Tokens, hash_of, token_text
 from noetl_stream.ports.catalog_address import is_path
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
-    ROLES,
     ApiTokenDocument,
     AuditEntryDocument,
     AuditPage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,10 +23,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.model.reference import Page, Payload, Reference
-
-Status = Literal["pending", "running", "completed", "failed", "cancelled"]
-ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
-
+from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
 
 NOT_LOADED: Final = object()
 
@@ -186,7 +183,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     execution_id: str
     request_id: str
     digest: str
-    status: Status = "pending"
+    status: FoldedStatus = "pending"
     position: int = 1
     path: str = ""
     version: str | None = None
@@ -244,7 +241,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return (bool(self.paused_at_ms) or self.awaited is not None) and not self.ending
 
     @property
-    def shown_status(self) -> str:
+    def shown_status(self) -> ExecutionStatus:
         """The status people read (LANGUAGE §9). ``waiting``: something waits, and no command is queued or running."""
         if self.status != "running":
             return self.status

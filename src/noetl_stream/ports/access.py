@@ -6,7 +6,7 @@ import re
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
-from noetl_stream.ports.operations.access import ROLES, Role
+from noetl_stream.model.roles import Role
 
 
 class Caller(NamedTuple):
@@ -20,11 +20,6 @@ class Caller(NamedTuple):
     principal: str
     role: Role
     paths: tuple[str, ...] = ()
-
-
-def suffices(role: Role, least: Role) -> bool:
-    """Whether ``role`` includes the role ``least``."""
-    return ROLES.index(role) >= ROLES.index(least)
 
 
 def covers(paths: tuple[str, ...], path: str) -> bool:

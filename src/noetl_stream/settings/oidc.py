@@ -6,13 +6,11 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
-
-RoleName = Literal["viewer", "operator", "author", "admin"]
-ROLE_NAMES: Final[tuple[RoleName, ...]] = ("viewer", "operator", "author", "admin")
+from noetl_stream.model.roles import ROLES, Role
 
 OIDC_PREFIX: Final = "NOETL_OIDC_"
 OIDC_VARIABLES: Final = ("ISSUER", "AUDIENCE", "JWKS_URL", "ROLE_CLAIM", "ROLES", "DEFAULT_ROLE")
@@ -35,8 +33,8 @@ class OidcSettings:
     audience: str
     jwks_url: str | None = None
     role_claim: str = "noetl_role"
-    roles: Mapping[str, RoleName] = field(default_factory=lambda: MappingProxyType({name: name for name in ROLE_NAMES}))
-    default_role: RoleName | None = None
+    roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({name: name for name in ROLES}))
+    default_role: Role | None = None
 
 
 def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
@@ -67,9 +65,9 @@ def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
     )
 
 
-def _roles(text: str) -> Mapping[str, RoleName]:
+def _roles(text: str) -> Mapping[str, Role]:
     """Parses ``platform=admin,data team=author``. It replaces the default mapping, including ``admin``."""
-    found: dict[str, RoleName] = {}
+    found: dict[str, Role] = {}
     for entry in text.split(","):
         value, equals, role = (part.strip() for part in entry.rpartition("="))
         if not equals or not value:
@@ -78,11 +76,11 @@ def _roles(text: str) -> Mapping[str, RoleName]:
     return MappingProxyType(found)
 
 
-def _role(text: str, name: str) -> RoleName:
-    for role in ROLE_NAMES:
+def _role(text: str, name: str) -> Role:
+    for role in ROLES:
         if text.strip() == role:
             return role
-    raise UsageError(f"unknown role {text!r} in {OIDC_PREFIX}{name}", hint=f"use one of {', '.join(ROLE_NAMES)}")
+    raise UsageError(f"unknown role {text!r} in {OIDC_PREFIX}{name}", hint=f"use one of {', '.join(ROLES)}")
 
 
 def _is_safe_address(text: str) -> bool:

@@ -11,7 +11,8 @@ from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.ports.operations.access import ROLES, NewApiTokenDocument, NewToken, Role
+from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken
 
 
 @click.group()

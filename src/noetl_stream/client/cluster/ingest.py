@@ -6,7 +6,6 @@ from noetl_stream.errors import NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import Report
-from noetl_stream.model.status import status_of
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.ingest import StoredReport
 from noetl_stream.ports.store import Store
@@ -26,4 +25,4 @@ class DirectIngest:
             raise NotFound(f"no execution {report.execution_id}")
         message_id = report_id(report.run, report.number)
         sequence = await self._log.publish_reported(report.execution_id, message_id, codec.encode(report))
-        return StoredReport(sequence, status_of(row.status))
+        return StoredReport(sequence, row.status)

@@ -37,7 +37,7 @@ from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import is_valid_id, uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.model.search_terms import label_terms, word_terms
-from noetl_stream.model.status import STATUSES, status_of
+from noetl_stream.model.status import STATUSES
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -163,7 +163,7 @@ class DirectExecutions:
         """A result over :data:`~noetl_stream.client.executions.results.MAX_LOADED_BYTES` stays a reference."""
         row = await self._ended(execution_id)
         result = await loaded_result(row, self._store, self._ports.blobs)
-        return ResultDocument(execution_id, status_of(row.status), result, error_of(row))
+        return ResultDocument(execution_id, row.status, result, error_of(row))
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         await self._row(execution_id)

@@ -14,7 +14,6 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.status import status_of
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
@@ -30,7 +29,7 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
         path=row.path,
         version=row.version,
         digest=row.digest,
-        status=status_of(row.status),
+        status=row.status,
         started=iso(row.started_ms),
         updated=iso(row.updated_ms),
         finished=iso_or_none(row.finished_ms),

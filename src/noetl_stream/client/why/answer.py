@@ -15,7 +15,6 @@ from noetl_stream.client.why.work import commands, suspended
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.status import status_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import WhyDocument
 from noetl_stream.ports.store import StoredEvent
@@ -41,7 +40,7 @@ def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None
     since = max((reason.since_ms for reason in reasons[:1]), default=0) or history.begun_ms
     return WhyDocument(
         execution_id=execution_id,
-        status=status_of(state.shown_status),
+        status=state.shown_status,
         summary=_summary(state, reasons),
         since=iso(since),
         reasons=[reason.document() for reason in reasons[:REASONS_SHOWN]],

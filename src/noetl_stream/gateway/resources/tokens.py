@@ -9,7 +9,8 @@ from pydantic import Field
 from noetl_stream.gateway.http.bodies import RequestModel, json_body
 from noetl_stream.gateway.http.parameters import InPath, Moment, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.ports.operations.access import ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken, Role
+from noetl_stream.model.roles import Role
+from noetl_stream.ports.operations.access import ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken
 
 TOKENS: Final = f"{API}/tokens"
 AUDIT: Final = f"{API}/audit"

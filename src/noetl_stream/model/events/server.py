@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from noetl_stream.model.events.parts import (
     ChildCall,
@@ -20,6 +20,7 @@ from noetl_stream.model.events.parts import (
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import Reference
+from noetl_stream.model.status import EndStatus
 
 
 class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
@@ -290,7 +291,7 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
 
     kind: ClassVar = Kind("workflow", by_status, through_halt=True)
 
-    status: Literal["completed", "failed", "cancelled"]
+    status: EndStatus
     outcome: Outcome
     discarded: int = 0
 
@@ -298,7 +299,7 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
     kind: ClassVar = Kind("playbook", by_status)
 
-    status: Literal["completed", "failed", "cancelled"]
+    status: EndStatus
 
 
 ServerFact = (

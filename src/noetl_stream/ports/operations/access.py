@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from noetl_stream.model.envelope import Time
+from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import Document, DocumentPage
-
-Role = Literal["viewer", "operator", "author", "admin"]
-ROLES: Final[tuple[Role, ...]] = ("viewer", "operator", "author", "admin")
-"""Each may do what those before it may. Viewers read; operators start executions and intervene; authors register
-playbooks; admins keep credentials, tokens and the audit.
-"""
 
 
 class NewToken(NamedTuple):

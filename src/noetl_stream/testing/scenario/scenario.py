@@ -22,7 +22,7 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.effects.commands import build_command
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.run_lease import answer_claim
-from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact, Status
+from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -46,6 +46,7 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import FoldedStatus
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -259,7 +260,7 @@ class Scenario:
         return self.state
 
     @property
-    def status(self) -> Status:
+    def status(self) -> FoldedStatus:
         return self.execution.status
 
     @property
