@@ -14,6 +14,7 @@ from noetl_stream.cli.execution.progress import progress_for
 from noetl_stream.cli.playbook.source import Runnable, not_there, runnable_playbook
 from noetl_stream.client.executions.run import WaitTimeout, run_to_end
 from noetl_stream.client.executions.submit import Refused, Submission
+from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NotFound
 from noetl_stream.hosting import StackAccess, connected_to, on_termination, open_stack, prepare_embedded
 from noetl_stream.ports.catalog_address import Address, find_entry
@@ -103,14 +104,10 @@ async def _run(
 
 async def _until(interrupted: asyncio.Event, work: asyncio.Task[ExecutionDocument]) -> ExecutionDocument:
     """Waits for ``work``, and cancels it when the person interrupts: again, if a library has swallowed the first."""
-    interruption = asyncio.create_task(interrupted.wait())
-    try:
-        await asyncio.wait({work, interruption}, return_when=asyncio.FIRST_COMPLETED)
-        while not work.done():
-            work.cancel()
-            await asyncio.wait({work}, timeout=CANCEL_AGAIN_S)
-    finally:
-        interruption.cancel()
+    await first_done([work], interrupted.wait())
+    while not work.done():
+        work.cancel()
+        await asyncio.wait({work}, timeout=CANCEL_AGAIN_S)
     return await work
 
 

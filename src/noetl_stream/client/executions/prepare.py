@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
+from noetl_stream.lru import LruCache
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -37,7 +37,7 @@ class PlaybookChecker:
     def __init__(self, kinds: Kinds, limits: Limits) -> None:
         self._kinds = kinds
         self._limits = limits
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """What is to be said of a text, and its plan; elsewhere than on this thread: it may take long."""
@@ -53,10 +53,7 @@ class PlaybookChecker:
         plan = self._plans.get(digest)
         if plan is None:
             plan = self.plan_of(await self.check(source, name), name)
-        self._plans[digest] = plan
-        self._plans.move_to_end(digest)
-        while len(self._plans) > PLANS_KEPT:
-            self._plans.popitem(last=False)
+            self._plans.put(digest, plan)
         return plan
 
     def plan_of(self, checked: CheckResult, name: str) -> Plan:
