@@ -3,7 +3,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 EFFORT ?= 50
 
-.PHONY: help demo test verify check wheel lock clean
+.PHONY: help demo test verify check docs wheel lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -19,6 +19,9 @@ verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cas
 
 check: .venv/ready  ## Check format, style, types and imports
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+docs: .venv/ready  ## Build the documentation site into build/docs/site
+	$(BIN)/python scripts/build_site.py build/docs
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
 	--custom-compile-command "make lock" pyproject.toml
@@ -38,5 +41,5 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@touch .venv/runtime $@
 
-clean:  ## Remove the environment, the wheels and the data of the demonstration
-	rm -rf .venv .demo dist
+clean:  ## Remove the environment, the wheels, the site and the data of the demonstration
+	rm -rf .venv .demo build dist

@@ -128,7 +128,7 @@ async def _measure(place: StackAccess, connected: Connected, readers: int, execu
         gateway = psutil.Process(children[2].pid or 0)
         idle = gateway.memory_full_info().uss
         begun = await operations.playbooks.register(PLAYBOOK.encode(), "streams", "bench")
-        digest = begun["digest"]
+        digest = begun.digest
         watched = [_ids(connected) for _ in range(readers // 2)]
         whole = [
             Reader(f"{base}/events/stream", slow=n % 20 == 0, breaks=n % 10 == 1) for n in range(readers - len(watched))
@@ -142,7 +142,7 @@ async def _measure(place: StackAccess, connected: Connected, readers: int, execu
         async def start(ids: RequestIds) -> str:
             async with gate:
                 started = await operations.executions.start(Start(digest=digest), "bench", ids)
-                return str(started["execution_id"])
+                return started.execution_id
 
         ones: list[tuple[Reader, asyncio.Task[None]]] = []
 

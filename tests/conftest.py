@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +12,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cli_program import NOETL, environment
 from effort import times
 from noetl_stream.local.ports import choose_port
 
 settings.register_profile("effort", max_examples=times(100), deadline=None)
 settings.load_profile("effort")
 
-DEV = (sys.executable, "-m", "noetl_stream.cli.main", "dev")
-
-
-def without_settings() -> dict[str, str]:
-    """This environment without what a developer has set for noetl-stream."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    # A shell's background job ignores Ctrl-C, one of nohup a closed terminal, and so would the programs of our tests.
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
@@ -37,17 +35,17 @@ def shared_home() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="noetl-shared-")).resolve()
     with (home / "dev.log").open("w") as log:
         process = subprocess.Popen(
-            [*DEV, "--home", str(home), "--gateway-port", str(choose_port())],
+            [*NOETL, "dev", "--home", str(home), "--gateway-port", str(choose_port())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=without_settings(),
+            env=environment(),
         )
     try:
         assert process.stdout is not None
         first_line = process.stdout.readline()
-        assert "is up" in first_line, (home / "dev.log").read_text()
+        assert "is running" in first_line, (home / "dev.log").read_text()
         yield home
     finally:
         process.terminate()

@@ -1,4 +1,4 @@
-"""What the real stack does on this machine: bursts, latency, fan-out, and what each process spent (``bench``)."""
+"""Benchmarks the real stack on this machine: bursts, latency, fan-out, and the cost per process (``bench``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALIVE_POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to run: bursts of ``executions`` × ``steps``, ``latency_runs`` one at a time, a loop of ``fan_out``."""
+    """The load: bursts of ``executions`` × ``steps``, ``latency_runs`` one at a time, a loop of ``fan_out``."""
 
     executions: int
     steps: int
@@ -45,7 +45,7 @@ class Load:
 
 @dataclass(slots=True)
 class Figures:
-    """What was seen. CPU is user + system over the burst, per step; memory the proportional set at its end."""
+    """The measurements. CPU is user + system time of the bursts, per step; memory is the PSS at the end."""
 
     conditions: dict[str, str] = field(default_factory=dict)
     steps_per_s: list[float] = field(default_factory=list)
@@ -60,10 +60,10 @@ class Figures:
 
 
 class Bench:
-    """One measured stack: embedded servers of the place, and server and worker processes of its own."""
+    """A measured stack: the NATS and Postgres of ``stack``, and its own server and worker processes."""
 
     def __init__(self, stack: StackAccess, connected: Connected, load: Load) -> None:
-        self._place = stack
+        self._stack = stack
         self._connected = connected
         self._client: Client = make_client(connected)
         self._load = load
@@ -71,9 +71,11 @@ class Bench:
         self._groups: dict[str, list[psutil.Process]] = {}
 
     async def run(self) -> Figures:
-        """Starts the roles, warms up, measures, ends the roles."""
+        """Starts servers and workers, warms up, measures, and stops them."""
         if await self._client.alive():
-            raise UsageError("a server already runs here", hint="bench starts its own: give it a --home of its own")
+            raise UsageError(
+                "a server is already running here", hint="use a separate --home: bench starts its own servers"
+            )
         async with AsyncExitStack() as stack:
             await self._start_roles(stack)
             subscription = await self._connected.bus.listen("noetl.events.*.*.decided", self._on_decided)
@@ -103,8 +105,8 @@ class Bench:
 
     async def _start_roles(self, stack: AsyncExitStack) -> None:
         worker = ["worker", "--slots", str(self._load.slots)]
-        children = [Supervised("server", ["server"], self._place) for _ in range(self._load.servers)]
-        children += [Supervised("worker", worker, self._place) for _ in range(self._load.workers)]
+        children = [Supervised("server", ["server"], self._stack) for _ in range(self._load.servers)]
+        children += [Supervised("worker", worker, self._stack) for _ in range(self._load.workers)]
         for child in children:
             task = asyncio.create_task(child.run())
             stack.callback(task.cancel)
@@ -118,8 +120,8 @@ class Bench:
             "worker": _processes(workers),
             "client": _processes([os.getpid()]),
         }
-        if self._place.embedded is not None:
-            for name, pid in self._place.embedded.pids().items():
+        if self._stack.embedded is not None:
+            for name, pid in self._stack.embedded.pids().items():
                 root = psutil.Process(pid)
                 self._groups[name] = [root, *root.children(recursive=True)]
 
@@ -129,7 +131,7 @@ class Bench:
         return digest
 
     async def _burst(self, digest: str, count: int) -> float:
-        """Seconds from the first request to the last end."""
+        """Seconds from the first request to the end of the last execution."""
         clock = self._connected.clock
         loop = asyncio.get_running_loop()
         requests = []
@@ -147,12 +149,12 @@ class Bench:
 
     async def _on_decided(self, subject: str, body: bytes, reply: str) -> None:
         if b'"execution.finished"' in body:
-            waiting = self._ended.get(subject.split(".")[3])
-            if waiting is not None and not waiting.done():
-                waiting.set_result(time.perf_counter())
+            ended = self._ended.get(subject.split(".")[3])
+            if ended is not None and not ended.done():
+                ended.set_result(time.perf_counter())
 
     def _spent(self) -> dict[str, float]:
-        """CPU seconds by group so far."""
+        """CPU seconds used so far, by group."""
         self._refresh_postgres()
         return {name: sum(map(_cpu, group)) for name, group in self._groups.items()}
 
@@ -163,7 +165,7 @@ class Bench:
 
 
 def chain_playbook(steps: int) -> str:
-    """``steps`` no-op steps, one after the other."""
+    """``steps`` no-op steps in sequence."""
     workflow = []
     for number in range(steps):
         step: dict[str, object] = {"step": f"step_{number}", "tool": {"kind": "noop"}}
@@ -174,7 +176,7 @@ def chain_playbook(steps: int) -> str:
 
 
 def loop_playbook(count: int, in_flight: int) -> str:
-    """One step that runs a no-op for each of ``count`` items, ``in_flight`` at once, on any worker."""
+    """A step that runs a no-op for each of ``count`` items, ``in_flight`` at a time, on any worker."""
     spec = {"mode": "parallel", "max_in_flight": in_flight}
     loop = {"in": "{{ range(" + str(count) + ") | list }}", "iterator": "item", "spec": spec}
     return _playbook("loop", [{"step": "fan_out", "loop": loop, "tool": {"kind": "noop"}}])
@@ -190,7 +192,7 @@ def _playbook(name: str, workflow: list[dict[str, object]]) -> str:
 
 
 def conditions(load: Load) -> dict[str, str]:
-    """What the figures depend on."""
+    """The conditions of the measurements."""
     return {
         "load": f"{load.executions} executions x {load.steps} noop steps, {load.repeat} bursts",
         "fan-out": f"{load.fan_out} iterations, {load.in_flight} in flight",

@@ -1,4 +1,4 @@
-"""The whole stack in the foreground: what ``noetl-stream dev`` keeps up."""
+"""The full stack in the foreground: ``noetl-stream dev``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Final
 
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import NoetlError, UsageError
-from noetl_stream.hosting import StackAccess, connected_to, embedded_endpoint, on_ending, open_stack, prepare_embedded
+from noetl_stream.hosting import (
+    StackAccess,
+    connected_to,
+    embedded_endpoint,
+    on_termination,
+    open_stack,
+    prepare_embedded,
+)
 from noetl_stream.local.ports import LOOPBACK, choose_port, is_free
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
@@ -21,7 +28,7 @@ WATCH_S = 1.0
 ANSWER_POLL_S = 0.05
 GATEWAY_PORT: Final = 8080
 GATEWAY_WAIT_S = 10.0
-"""A gateway that has not come up by then may still come: its log says why it has not."""
+"""How long to wait for the gateway before reporting the addresses without it; its log says what it is doing."""
 
 
 async def develop(
@@ -31,17 +38,17 @@ async def develop(
     workers: int,
     slots: int,
     gateway_port: int | None,
-    say: Callable[[str], object],
+    echo: Callable[[str], object],
 ) -> None:
-    """Keeps everything up until SIGINT or SIGTERM, then ends it in order.
+    """Runs everything until SIGINT or SIGTERM, then shuts it down in order.
 
     Args:
-        gateway_port: ``None`` for no gateway; 0 for :data:`GATEWAY_PORT`, or where that is taken another one.
+        gateway_port: ``None`` for no gateway; 0 for :data:`GATEWAY_PORT` or, if that is in use, a free port.
     """
     if gateway_port and not is_free(gateway_port):
-        raise UsageError(f"something listens on port {gateway_port} already", hint="choose another --gateway-port")
+        raise UsageError(f"port {gateway_port} is already in use", hint="choose another --gateway-port")
     ending = asyncio.Event()
-    on_ending(ending.set)
+    on_termination(ending.set)
     with open_stack(settings) as stack:
         await prepare_embedded(stack)
         children = [Supervised(f"server {n}", ["server"], stack) for n in range(1, servers + 1)]
@@ -54,12 +61,12 @@ async def develop(
         tasks.append(asyncio.create_task(_watch(settings, stack, children)))
         try:
             if servers:
-                await result_until(_answer(stack), ending.wait())
-            has_gateway = gateway_port is not None and await _listens(port, ending)
+                await result_until(_wait_for_server(stack), ending.wait())
+            has_gateway = gateway_port is not None and await _wait_for_port(port, ending)
             for line in _address(stack):
-                say(line)
+                echo(line)
             if has_gateway:
-                say(f"  gateway   http://{LOOPBACK}:{port}")
+                echo(f"  gateway   http://{LOOPBACK}:{port}")
             await ending.wait()
             log.info("stopping")
         finally:
@@ -69,16 +76,16 @@ async def develop(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _answer(stack: StackAccess) -> None:
-    """Returns when a server answers, so that nobody is told too early."""
+async def _wait_for_server(stack: StackAccess) -> None:
+    """Waits until a server answers, so that the addresses are not printed too early."""
     async with connected_to(stack, "noetl-dev") as connected:
         client = make_client(connected)
         while not await client.alive():
             await connected.clock.sleep(ANSWER_POLL_S)
 
 
-async def _listens(port: int, ending: asyncio.Event) -> bool:
-    """Whether something takes connections there before the time is over, or the end has come."""
+async def _wait_for_port(port: int, ending: asyncio.Event) -> bool:
+    """Whether the port accepts connections before :data:`GATEWAY_WAIT_S` or shutdown."""
     until_s = asyncio.get_running_loop().time() + GATEWAY_WAIT_S
     while not ending.is_set() and asyncio.get_running_loop().time() < until_s:
         try:
@@ -92,24 +99,24 @@ async def _listens(port: int, ending: asyncio.Event) -> bool:
 
 
 async def _watch(settings: Settings, stack: StackAccess, children: Sequence[Supervised]) -> None:
-    """Starts the embedded servers again when they die, and the children when they have to move."""
+    """Restarts embedded servers that die, and the children when the endpoint changes."""
     embedded = stack.embedded
     while embedded is not None:
         await asyncio.sleep(WATCH_S)
         try:
             for name in await asyncio.to_thread(embedded.revive):
-                log.warning("%s had died: started again", name)
+                log.warning("%s had stopped: restarted", name)
                 endpoint = embedded_endpoint(embedded, settings)
                 if endpoint != stack.endpoint:
                     stack.endpoint = endpoint
                     for child in children:
-                        child.move()
+                        child.restart()
         except NoetlError as error:
             log.error("%s", error)
 
 
 def _address(stack: StackAccess) -> list[str]:
-    lines = ["noetl-stream is up. Ctrl-C ends it."]
+    lines = ["noetl-stream is running. Press Ctrl-C to stop."]
     if stack.embedded is not None:
         lines.append(f"  home      {stack.embedded.address.home}")
     lines.append(f"  NATS      {stack.endpoint.nats_url}")

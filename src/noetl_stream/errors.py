@@ -1,7 +1,7 @@
-"""The error tree: every error a person can meet says what, where and what to do.
+"""The error tree. Each message says what went wrong, where, and what to do.
 
-The command line maps each class to an exit code (see ``cli/exit.py``); roles map them to logs. Foreign
-exceptions (asyncpg, nats, OS) are translated into these inside the adapter that meets them.
+The command line maps each class to an exit code (``cli/exit.py``); servers and workers log it. Adapters translate
+foreign exceptions (asyncpg, nats, OS) into these.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ class NoetlError(Exception):
     """Base of all errors of this project.
 
     Args:
-        message: What is wrong, one line, no trailing full stop.
-        hint: What the reader can do about it, or ``None``.
+        message: What went wrong, in one line without a full stop.
+        hint: What to do about it, or ``None``.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -27,15 +27,15 @@ class NoetlError(Exception):
 
 
 class UsageError(NoetlError):
-    """The caller asked for something that cannot be: a bad option, a missing file, an unknown id."""
+    """The request is invalid: a bad option, a missing file, an unknown id."""
 
 
 class NotFound(UsageError):
-    """What an id, a path or a name stands for is not there."""
+    """Nothing exists under this id, path or name."""
 
 
 class PlaybookRefused(UsageError):
-    """A playbook has errors. ``diagnostics`` are its findings, as JSON objects."""
+    """A playbook has errors. ``diagnostics`` lists them as JSON objects."""
 
     def __init__(self, message: str, diagnostics: list[dict[str, Any]], *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -43,15 +43,15 @@ class PlaybookRefused(UsageError):
 
 
 class Conflict(NoetlError):
-    """It could be done to another state of the same thing: it has ended, it is being written, its version differs."""
+    """The request conflicts with the current state: the execution has ended, or another writer came first."""
 
 
 class VersionMismatch(Conflict):
-    """The version that the caller expected is not the present one: read again, decide again."""
+    """The expected version is not the current one: read again and retry."""
 
 
 class TooBusy(NoetlError):
-    """More is asked for than can be taken in now. ``retry_after_s`` says when to come again."""
+    """Over capacity. Retry after ``retry_after_s`` seconds."""
 
     def __init__(self, message: str, retry_after_s: float, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -59,23 +59,23 @@ class TooBusy(NoetlError):
 
 
 class Unauthenticated(NoetlError):
-    """The caller shows no token, or one that does not hold."""
+    """The caller presented no token, or an invalid one."""
 
 
 class Forbidden(NoetlError):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated but not allowed to do this."""
 
 
 class Unreachable(NoetlError):
-    """NATS or Postgres does not answer, or refuses us."""
+    """NATS or Postgres does not answer, or refuses the connection."""
 
 
 class NotReady(NoetlError):
-    """A store answers but is not prepared: schema missing or newer, stream missing, other partition count."""
+    """A store answers but is not set up: schema missing or newer, stream missing, partition count different."""
 
 
 class LocalStackError(NoetlError):
-    """The embedded NATS or Postgres could not be started: rights, ports, disk."""
+    """The embedded NATS or Postgres failed to start: permissions, ports, disk."""
 
 
 class Fenced(NoetlError):
@@ -83,24 +83,24 @@ class Fenced(NoetlError):
 
 
 class OutcomeUnknown(NoetlError):
-    """A commit or publish was sent and its answer never came: it may or may not have happened."""
+    """A commit or publish was sent but not answered: it may or may not have taken effect."""
 
 
 class ReaderBroken(NoetlError):
-    """The event reader can no longer vouch for order or completeness; recreate it from the committed cursors."""
+    """The event reader can no longer guarantee order or completeness; recreate it from the committed cursors."""
 
 
 class StreamLost(NoetlError):
-    """EVENTS no longer holds what Postgres has folded (PROTOCOL §5): refuse to go on rather than fold another past."""
+    """EVENTS no longer holds what Postgres has folded (PROTOCOL §5): stop rather than fold a different history."""
 
 
 class BlobMissing(NoetlError):
-    """The object store has no object of that key, or its checksum differs."""
+    """The object store has no object with this key, or its checksum differs."""
 
 
 class PayloadRefused(NoetlError):
-    """A payload the codec does not let in: NUL, lone surrogate, NaN, too deep, too large, not JSON."""
+    """A payload the codec rejects: NUL, lone surrogate, NaN, too deep, too large, not JSON."""
 
 
 class JournalConflict(NoetlError):
-    """A position or a request was about to be written twice: an alarm, never a routine (PROTOCOL §1 *Journal*)."""
+    """A position or request would be written twice: always a bug (PROTOCOL §1 *Journal*)."""

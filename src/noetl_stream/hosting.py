@@ -1,4 +1,4 @@
-"""Running roles in this process: until a signal, or in the background until there is nothing left to do."""
+"""Runs servers, workers and gateways in this process, until a signal or, in the background, until idle."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 ROLE_WAIT_S = 5.0
 IDLE_POLL_S = 0.5
 EXTERNAL_LINGER_S = 5.0
 STALLED_LINGER_S = 60.0
-"""A background process leaves an execution to itself when nothing has moved for this long: it goes on with the next."""
+"""A background process exits when live executions make no progress for this long; the next one continues them."""
 
 BACKGROUND_LOCK = "background.lock"
 BACKGROUND_WAIT_S = 3.0
-"""Longer than a background process that is about to leave takes to do so."""
+"""Longer than an exiting background process takes to end."""
 
 
 @dataclass(slots=True)
 class StackAccess:
-    """Where a command works. ``embedded`` is its use of the embedded stack, if it has one; its ports may change."""
+    """The stack of a command. ``embedded`` is its use of the embedded stack, if any; its ports may change."""
 
     endpoint: Endpoint
     embedded: EmbeddedStack | None
@@ -60,10 +60,10 @@ class StackAccess:
 
 @contextmanager
 def open_stack(settings: Settings) -> Iterator[StackAccess]:
-    """The NATS and Postgres of the settings: the person's own, or the embedded ones, started if need be.
+    """The NATS and Postgres of the settings: the user's own, or the embedded ones, started if necessary.
 
     Raises:
-        LocalStackError, UsageError: one clear line.
+        LocalStackError, UsageError: With a one-line message.
     """
     if settings.nats_url is not None and settings.postgres_dsn is not None:
         tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
@@ -80,7 +80,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> Endpoint:
     """The embedded servers, with the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
     address = stack.address
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
-    # A key of the person's own comes first; what was stored before it was given can still be read.
+    # The user's own key comes first; credentials stored before it was set can still be read.
     keys = (*_keys(settings), address.credential_key)
     tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
     return Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
@@ -91,7 +91,7 @@ def _keys(settings: Settings) -> tuple[str, ...]:
 
 
 async def prepare_embedded(stack: StackAccess) -> None:
-    """Makes or upgrades schema and streams of the embedded stack; a person's own is prepared by explicit commands."""
+    """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
     if stack.embedded is not None:
         await asyncio.gather(migrate_schema(stack.endpoint), ensure_all_streams(stack.endpoint))
 
@@ -100,7 +100,7 @@ async def prepare_embedded(stack: StackAccess) -> None:
 async def connected_to(
     stack: StackAccess, name: str, *, nats_wait_s: float = COMMAND_WAIT_S
 ) -> AsyncIterator[Connected]:
-    """Connections for the time of a command."""
+    """Connections for the duration of a command."""
     connected = await connect(stack.endpoint, name=name, nats_wait_s=nats_wait_s)
     try:
         yield connected
@@ -108,16 +108,16 @@ async def connected_to(
         await connected.close()
 
 
-def on_ending(act: Callable[[], object]) -> None:
-    """Calls ``act`` instead of dying of Ctrl-C, SIGTERM or a closed terminal; what ``nohup`` ignores stays ignored."""
+def on_termination(act: Callable[[], object]) -> None:
+    """Calls ``act`` on Ctrl-C, SIGTERM or a closed terminal. Signals that ``nohup`` ignores stay ignored."""
     loop = asyncio.get_running_loop()
-    for number in set(ENDING_SIGNALS):
+    for number in set(TERMINATION_SIGNALS):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, act)
 
 
 class Roles:
-    """A server, a worker, or both, in one process; ends on SIGTERM, SIGINT or :meth:`end`."""
+    """A server, a worker, or both, in one process, until SIGTERM, SIGINT or :meth:`end`."""
 
     def __init__(self, connected: Connected, endpoint: Endpoint) -> None:
         self._connected = connected
@@ -129,29 +129,29 @@ class Roles:
 
     @property
     def busy(self) -> bool:
-        """Whether a command runs here now."""
+        """Whether a command is running here."""
         return self._hosted is not None and self._hosted.worker.busy
 
     def end(self) -> None:
-        """Begins an orderly end: the worker drains, the server gives its partitions back."""
+        """Starts an orderly shutdown: the worker drains, the server releases its partitions."""
         self._ending.set()
 
-    def has_company(self) -> bool:
-        """Whether other servers share the partitions with the one here."""
+    def shares_partitions(self) -> bool:
+        """Whether other servers share the partitions with this one."""
         if self.server is None:
             return False
         return self.server.ownership.fair_share(self._connected.clock.monotonic_s()) < PARTITIONS
 
     async def run(self, *, server: bool = False, worker: tuple[str, int] | None = None) -> None:
-        """Runs until the end.
+        """Runs until shutdown.
 
         Args:
-            worker: Pool and slots of the worker, if one is to run.
+            worker: Pool and slots of the worker, if any.
 
         Raises:
-            NoetlError: what ended a role that should have gone on.
+            NoetlError: The error that ended a server or worker.
         """
-        on_ending(self.end)
+        on_termination(self.end)
         tasks: list[asyncio.Task[None]] = []
         if server:
             self.server = make_server(self._connected, self._endpoint)
@@ -173,7 +173,7 @@ class Roles:
             if isinstance(result, BaseException):
                 raise result
         if self._lost:
-            raise self._connected.nats.unreachable("the connection has ended")
+            raise self._connected.nats.unreachable("the connection was closed")
 
     def _lose(self) -> None:
         self._lost = True
@@ -181,16 +181,16 @@ class Roles:
 
 
 async def host(stack: StackAccess, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
-    """Connects, runs the roles until a signal, and closes."""
+    """Connects, runs until a signal, and closes."""
     async with connected_to(stack, name, nats_wait_s=ROLE_WAIT_S) as connected:
         await Roles(connected, stack.endpoint).run(server=server, worker=worker)
 
 
 async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: int) -> None:
-    """Connects, serves HTTP until a signal, answers what is under way, and closes."""
+    """Connects, serves HTTP until a signal, finishes pending requests, and closes."""
     async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
         hosted = await make_gateway(connected, stack.endpoint, settings, host)
-        on_ending(hosted.gateway.stop)
+        on_termination(hosted.gateway.stop)
         lost: list[bool] = []
 
         def lose() -> None:
@@ -204,25 +204,25 @@ async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: 
         finally:
             await hosted.close()
         if lost:
-            raise connected.nats.unreachable("the connection has ended")
+            raise connected.nats.unreachable("the connection was closed")
 
 
 @contextmanager
-def only_background(settings: Settings) -> Iterator[bool]:
-    """Whether this is the one background process of its home: two would each stay up for the other."""
+def background_lock(settings: Settings) -> Iterator[bool]:
+    """Whether this is the only background process of its home. Two would keep each other running."""
     if settings.nats_url is not None:
         yield True
         return
     with system_errors_explained(settings.home):
         lock = FileLock(prepare_home(settings.home).root / BACKGROUND_LOCK)
     try:
-        yield lock.take_alone_within(BACKGROUND_WAIT_S)
+        yield lock.try_exclusive_within(BACKGROUND_WAIT_S)
     finally:
         lock.close()
 
 
 async def host_in_background(stack: StackAccess, worker: tuple[str, int]) -> None:
-    """Server and worker for commands that found none; leaves when nobody needs them any more."""
+    """Runs a server and a worker for commands that found none, until they are no longer needed."""
     async with connected_to(stack, "noetl-background") as connected:
         roles = Roles(connected, stack.endpoint)
         watch = asyncio.create_task(_end_when_idle(roles, connected, stack.embedded))
@@ -245,37 +245,38 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
             seen, moved_s = ticks, now_s
         if embedded is not None:
             for name in await asyncio.to_thread(embedded.revive):
-                log.warning("%s had died: started again", name)
-            if roles.has_company() and not roles.busy:
-                log.info("other servers run here: leaving the work to them")
+                log.warning("%s had stopped: restarted", name)
+            if roles.shares_partitions() and not roles.busy:
+                log.info("other servers are running: exiting")
                 return
-            if await asyncio.to_thread(embedded.others):
+            if await asyncio.to_thread(embedded.has_other_users):
                 continue
         linger_s = 0.0 if embedded is not None else EXTERNAL_LINGER_S
         try:
             if await connected.store.live_executions(range(PARTITIONS)):
                 linger_s = STALLED_LINGER_S
         except Unreachable as error:
-            log.warning("waiting: %s", error)
+            log.warning("%s: waiting", error)
             continue
-        if now_s - moved_s >= linger_s and await may_leave(roles.server, embedded.others if embedded else _nobody):
+        has_users = embedded.has_other_users if embedded else _no_users
+        if now_s - moved_s >= linger_s and await can_exit(roles.server, has_users):
             return
 
 
-async def may_leave(server: Server | None, others: Callable[[], bool]) -> bool:
-    """Whether nobody has come to rely on ``server``, which is about to leave; it is silent from then on.
+async def can_exit(server: Server | None, has_users: Callable[[], bool]) -> bool:
+    """Whether ``server`` can exit because no other command uses it. If so, it no longer answers.
 
-    Whoever comes joins the stack before asking for a server: so those that were still answered are seen here, and the
-    rest find none and start another, instead of waiting for one that folds nothing any more.
+    A command joins the stack before it asks for a server. So any command that still got an answer is seen here, and
+    later ones find no server and start another, instead of waiting for one that has stopped folding.
     """
     if server is None:
         return True
     await server.responder.close()
-    if not await asyncio.to_thread(others):
+    if not await asyncio.to_thread(has_users):
         return True
     await server.responder.open()
     return False
 
 
-def _nobody() -> bool:
+def _no_users() -> bool:
     return False

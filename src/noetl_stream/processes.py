@@ -1,4 +1,4 @@
-"""Child processes of this program: detached in the background for ``run``, supervised for ``dev``."""
+"""Child processes of this program: detached for ``run``, supervised for ``dev``."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ STOP_S = 20.0
 
 
 def command_line(*arguments: str) -> list[str]:
-    """This program with other arguments."""
+    """The command line of this program with other arguments."""
     return [sys.executable, "-m", "noetl_stream.cli.main", *arguments]
 
 
 class Background:
-    """The server and worker that ``run`` starts when it finds none. They outlive it, and end by themselves."""
+    """The server and worker that ``run`` starts if none is running. They outlive it and end by themselves."""
 
     def __init__(self, settings: Settings, stack: StackAccess) -> None:
         self._settings = settings
-        self._place = stack
+        self._stack = stack
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts them, unless this process has, and they still run.
+        """Starts them, unless this process already has and they still run.
 
         Raises:
-            LocalStackError: they cannot be started, or ended with an error.
+            LocalStackError: They cannot be started, or ended with an error.
         """
         code = self._process.poll() if self._process is not None else 0
         if code is None:
             return
-        embedded = self._place.embedded
+        embedded = self._stack.embedded
         home = ["--home", str(embedded.address.home)] if embedded is not None else []
         output = embedded.address.home / "background.log" if embedded is not None else Path(os.devnull)
         if code > 0:
-            why = f"its log is {output}" if embedded is not None else "run `noetl-stream server` to see why"
-            raise LocalStackError(f"the server started in the background ended with code {code}", hint=why)
+            hint = f"see {output}" if embedded is not None else "run `noetl-stream server` to see why"
+            raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         try:
             with output.open("ab") as sink:
                 self._process = subprocess.Popen(
@@ -61,14 +61,14 @@ class Background:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise LocalStackError(f"cannot start a server in the background: {error.strerror}") from None
+            raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
 
 
 def end_with_parent() -> None:
-    """For a child of :class:`Supervised`: ends this process in order when its parent is gone, however it went."""
+    """In a child of :class:`Supervised`: shuts this process down when its parent ends, however that ends."""
 
     def wait() -> None:
-        # The parent holds the other end of our stdin and never writes to it: the kernel tells us when it is closed.
+        # The parent holds the other end of our stdin and never writes to it, so read() returns when the parent ends.
         while os.read(0, 1):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
@@ -77,13 +77,13 @@ def end_with_parent() -> None:
 
 
 class Supervised:
-    """A child that is started again when it dies, until :meth:`stop`; it also ends when this process does."""
+    """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process."""
 
     def __init__(self, title: str, arguments: Sequence[str], stack: StackAccess) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
         self._needs_keys = arguments[0] in ("server", "gateway")
-        self._place = stack
+        self._stack = stack
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -92,29 +92,29 @@ class Supervised:
         return self._process.pid if self._process is not None else None
 
     async def run(self) -> None:
-        """Runs the child for ever, each time in the place as it is then."""
+        """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            endpoint = self._place.endpoint
+            endpoint = self._stack.endpoint
             keys = endpoint.credential_keys if self._needs_keys else ()
             environment = child_environment(endpoint.nats_url, endpoint.postgres_dsn, endpoint.credentials, keys)
-            if self._place.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
-                environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child cannot tell that its servers are embedded
-            # In a session of its own: a Ctrl-C is for us, and we end our children in order.
+            if self._stack.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
+                environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child does not know that its servers are embedded
+            # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
             )
             code = await self._process.wait()
             if not self._stopping:
-                log.warning("%s ended with code %s: starting it again", self.title, code)
+                log.warning("%s exited with code %s: restarting", self.title, code)
                 await asyncio.sleep(RESTART_S)
 
-    def move(self) -> None:
-        """Ends the child, so that it starts again where the place is now."""
+    def restart(self) -> None:
+        """Ends the child, so that it restarts with the current endpoint."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
     async def stop(self) -> None:
-        """Asks the child to end, and kills it if it does not."""
+        """Terminates the child, and kills it if it does not end."""
         self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:

@@ -1,4 +1,4 @@
-"""The only place where adapters meet roles."""
+"""Wiring: the only module that connects adapters to roles."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolFailure
-from noetl_stream.tools.registry import ToolClass, kinds_of, load_tools, made_tools
+from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
-if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a second earlier
+if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
     from noetl_stream.adapters.oidc_keys import ProviderKeys
     from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
@@ -40,17 +40,17 @@ if TYPE_CHECKING:  # a command needs neither role: `run` starts a tenth of a sec
     from noetl_stream.worker.worker import Worker
 
 COMMAND_WAIT_S = 2.0
-"""A person at a terminal is told soon that NATS does not answer; a role that starts beside it is more patient."""
+"""People at a terminal learn soon that NATS does not answer; a role that starts beside it waits longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where NATS and Postgres are, and the credentials that the place itself offers (``local_postgres``).
+    """Addresses of NATS and Postgres, and the credentials the installation offers (``local_postgres``).
 
     Attributes:
-        credential_keys: What stored credentials are encrypted with, the current key first; none if nobody gave one.
+        credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
         tools: What the tools of a worker here may do.
-        limits: Of executions that a server here starts; a playbook may lower them.
+        limits: Limits of executions that a server here starts; a playbook may lower them.
     """
 
     nats_url: str
@@ -63,7 +63,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Open connections, and the ports over them."""
+    """Open connections with their ports."""
 
     nats: NatsConnection
     log: NatsEventLog
@@ -74,7 +74,7 @@ class Connected:
     clock: SystemClock
 
     async def close(self) -> None:
-        """Closes everything, in the reverse order of opening."""
+        """Closes everything, in reverse order of opening."""
         await self.blobs.close()
         await self.queue.close()
         await self.log.close()
@@ -83,11 +83,11 @@ class Connected:
 
 
 async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> Connected:
-    """Connects to both.
+    """Connects to NATS and Postgres.
 
     Args:
-        name: Shown by NATS and Postgres as the client's name.
-        nats_wait_s: How long a NATS that does not answer is asked again.
+        name: The client's name shown by NATS and Postgres.
+        nats_wait_s: How long to retry a NATS that does not answer.
 
     Raises:
         Unreachable: one of them does not answer; the message says which.
@@ -106,12 +106,12 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
 
 
 async def migrate_schema(endpoint: Endpoint) -> list[str]:
-    """Makes or upgrades the schema; the names of the migrations it applied."""
+    """Creates or upgrades the schema; returns the names of the migrations applied."""
     return await migrate(endpoint.postgres_dsn)
 
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
-    """Makes or adapts the streams; says what it did."""
+    """Creates or updates the streams; returns a line per change."""
     nats = await NatsConnection.open(endpoint.nats_url, name="noetl-prepare", connect_timeout_s=COMMAND_WAIT_S)
     try:
         return await ensure_streams(nats, replicas=replicas)
@@ -120,14 +120,14 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[s
 
 
 def process_name(role: str) -> str:
-    """A name no other living process has: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
+    """A unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
     return f"{role}-{host}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 @cache
 def installed_kinds() -> Mapping[str, ToolClass]:
-    """The tool kinds installed here, looked up once: what cannot be used is said once."""
+    """The tool kinds installed here, looked up once, so that unusable ones are reported once."""
     return load_tools()
 
 
@@ -144,10 +144,10 @@ def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> Credenti
 def make_operations(
     connected: Connected, endpoint: Endpoint, *, unanswered: Callable[[], Awaitable[None]] | None = None
 ) -> Operations:
-    """The verbs of people, directly on these connections.
+    """The operations, executed directly on these connections.
 
     Args:
-        unanswered: Called each time no server has answered a request, as by a command that can start one.
+        unanswered: Called whenever no server has answered a request, so that a command can start one.
     """
     from noetl_stream.client.access import DirectAccess
     from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
@@ -198,7 +198,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
 
 @dataclass(frozen=True, slots=True)
 class HostedWorker:
-    """A worker with what was made for it alone; ``show_in_logs`` ends the redaction of what this process logs."""
+    """A worker with its own resources; ``show_in_logs`` ends the redaction of this process's logs."""
 
     worker: Worker
     tools: Mapping[str, Tool]
@@ -206,7 +206,7 @@ class HostedWorker:
     show_in_logs: Callable[[], None]
 
     async def close(self) -> None:
-        """Ends the worker, then its tools: their sessions, pools and child processes."""
+        """Closes the worker, then its tools: their sessions, pools and child processes."""
         await self.worker.close()
         await self.plans.close()
         await asyncio.gather(*(tool.close() for tool in self.tools.values()))
@@ -220,7 +220,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
-    tools = made_tools(installed_kinds(), endpoint.tools)
+    tools = create_tools(installed_kinds(), endpoint.tools)
     plans = PlanClient(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),
@@ -236,12 +236,12 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         credential=credential_lookup(endpoint.credentials),
         secrets=SecretsClient(connected.bus, connected.clock),
     )
-    return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.known))
+    return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 
 
 @dataclass(frozen=True, slots=True)
 class HostedGateway:
-    """A gateway with what was made for it alone. ``sentence`` says whom it lets in."""
+    """A gateway with its own resources. ``sentence`` says who has access."""
 
     gateway: Gateway
     sentence: str
@@ -255,10 +255,10 @@ class HostedGateway:
 async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Settings, host: str) -> HostedGateway:
     """
     Args:
-        host: What it will listen on.
+        host: The host it will listen on.
 
     Raises:
-        UsageError: nobody could come in, and it was not said that everybody may.
+        UsageError: nobody would have access, and open access was not requested.
     """
     from noetl_stream.adapters.oidc import OidcProvider
     from noetl_stream.adapters.oidc_keys import ProviderKeys

@@ -20,6 +20,7 @@ from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.testing.waiting import until
 
 Client = TestClient[web.Request, web.Application]
@@ -74,7 +75,8 @@ class House:
         try:
             return await handler(request)
         except NoetlError as error:
-            return web.json_response(problem_of(error, request.path).document, status=problem_of(error, "").status)
+            problem = problem_of(error, request.path)
+            return web.json_response(plain(problem.document), status=problem.status)
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
         return await self.guard.handle(request, self.do, least="viewer", operation="readThing", changes=False)
@@ -114,7 +116,7 @@ async def opened(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock
 
 async def shown(keeper: DirectAccess, role: Any) -> dict[str, str]:
     made = await keeper.create_token(NewToken(f"{role}-1", role), "ann")
-    return {"Authorization": f"Bearer {made['secret']}"}
+    return {"Authorization": f"Bearer {made.secret}"}
 
 
 async def recorded(audit: MemoryAudit) -> list[AuditEntry]:
@@ -178,7 +180,7 @@ async def shown_once(keeper: DirectAccess) -> dict[str, str]:
     """A token of an operator with a name of its own."""
     name = f"operator-{len(await keeper.tokens())}"
     made = await keeper.create_token(NewToken(name, "operator"), "ann")
-    return {"Authorization": f"Bearer {made['secret']}"}
+    return {"Authorization": f"Bearer {made.secret}"}
 
 
 async def test_a_stream_ends_soon_after_its_token(
@@ -192,7 +194,7 @@ async def test_a_stream_ends_soon_after_its_token(
             await request[ADMISSION].look_again()
             looked.append(clock.monotonic_s())
             if not seconds:
-                await keeper.revoke_token((await keeper.tokens())[0]["id"], "bob")
+                await keeper.revoke_token((await keeper.tokens())[0].id, "bob")
         raise AssertionError
 
     closed_house.do = streaming

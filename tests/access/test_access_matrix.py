@@ -102,7 +102,7 @@ class House(NamedTuple):
     client: ClientSession
 
     async def token(self, role: Any, expires_ms: int | None = None) -> str:
-        return str((await self.stack.keeper.create_token(NewToken(f"{role}-1", role, (), expires_ms), "ann"))["secret"])
+        return str((await self.stack.keeper.create_token(NewToken(f"{role}-1", role, (), expires_ms), "ann")).secret)
 
     async def revoked(self) -> str:
         secret = await self.token("admin")

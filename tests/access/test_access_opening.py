@@ -69,7 +69,7 @@ async def test_only_a_token_of_an_admin_that_holds_opens_it(
     assert await refused()
     admin = await keeper.create_token(NewToken("admin", "admin"), "ann")
     assert not await refused()
-    await keeper.revoke_token(admin["id"], "ann")
+    await keeper.revoke_token(admin.id, "ann")
     assert await refused()
 
 
@@ -118,7 +118,7 @@ def test_a_provider_on_this_machine_may_speak_plainly(address: str) -> None:
 
 
 def test_the_document_has_every_variable_of_a_provider() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "access.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "access.md").read_text()
     documented = re.findall(r"^\| `NOETL_OIDC_([A-Z_]+)` \| `?([^|`]+)`? \|", text, re.MULTILINE)
     assert [name for name, _ in documented] == list(OIDC_VARIABLES)
     assert dict(documented)["ROLE_CLAIM"] == OidcSettings("", "").role_claim

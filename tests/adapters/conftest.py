@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from nats_proxy import LossyProxy
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams
-from noetl_stream.testing.waiting import TIMEOUT_S
-
-CANNOT_MAKE_STORE = 10049
+from noetl_stream.testing.waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -27,20 +24,15 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
     server.end()
 
 
-async def make_anew(connection: NatsConnection) -> None:
-    """Deletes and makes the streams. The server removes a stream's folder a little after it says so: try again then."""
+async def make_anew(server: NatsServer, connection: NatsConnection) -> None:
+    """Deletes the streams, waits until the server has removed their folders, and makes them."""
     for stream in (EVENTS, COMMANDS, RESULTS):
         try:
             await connection.api(f"STREAM.DELETE.{stream}")
         except ApiRefused as error:
             assert error.err_code == STREAM_NOT_FOUND, error
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            try:
-                await ensure_streams(connection)
-                return
-            except ApiRefused as error:
-                assert error.err_code == CANNOT_MAKE_STORE, error
+    await until(lambda: not server.is_removing())
+    await ensure_streams(connection)
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def own_nats(tmp_path: Path) -> Iterator[NatsServer]:
 async def connection(shared_nats: NatsServer, request: pytest.FixtureRequest) -> AsyncIterator[NatsConnection]:
     """A connection to the shared server with fresh, empty streams; each test runs on the fast and on the plain path."""
     opened = await NatsConnection.open(shared_nats.url, name="test", fast=request.param == "fast")
-    await make_anew(opened)
+    await make_anew(shared_nats, opened)
     yield opened
     await opened.close()
 

@@ -36,6 +36,13 @@ class NatsServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
 
+    def is_removing(self) -> bool:
+        """Whether the folder of a deleted stream is still there, under another name.
+
+        A stream of that name that is deleted before it has gone leaves its messages to the next one.
+        """
+        return any(self._folder.glob("nats-data/jetstream/*/streams/.*"))
+
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()

@@ -66,7 +66,7 @@ async def test_a_lease_ends_when_its_time_is_over_and_not_before(broker: MemoryB
     assert (await second).num_delivered == 2
 
 
-async def test_a_delayed_give_back_comes_when_its_time_is_there(broker: MemoryBroker, clock: ManualClock) -> None:
+async def test_a_command_returned_with_a_delay_is_delivered_after_it(broker: MemoryBroker, clock: ManualClock) -> None:
     queue = broker.command_queue
     await issue(queue, command("c1"))
     source = await queue.open_source("default")

@@ -52,7 +52,7 @@ async def test_a_lost_chunk_is_damage(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await blobs.put("key", THREE_CHUNKS)
     await connection.api(f"STREAM.MSG.DELETE.{RESULTS}", {"seq": 2})
-    with pytest.raises(BlobMissing, match="the object key is damaged: 2 of its 3 chunks are there"):
+    with pytest.raises(BlobMissing, match="the object key is damaged: 2 of its 3 chunks exist"):
         await blobs.get("key")
 
 
@@ -112,7 +112,7 @@ async def test_a_put_whose_last_acknowledgement_is_lost_is_found_to_have_happene
     assert await blobs.get("key") == b"value"
 
 
-async def test_a_full_store_refuses_and_says_so(connection: NatsConnection) -> None:
+async def test_a_full_store_is_a_clear_error(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     config = msgspec.json.decode(await connection.api(f"STREAM.INFO.{RESULTS}"))["config"]
     await connection.api(f"STREAM.UPDATE.{RESULTS}", {**config, "max_bytes": CHUNK_BYTES})

@@ -10,7 +10,7 @@ from nats_process import NatsServer
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import Unreachable
-from noetl_stream.testing.conformance.bus import Ear
+from noetl_stream.testing.conformance.bus import RecordingHandler
 from noetl_stream.testing.waiting import TIMEOUT_S
 
 
@@ -20,7 +20,7 @@ async def test_a_subscription_is_active_when_listen_returns(
     other = await NatsConnection.open(shared_nats.url, name="other")
     here, there = NatsBus(connection), NatsBus(other)
     for number in range(50):
-        ear = Ear()
+        ear = RecordingHandler()
         here.send("noetl.nudge.nobody", b"")
         subscription = await here.listen(f"noetl.live.{number}", ear)
         there.send(f"noetl.live.{number}", b"at once")
@@ -29,10 +29,10 @@ async def test_a_subscription_is_active_when_listen_returns(
     await other.close()
 
 
-async def test_a_subscription_hears_again_after_a_restart_of_the_server(
+async def test_a_subscription_receives_again_after_a_restart_of_the_server(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
-    bus, ear = NatsBus(own_connection), Ear()
+    bus, ear = NatsBus(own_connection), RecordingHandler()
     await bus.listen("noetl.live", ear)
     restored = asyncio.Event()
     own_connection.on_restored(restored.set)

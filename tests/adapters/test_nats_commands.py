@@ -16,9 +16,9 @@ from noetl_stream.adapters.nats.streams import COMMANDS
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.testing.conformance.command_queue import (
     command,
+    expect_present,
     issue,
     take,
-    wait_until_present,
 )
 from noetl_stream.testing.waiting import TIMEOUT_S
 
@@ -43,9 +43,9 @@ async def test_a_pool_has_one_durable_consumer(connection: NatsConnection) -> No
     await other.close()
 
 
-async def test_a_pool_name_that_cannot_stand_in_a_subject_is_refused(connection: NatsConnection) -> None:
+async def test_a_pool_name_that_is_not_valid_in_a_subject_is_refused(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
-    with pytest.raises(UsageError, match="cannot be a pool"):
+    with pytest.raises(UsageError, match="is not a valid pool name"):
         await queue.open_source("a.b")
 
 
@@ -67,7 +67,7 @@ async def test_a_lease_that_ends_delivers_the_command_again(connection: NatsConn
     await source.close()
 
 
-async def test_a_command_given_back_with_a_delay_comes_again(connection: NatsConnection) -> None:
+async def test_a_command_returned_with_a_delay_comes_again(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
     await issue(queue, command("c1"))
     source = await queue.open_source("default")
@@ -100,12 +100,12 @@ async def test_a_thread_keeps_the_lease_while_the_loop_is_busy(connection: NatsC
     await connection.flush()
     assert not second.done(), "the lease has ended although it was renewed"
     delivery.ack()
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     second.cancel()
     await source.close()
 
 
-async def test_a_source_goes_on_after_its_consumer_was_deleted(connection: NatsConnection) -> None:
+async def test_a_source_continues_after_its_consumer_was_deleted(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
     source = await queue.open_source("default")
     source.request(1)
@@ -118,7 +118,7 @@ async def test_a_source_goes_on_after_its_consumer_was_deleted(connection: NatsC
     await source.close()
 
 
-async def test_a_source_goes_on_with_its_credit_after_a_restart_of_the_server(
+async def test_a_source_continues_with_its_credit_after_a_restart_of_the_server(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     queue = await NatsCommandQueue.open(own_connection)
@@ -154,7 +154,7 @@ async def test_a_delivery_can_be_acknowledged_on_a_new_line(proxy: LossyProxy, t
     async with asyncio.timeout(TIMEOUT_S):
         await restored.wait()
     delivery.ack()
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     await source.close()
 
 
@@ -173,7 +173,7 @@ async def test_a_copy_that_reappears_after_a_restart_is_older_than_the_connectio
     await source.close()
 
 
-async def test_an_issue_whose_acknowledgement_is_lost_is_sent_again_and_stands_once(
+async def test_an_issue_with_a_lost_acknowledgement_is_resent_and_queued_once(
     proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:
     queue = await NatsCommandQueue.open(through_proxy, acknowledge_within_s=0.2)
@@ -184,7 +184,7 @@ async def test_an_issue_whose_acknowledgement_is_lost_is_sent_again_and_stands_o
     source = await queue.open_source("default")
     (delivery,) = await take(source, 1)
     delivery.ack()
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     await source.close()
 
 
@@ -216,7 +216,7 @@ async def test_ten_thousand_commands_pass_two_sources(connection: NatsConnection
 
     workers = [asyncio.create_task(work(number)) for number in range(2)]
     await issued
-    await wait_until_present(queue, set())
+    await expect_present(queue, set())
     assert sorted(done) == list(range(10_000))
     for worker in workers:
         worker.cancel()

@@ -18,7 +18,7 @@ from noetl_stream.errors import NotReady, Unreachable, UsageError
 from noetl_stream.testing.waiting import TIMEOUT_S
 
 
-async def test_nobody_there_is_one_clear_line() -> None:
+async def test_an_unreachable_server_is_one_clear_line() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"nats://127.0.0.1:{bound.getsockname()[1]}"
@@ -27,7 +27,7 @@ async def test_nobody_there_is_one_clear_line() -> None:
     assert str(raised.value) == f"cannot reach NATS at {url}: connection refused"
 
 
-async def test_a_peer_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_peer_is_given_up() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -36,12 +36,14 @@ async def test_a_peer_that_says_nothing_is_given_up() -> None:
             await NatsConnection.open(url, name="test", connect_timeout_s=0.3)
 
 
-async def test_a_url_that_is_none_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="is no NATS url"):
+async def test_an_invalid_url_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="is not a NATS url"):
         await NatsConnection.open("nats://host:port", name="test", connect_timeout_s=5)
 
 
-async def test_a_refused_login_is_said_at_once_and_without_the_password(own_nats: NatsServer, tmp_path: Path) -> None:
+async def test_a_refused_login_is_reported_at_once_and_without_the_password(
+    own_nats: NatsServer, tmp_path: Path
+) -> None:
     own_nats.kill()
     own_nats.start("--user", "noetl", "--pass", "right")
     right = await NatsConnection.open(f"nats://noetl:right@127.0.0.1:{own_nats.port}", name="test")
@@ -108,7 +110,7 @@ async def test_a_request_to_a_hung_server_ends_in_time(own_nats: NatsServer) -> 
     await opened.close()
 
 
-async def test_losing_and_restoring_the_line_is_told(own_nats: NatsServer) -> None:
+async def test_losing_and_restoring_the_line_calls_the_hooks(own_nats: NatsServer) -> None:
     opened = await NatsConnection.open(own_nats.url, name="test")
     lost, restored = asyncio.Event(), asyncio.Event()
     opened.on_lost(lost.set)
@@ -127,7 +129,7 @@ async def test_losing_and_restoring_the_line_is_told(own_nats: NatsServer) -> No
     await opened.close()
 
 
-async def test_a_connection_that_ends_for_good_is_told(own_nats: NatsServer) -> None:
+async def test_the_end_of_a_connection_calls_its_hooks(own_nats: NatsServer) -> None:
     opened = await NatsConnection.open(own_nats.url, name="test")
     ended = asyncio.Event()
     opened.on_ended(ended.set)
@@ -135,6 +137,7 @@ async def test_a_connection_that_ends_for_good_is_told(own_nats: NatsServer) -> 
     opened.wire.send("too.large", b"x" * (opened.max_payload + 1))
     async with asyncio.timeout(TIMEOUT_S):
         await ended.wait()
+    assert opened.client.is_closed
     await opened.close()
 
 

@@ -39,7 +39,7 @@ async def test_a_deleted_consumer_breaks_the_reader(connection: NatsConnection) 
     reader = await log.open_reader(ALL, 0)
     for name in await consumer_names(connection):
         await connection.api(f"CONSUMER.DELETE.{EVENTS}.{name}")
-    assert await broken_reason(reader) == "its consumer is gone: 409 Consumer Deleted"
+    assert await broken_reason(reader) == "the consumer is gone: 409 Consumer Deleted"
 
 
 async def test_a_deleted_stream_breaks_the_reader_and_cannot_be_read_again(connection: NatsConnection) -> None:
@@ -54,7 +54,7 @@ async def test_a_deleted_stream_breaks_the_reader_and_cannot_be_read_again(conne
         await log.last_sequence()
 
 
-async def test_a_pull_that_nobody_answers_breaks_the_reader(connection: NatsConnection) -> None:
+async def test_an_unanswered_pull_breaks_the_reader(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     for n in range(3):
         await log.publish_reported("run-1", f"request-{n}", b"{}")
@@ -90,7 +90,7 @@ async def test_a_silent_server_breaks_the_reader(own_nats: NatsServer, own_conne
     log = await NatsEventLog.open(own_connection, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader(ALL, 0)
     own_nats.pause()
-    assert "two heartbeats are missing" in await broken_reason(reader)
+    assert "two heartbeats missed" in await broken_reason(reader)
     own_nats.resume()
 
 
@@ -127,6 +127,7 @@ async def test_heartbeats_alone_move_high_water(connection: NatsConnection) -> N
     quiet = await NatsEventLog.open(connection, SystemClock())
     last = await quiet.publish_reported("run-1", "request-1", b"{}")
     await until(lambda: reader.high_water >= last)
+    assert reader.high_water == last
     await reader.close()
 
 

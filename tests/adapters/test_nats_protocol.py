@@ -13,7 +13,7 @@ from noetl_stream.adapters.nats.fast_path import FrameParser, fast_path_fits
 from noetl_stream.adapters.nats.protocol import MessageMetadata, milliseconds, parse_metadata, parse_status
 
 
-def test_a_heartbeat_tells_how_far_the_consumer_has_looked() -> None:
+def test_a_heartbeat_moves_high_water() -> None:
     status = parse_status(b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 12\r\n\r\n")
     assert status is not None
     assert (status.code, status.text) == (100, "Idle Heartbeat")
@@ -101,7 +101,7 @@ OURS = [
 THEIRS = [b"PING\r\n", b"MSG theirs 8 4\r\nMSG \r\n", b"+OK\r\n"]
 
 
-async def test_our_messages_are_heard_and_the_rest_is_handed_on() -> None:
+async def test_our_messages_are_handled_and_the_rest_is_passed_on() -> None:
     parser, original, heard = parser_with(b"7")
     await parser.parse(FRAMES)
     assert heard == OURS
@@ -118,7 +118,7 @@ async def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> No
     assert original.handed == THEIRS
 
 
-async def test_a_failing_listener_is_logged_and_the_rest_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_listener_is_logged_and_later_messages_arrive(caplog: pytest.LogCaptureFixture) -> None:
     parser, _, heard = parser_with(b"7")
 
     def fail(*message: bytes) -> None:
@@ -127,7 +127,7 @@ async def test_a_failing_listener_is_logged_and_the_rest_is_heard(caplog: pytest
     parser.ours[b"6"] = fail
     await parser.parse(b"MSG a.b 6 3\r\nbad\r\nMSG a.b 7 4\r\ngood\r\n")
     assert heard == [(b"a.b", b"", b"", b"good")]
-    assert "hearing a message of b'a.b' failed" in caplog.text
+    assert "receiving a message on b'a.b' failed" in caplog.text
 
 
 async def test_the_fast_path_is_not_for_a_client_it_does_not_know() -> None:

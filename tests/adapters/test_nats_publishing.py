@@ -70,7 +70,7 @@ async def test_a_report_without_a_connection_is_refused_at_once(
         await log.publish_reported("run-1", "request-1", b"{}")
 
 
-async def test_a_full_stream_refuses_a_report_and_says_so(connection: NatsConnection) -> None:
+async def test_a_full_stream_rejects_a_report_with_a_clear_error(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     await limit_events(connection, 1)
     await log.publish_reported("run-1", "request-1", b"{}")
@@ -79,7 +79,7 @@ async def test_a_full_stream_refuses_a_report_and_says_so(connection: NatsConnec
     assert await log.last_sequence() == 1
 
 
-async def test_a_missing_stream_refuses_a_report_and_says_what_mends_it(connection: NatsConnection) -> None:
+async def test_a_missing_stream_refuses_a_report_and_says_how_to_fix_it(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     await connection.api(f"STREAM.DELETE.{EVENTS}")
     with pytest.raises(Unreachable, match=r"no stream takes this subject .*stream ensure"):
@@ -149,7 +149,7 @@ async def test_decided_records_published_while_the_server_is_away_are_stored_in_
 async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     large = b"x" * connection.max_payload
-    with pytest.raises(PayloadRefused, match=r"larger than the NATS server takes .*max_payload"):
+    with pytest.raises(PayloadRefused, match=r"larger than the NATS server accepts .*max_payload"):
         await log.publish_reported("run-1", "request-1", large)
     with pytest.raises(PayloadRefused):
         log.publish_decided([decided("run-1", "0.1.1.a.0", large)])
@@ -171,7 +171,7 @@ async def test_waiting_ends_when_the_log_is_closed(own_nats: NatsServer, own_con
         await published
 
 
-async def test_a_publish_right_after_opening_hears_its_answer(connection: NatsConnection) -> None:
+async def test_a_publish_right_after_opening_gets_its_answer(connection: NatsConnection) -> None:
     for number in range(1, 11):
         # Something is waiting to be written when the inbox for the answers is made.
         connection.wire.send("noetl.nudge.nobody", b"")
@@ -182,7 +182,7 @@ async def test_a_publish_right_after_opening_hears_its_answer(connection: NatsCo
 
 async def test_a_message_id_cannot_smuggle_commands_in(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
-    with pytest.raises(UsageError, match="cannot be a message id"):
+    with pytest.raises(UsageError, match="is not a valid message id"):
         await log.publish_reported("run-1", "x\r\n\r\nPUB noetl.events.1.a.reported 0\r\n", b"{}")
     assert await log.last_sequence() == 0
 

@@ -17,9 +17,9 @@ async def config_of(connection: NatsConnection, stream: str) -> dict[str, object
 
 async def test_missing_streams_are_made_and_named(own_nats_connection: NatsConnection) -> None:
     assert await ensure_streams(own_nats_connection) == [
-        "made stream EVENTS",
-        "made stream COMMANDS",
-        "made stream OBJ_noetl-results",
+        "created stream EVENTS",
+        "created stream COMMANDS",
+        "created stream OBJ_noetl-results",
     ]
     for stream in (EVENTS, COMMANDS, RESULTS):
         await verify_stream(own_nats_connection, stream)
@@ -30,7 +30,7 @@ async def test_events_is_kept_until_a_server_trims_it(connection: NatsConnection
     assert (config["max_age"], config["max_msgs_per_subject"], config["deny_delete"]) == (0, -1, True)
 
 
-async def test_what_is_right_is_left_alone(connection: NatsConnection) -> None:
+async def test_correct_streams_are_left_alone(connection: NatsConnection) -> None:
     assert await ensure_streams(connection) == []
 
 
@@ -38,7 +38,7 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
     config = await config_of(connection, EVENTS)
     changed = {**config, "discard": "old", "max_bytes": 1 << 30, "description": "ours"}
     await connection.api(f"STREAM.UPDATE.{EVENTS}", changed)
-    with pytest.raises(NotReady, match="EVENTS has other settings than this version needs: discard"):
+    with pytest.raises(NotReady, match="EVENTS differs from what this version needs: discard"):
         await verify_stream(connection, EVENTS)
     assert await ensure_streams(connection) == ["changed stream EVENTS: discard"]
     mended = await config_of(connection, EVENTS)
@@ -46,7 +46,7 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
     await verify_stream(connection, EVENTS)
 
 
-async def test_a_missing_stream_is_not_ready_and_says_what_mends_it(connection: NatsConnection) -> None:
+async def test_a_missing_stream_is_not_ready_and_says_how_to_fix_it(connection: NatsConnection) -> None:
     await connection.api(f"STREAM.DELETE.{COMMANDS}")
     with pytest.raises(NotReady, match=r"COMMANDS does not exist .*stream ensure"):
         await verify_stream(connection, COMMANDS)
@@ -54,7 +54,7 @@ async def test_a_missing_stream_is_not_ready_and_says_what_mends_it(connection: 
 
 async def test_a_stream_of_another_partition_count_is_refused_and_not_changed(connection: NatsConnection) -> None:
     for attempt in (ensure_streams(connection, partitions=64), verify_stream(connection, EVENTS, 64)):
-        with pytest.raises(NotReady, match="made for 32 partitions, this version uses 64"):
+        with pytest.raises(NotReady, match="created for 32 partitions, this version uses 64"):
             await attempt
     assert (await config_of(connection, EVENTS))["metadata"]["noetl_partitions"] == "32"  # type: ignore[index]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from cli_program import FAILING, ONE_STEP, WAITING, processes_of
 
 

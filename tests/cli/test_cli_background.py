@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
 
 pytestmark = pytest.mark.xdist_group("own_stacks")

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from cli_program import NOETL, environment, noetl, one_clear_line, only_json
 
+from cli_program import NOETL, environment, one_clear_line, only_json
 from noetl_stream.cli.main import COMMANDS
+from warm_program import noetl
 
 SUBCOMMANDS = (
     ("playbook", "check"),

@@ -10,15 +10,18 @@ from typing import Any, cast
 import pytest
 
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.bulk import AT_ONCE, Verb, _all, confirm, each
+from noetl_stream.cli.execution.bulk import AT_ONCE, NotDone, Verb, act_on_all, confirm, each
+from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
+from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
+from noetl_stream.testing.conformance.store_rows import execution_row
 
 DESK = cast(Session, None)
 IDS = [f"id-{number}" for number in range(100)]
 
 
 def verb(act: Any) -> Verb:
-    return Verb("touch", (), act, lambda answer: str(answer["execution_id"]))
+    return Verb("touch", (), act, lambda answer: answer.execution_id)
 
 
 async def test_not_more_than_so_many_are_under_way_at_once() -> None:
@@ -40,21 +43,30 @@ async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
 ) -> None:
     busy = set(IDS[:5])
 
-    async def act(session: Session, execution_id: str) -> dict[str, Any]:
+    async def act(session: Session, execution_id: str) -> AcceptedDocument:
         if execution_id in busy:
             busy.discard(execution_id)
             raise TooBusy("come again", 0.0)
         if execution_id == IDS[7]:
             raise Conflict("it has ended", hint="look")
-        return {"execution_id": execution_id}
+        return AcceptedDocument(execution_id)
 
-    results = await _all(verb(act), DESK, IDS, "text")
-    assert [one["execution_id"] for one in results] == IDS
-    assert [one for one in results if "error" in one] == [
-        {"execution_id": IDS[7], "error": "it has ended", "hint": "look"}
-    ]
+    results = await act_on_all(verb(act), DESK, IDS, "text")
+    assert [one.execution_id for one in results] == IDS
+    assert [one for one in results if isinstance(one, NotDone)] == [NotDone(IDS[7], "it has ended", "look")]
     said = capsys.readouterr()
     assert (sorted(said.out.split()), said.err) == (sorted(set(IDS) - {IDS[7]}), "id-7: it has ended (look)\n")
+
+
+async def test_an_execution_that_was_begun_counts_as_done_though_it_has_a_field_for_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def act(session: Session, execution_id: str) -> ExecutionDocument:
+        return execution_document(execution_row(execution_id, status="running"), [], 0)
+
+    (begun,) = await act_on_all(verb(act), DESK, IDS[:1], "text")
+    assert not isinstance(begun, NotDone)
+    assert capsys.readouterr() == (f"{IDS[0]}\n", "")
 
 
 def test_a_no_to_the_question_does_nothing_and_without_a_terminal_there_is_no_question(
@@ -73,11 +85,11 @@ def test_a_no_to_the_question_does_nothing_and_without_a_terminal_there_is_no_qu
 async def test_what_concerns_all_of_them_ends_it() -> None:
     asked = []
 
-    async def act(session: Session, execution_id: str) -> dict[str, Any]:
+    async def act(session: Session, execution_id: str) -> AcceptedDocument:
         asked.append(execution_id)
         await asyncio.sleep(0)
         raise Unreachable("it has gone")
 
     with pytest.raises(Unreachable):
-        await _all(verb(act), DESK, IDS, "json")
+        await act_on_all(verb(act), DESK, IDS, "json")
     assert len(asked) <= AT_ONCE

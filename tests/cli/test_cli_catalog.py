@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cli_program
 import pytest
+
+import cli_program
 from cli_program import HEAD, one_clear_line, only_json
 from warm_program import noetl
 
@@ -76,9 +77,9 @@ def test_another_text_under_a_version_is_refused_after_those_before_it(shared_ho
     found = noetl("playbook", "register", first, second, "--home", shared_home)
     assert found.returncode == 2
     assert found.stdout.splitlines()[1].startswith("reg/twice")
-    assert "reg/twice@1.0 is registered with another text" in found.stderr
+    assert "reg/twice@1.0 is registered with a different text" in found.stderr
     assert "another metadata.version" in found.stderr
-    assert "another text" in one_clear_line(noetl("playbook", "register", second, "--home", shared_home))
+    assert "a different text" in one_clear_line(noetl("playbook", "register", second, "--home", shared_home))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_an_ambiguous_version_names_both_revisions(shared_home: Path, catalog: C
     catalog(text_of("wrong/two"))
     found = noetl("run", "wrong/two@2", "--home", shared_home)
     assert found.returncode == 2
-    assert "wrong/two@2 is a version and, of another text, a revision" in one_clear_line(found)
+    assert "wrong/two@2 is both a version and, of a different text, a revision" in one_clear_line(found)
     assert noetl("run", "wrong/two@#2", "--home", shared_home).returncode == 0
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import NOETL, environment, one_clear_line, only_json
-from warm_program import noetl
 
+from cli_program import NOETL, environment, one_clear_line, only_json
 from noetl_stream.sealing.keys import new_key
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -105,7 +105,7 @@ def test_a_value_that_cannot_be_stored_is_refused(shared_home: Path, arguments: 
 
 def test_a_json_value_that_is_broken_is_refused_without_being_shown(shared_home: Path) -> None:
     found = fed(shared_home, '{"password": "hidden-value"', "cli_wrong")
-    assert "standard input begins like a JSON object and is none" in one_clear_line(found)
+    assert "standard input starts like a JSON object but is not valid JSON" in one_clear_line(found)
     assert "hidden-value" not in found.stderr
 
 
@@ -120,7 +120,7 @@ def test_rotation_brings_everything_under_a_key_of_ones_own(shared_home: Path) -
     assert after["version"] == 1
     lost = noetl("credential", "rotate", "--home", shared_home, NOETL_CREDENTIAL_KEY=other)
     assert lost.returncode == 1
-    assert f"encrypted with key {after['key_id']}, which is not here" in lost.stderr
+    assert f"encrypted with key {after['key_id']}, which is not configured" in lost.stderr
     back = noetl(
         "credential", "rotate", "--home", shared_home, NOETL_CREDENTIAL_OLD_KEYS=own, NOETL_CREDENTIAL_KEY=other
     )

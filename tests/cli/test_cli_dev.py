@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from cli_program import PATIENCE_S, all_gone, noetl, processes_of, start
 
 pytestmark = pytest.mark.xdist_group("own_stacks")
@@ -72,7 +73,7 @@ def server_process(home: Path, program: str) -> psutil.Process:
 
 
 def test_it_says_how_to_reach_it_and_restarts_whatever_dies(dev: Dev, one_step: Path) -> None:
-    assert dev.told[0] == "noetl-stream is up. Ctrl-C ends it."
+    assert dev.told[0] == "noetl-stream is running. Press Ctrl-C to stop."
     assert dev.told[1].split() == ["home", str(dev.home)]
     assert dev.told[2].split()[1].startswith("nats://")
     assert dev.told[3].split()[1].startswith("postgresql://")
@@ -81,10 +82,10 @@ def test_it_says_how_to_reach_it_and_restarts_whatever_dies(dev: Dev, one_step: 
     assert set(roles) == {"server", "worker"}
     for role, process in roles.items():
         process.kill()
-        dev.wait_for_log(f"{role} 1 ended with code -9: starting it again")
+        dev.wait_for_log(f"{role} 1 exited with code -9: restarting")
     for name, program in (("nats", "nats-server"), ("postgres", "postgres")):
         server_process(dev.home, program).kill()
-        dev.wait_for_log(f"{name} had died: started again")
+        dev.wait_for_log(f"{name} had stopped: restarted")
     found = noetl("run", one_step, "--home", dev.home, "--timeout", "50")
     assert found.returncode == 0, found.stderr
     everything = processes_of(dev.home) + psutil.Process(dev.process.pid).children(recursive=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from cli_stack import gateway_of
-from warm_program import noetl
 
 from noetl_stream.cli.main import COMMANDS
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "cli.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 EXAMPLES = [line for block in re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()]
 KEPT = re.compile(r"(\w+)=\$\((.+)\)")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_program import one_clear_line, only_json
 from warm_program import noetl
 
@@ -85,4 +86,4 @@ def test_migrating_and_ensuring_again_changes_nothing(shared_home: Path) -> None
 def test_a_benchmark_wants_a_stack_of_its_own(shared_home: Path) -> None:
     found = noetl("bench", "--home", shared_home)
     assert found.returncode == 2
-    assert "a server already runs here" in one_clear_line(found)
+    assert "a server is already running here" in one_clear_line(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_program import HEAD, all_at_once, one_clear_line, only_json
 from warm_program import noetl
 

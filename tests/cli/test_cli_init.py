@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from cli_program import one_clear_line, only_json
 from warm_program import noetl
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_program import environment
 
+from cli_program import environment
 from wheel_building import ROOT, build_wheel
 
 pytestmark = pytest.mark.verify

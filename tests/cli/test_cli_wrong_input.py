@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from cli_program import all_at_once, one_clear_line
 from warm_program import noetl
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -16,10 +18,10 @@ from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.noop import NoopTool
@@ -46,13 +48,14 @@ class ClientStage:
             )
         )
         ports = ExecutionPorts(broker.event_log, broker.bus, broker.blobs, self.store, self.catalog, self.clock)
-        self.executions = DirectExecutions(ports, checking, self.cluster)
+        self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
+        self.executions = self.fresh_executions()
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)
         self._limits = limits
         self._running: list[asyncio.Task[None]] = []
 
-    async def begin(self) -> None:
-        """Starts a server and a worker."""
+    async def begin(self, workers: Sequence[str] = ("worker",)) -> None:
+        """Starts a server, and workers of these names."""
         broker = self.broker
         ports = ServerPorts(
             log=broker.event_log,
@@ -63,13 +66,19 @@ class ClientStage:
             clock=self.clock,
             catalog=self.catalog,
         )
-        server = Server("server", ports, KINDS, ServerTimes(), limits=self._limits)
+        server = Server("server", ports, KINDS, ServerTimes(), self._limits, check_once)
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)
+        for name in workers:
+            self.begin_worker(name)
+
+    def begin_worker(self, name: str) -> asyncio.Task[None]:
+        """Starts a worker; cancelled, it dies."""
+        broker = self.broker
         tools = {"work": WorkTool(self.clock, self.effects, _awake), "noop": NoopTool()}
         worker = Worker(
-            name="worker",
+            name=name,
             pool="default",
             slots=8,
             event_log=broker.event_log,
@@ -78,23 +87,24 @@ class ClientStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(broker.bus, self.clock, KINDS),
+            plans=PlanClient(broker.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self._running.append(asyncio.create_task(worker.run()))
+        return self._running[-1]
 
-    async def run(self, source: str, by: str = BY, **wanted: Any) -> Document:
+    async def run(self, source: str, by: str = BY, **wanted: Any) -> ExecutionDocument:
         """Starts a playbook; the execution at its end."""
         started = await self.executions.start(Start(playbook=source, **wanted), by)
-        return await self.executions.wait(started["execution_id"], 3600)
+        return await self.executions.wait(started.execution_id, 3600)
 
-    async def until_status(self, execution_id: str, status: str) -> Document:
-        while (found := await self.executions.get(execution_id))["status"] != status:
-            assert found["finished"] is None, found
+    async def until_status(self, execution_id: str, status: str) -> ExecutionDocument:
+        while (found := await self.executions.get(execution_id)).status != status:
+            assert found.finished is None, found
             await self.clock.sleep(0.01)
         return found
 
-    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> Document:
+    async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> AcceptedDocument:
         """Asks something of an execution, with a request id of its own."""
         fact: InterventionFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
         return await self.executions.ask(execution_id, fact)

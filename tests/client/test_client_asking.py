@@ -13,12 +13,15 @@ from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.messages import Request
+from noetl_stream.ports import subjects
+from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.testing.simulation.time import simulated_clock
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}
 REFUSED = {"known": True, "answer": {"ok": False, "execution_id": "execution-1", "error": "it has ended"}}
 UNKNOWN = {"known": False}
+ACCEPTED = AcceptedDocument("execution-1", 7)
 
 
 class World:
@@ -31,15 +34,15 @@ class World:
         self.asked = 0
 
     async def serve(self) -> None:
-        await self.broker.bus.listen("noetl.ask.request.execution-1.request-1", self._answer, "servers")
+        await self.broker.bus.listen("noetl.ask.request.execution-1.request-1", self.answer, "servers")
 
-    async def ask(self, **more: Any) -> dict[str, Any]:
+    async def ask(self, **more: Any) -> AcceptedDocument:
         return await ask_of(self.broker.event_log, self.broker.bus, self.clock, "execution-1", SIGNAL, **more)
 
     def published(self) -> list[Any]:
         return [codec.decode_reported(stored.message.body) for stored in self.broker.event_log.stored]
 
-    async def _answer(self, _subject: str, _body: bytes, reply: str) -> None:
+    async def answer(self, _subject: str, _body: bytes, reply: str) -> None:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.broker.bus.send(reply, codec.encode(answer))
@@ -51,11 +54,26 @@ async def serving(*answers: Any) -> World:
     return world
 
 
-async def test_the_folds_answer_is_given_once_it_is_there() -> None:
-    world = await serving(UNKNOWN, UNKNOWN, DONE)
-    assert await world.ask() == {"execution_id": "execution-1", "position": 7}
+async def test_the_folds_answer_is_heard_as_soon_as_it_is_committed() -> None:
+    world = await serving(UNKNOWN)
+    asking = asyncio.create_task(world.ask())
+    await world.clock.sleep(0.01)
+    world.broker.bus.send(subjects.answered("execution-1", "request-1"), codec.encode(DONE["answer"]))
+    assert await asking == ACCEPTED
+    assert world.asked == 0, "nothing was looked up"
     assert world.published() == [Request("execution-1", "request-1", SIGNAL)]
+
+
+async def test_an_answer_that_was_given_before_is_looked_up_at_once() -> None:
+    world = await serving(DONE)
+    assert await world.ask() == ACCEPTED
     assert world.clock.monotonic_s() < 1
+
+
+async def test_an_answer_whose_push_is_lost_is_looked_up() -> None:
+    world = await serving(UNKNOWN, DONE)
+    assert await world.ask() == ACCEPTED
+    assert world.asked == 2 and len(world.published()) == 1
 
 
 async def test_a_refusal_is_an_error_with_its_reason() -> None:
@@ -74,14 +92,14 @@ async def test_while_no_server_answers_the_same_request_goes_out_again() -> None
         if len(calls) == 3:
             await world.serve()
 
-    assert await world.ask(unanswered=unanswered) == {"execution_id": "execution-1", "position": 7}
+    assert await world.ask(unanswered=unanswered) == ACCEPTED
     assert len(calls) == 3
     assert world.published() == [Request("execution-1", "request-1", SIGNAL)] * 4
 
 
 async def test_a_server_that_cannot_say_is_asked_again() -> None:
     world = await serving(None, None, DONE)
-    assert await world.ask() == {"execution_id": "execution-1", "position": 7}
+    assert await world.ask() == ACCEPTED
     assert len(world.published()) == 1, "the log knows the message by its id"
 
 
@@ -93,14 +111,14 @@ async def test_a_publication_of_unknown_outcome_is_no_failure() -> None:
         raise OutcomeUnknown("no acknowledgement")
 
     log.publish_reported = unknown
-    assert await world.ask() == {"execution_id": "execution-1", "position": 7}
+    assert await world.ask() == ACCEPTED
 
 
 async def test_the_same_request_id_for_another_execution_is_another_message() -> None:
     """The log forgets nothing of an id for two minutes: an id that names the request alone would swallow the second."""
     world = await serving(DONE)
     await world.ask()
-    await world.broker.bus.listen("noetl.ask.request.execution-2.request-1", world._answer, "servers")
+    await world.broker.bus.listen("noetl.ask.request.execution-2.request-1", world.answer, "servers")
     await ask_of(world.broker.event_log, world.broker.bus, world.clock, "execution-2", SIGNAL)
     assert [request.execution_id for request in world.published()] == ["execution-1", "execution-2"]
 

@@ -47,15 +47,15 @@ def waiting() -> Scenario:
 def test_everything_that_waits_is_named_with_its_end() -> None:
     scenario = waiting()
     began_ms = scenario.now_ms
-    found = {(wait["step"], *wait["iteration"]): wait for wait in awaited(scenario.execution)}
-    assert {key: (wait["task"], wait["for"]) for key, wait in found.items()} == {
+    found = {(wait.step, *wait.iteration): wait for wait in awaited(scenario.execution)}
+    assert {key: (wait.task, wait.what) for key, wait in found.items()} == {
         ("ear",): ("hear", "signal go"),
         ("gate",): (None, "admission"),
         ("naps", 0): ("nap", "its time"),
         ("naps", 1): ("nap", "its time"),
         ("tries",): ("try", "its next attempt"),
     }
-    assert [found[key]["until"] for key in (("ear",), ("gate",), ("naps", 0), ("naps", 1))] == [
+    assert [found[key].until for key in (("ear",), ("gate",), ("naps", 0), ("naps", 1))] == [
         iso(began_ms + 1000 * seconds) for seconds in (60, 120, 10, 20)
     ]
 
@@ -63,7 +63,7 @@ def test_everything_that_waits_is_named_with_its_end() -> None:
 def test_what_has_what_it_waited_for_is_not_named_any_more() -> None:
     scenario = waiting()
     scenario.signal("go")
-    assert "ear" not in {wait["step"] for wait in awaited(scenario.execution)}
+    assert "ear" not in {wait.step for wait in awaited(scenario.execution)}
 
 
 def test_an_execution_that_has_ended_waits_for_nothing() -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from client_stage import BY, ClientStage
 
-from noetl_stream.client.cluster.workers import times_delivered
+from noetl_stream.client.cluster.workers import times_delivered, worker_document
 from noetl_stream.engine.state import Assignment
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS, RunId, partition_of
-from noetl_stream.model.messages import Request, WorkerPresence
+from noetl_stream.model.messages import Request, RunningCommand, WorkerPresence
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import InboxRow
 from noetl_stream.testing.simulation.work import playbook, work
@@ -28,7 +28,7 @@ LONG = playbook("long", [{"step": "long", "tool": work("done", 60.0)}])
 SHORT = playbook("short", [{"step": "short", "tool": work("done", 0.1)}])
 
 
-async def letters(stage: ClientStage) -> list[Document]:
+async def letters(stage: ClientStage) -> list[DeadLetterDocument]:
     """Those on the list, once there are some."""
     async with asyncio.timeout(60):
         while not (page := await stage.cluster.dead_letters(100, None)).items:
@@ -53,15 +53,11 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
     await stage.clock.sleep(1)
     (worker,) = await stage.cluster.workers()
-    (running,) = worker.pop("running")
-    assert running == {
-        "execution_id": started["execution_id"],
-        "command_id": running["command_id"],
-        "step": "long",
-        "delivered": 1,
-    }
-    assert worker.pop("since").startswith("2025-") and worker.pop("version")
-    assert worker == {
+    (running,) = worker.running
+    assert (running.execution_id, running.step, running.delivered) == (started.execution_id, "long", 1)
+    assert worker.since.startswith("2025-") and worker.version
+    shown = plain(worker)
+    assert {key: shown[key] for key in shown if key not in ("running", "since", "version")} == {
         "name": "worker",
         "pool": "default",
         "slots": 8,
@@ -76,7 +72,7 @@ async def test_an_answer_that_is_none_hides_no_other(stage: ClientStage) -> None
         stage.broker.bus.send(reply, b'{"name": 7}')
 
     await stage.broker.bus.listen(subjects.ASK_WORKERS, answer)
-    assert [worker["name"] for worker in await stage.cluster.workers()] == ["worker"]
+    assert [worker.name for worker in await stage.cluster.workers()] == ["worker"]
 
 
 async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> None:
@@ -90,11 +86,10 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
 
     await stage.broker.bus.listen(subjects.ASK_WORKERS, answer)
     await stage.clock.sleep(1)
-    counts = ("workers", "slots", "busy", "queued", "running", "again")
     assert await stage.cluster.pools() == [
-        {"pool": "default", **dict(zip(counts, (1, 8, 8, 2, 8, 0), strict=True))},
-        {"pool": "gpu", **dict(zip(counts, (0, 0, 0, 1, 0, 0), strict=True))},
-        {"pool": "spare", **dict(zip(counts, (1, 3, 0, 0, 0, 0), strict=True))},
+        PoolDocument("default", workers=1, slots=8, busy=8, queued=2, running=8, again=0),
+        PoolDocument("gpu", workers=0, slots=0, busy=0, queued=1, running=0, again=0),
+        PoolDocument("spare", workers=1, slots=3, busy=0, queued=0, running=0, again=0),
     ]
 
 
@@ -110,8 +105,11 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     ids=["nobody had it", "a worker has it", "the journal knows", "a worker knows more", "of an issue before"],
 )
 def test_how_often_a_command_was_delivered(folded: RunId | None, held: int | None, times: int) -> None:
-    running = [] if held is None else [{"command_id": "command", "delivered": held}]
-    workers: list[Any] = [{"running": [{"command_id": "other", "delivered": 9}]}, {"running": running}]
+    running = [] if held is None else [RunningCommand("e", "command", "s", held)]
+    others = [RunningCommand("e", "other", "s", 9)]
+    workers = [
+        worker_document(WorkerPresence("w", "p", 1, 1, 0, [], "1", running=those)) for those in (others, running)
+    ]
     assert times_delivered(Assignment("command", "run", issue=2, run=folded), workers) == times
 
 
@@ -122,13 +120,13 @@ async def test_partitions_say_who_folds_them_and_how_far_that_is_behind(stage: C
     await stage.run(SHORT)
     await stage.clock.sleep(2)
     partitions = await stage.cluster.partitions()
-    assert [one["partition"] for one in partitions] == list(range(PARTITIONS))
-    assert {(one["owner"], one["live"], one["behind"], one["epoch"]) for one in partitions} == {("server", True, 0, 1)}
-    assert {one["folded"] for one in partitions} == {stage.broker.event_log.end}
+    assert [one.partition for one in partitions] == list(range(PARTITIONS))
+    assert {(one.owner, one.live, one.behind, one.epoch) for one in partitions} == {("server", True, 0, 1)}
+    assert {one.folded for one in partitions} == {stage.broker.event_log.end}
     await stage.close()
     for number in range(3):
         await publish(stage, b"{}", f"late-{number}")
-    behind = {one["partition"]: one["behind"] for one in await stage.cluster.partitions() if one["behind"]}
+    behind = {one.partition: one.behind for one in await stage.cluster.partitions() if one.behind}
     assert behind == {partition_of(EXECUTION): 3}
 
 
@@ -139,29 +137,30 @@ async def test_a_letter_is_listed_and_looked_at(stage: ClientStage) -> None:
     await publish(stage, '{"type":"ä"}'.encode())
     (listed,) = await letters(stage)
     partition = partition_of(EXECUTION)
-    assert listed == {
-        "id": listed["id"],
-        "at": listed["at"],
+    assert plain(listed) == {
+        "id": listed.id,
+        "at": listed.at,
         "source": "events",
         "partition": partition,
         "execution_id": EXECUTION,
         "subject": f"noetl.events.{partition}.{EXECUTION}.reported",
-        "reason": listed["reason"],
+        "reason": listed.reason,
         "size": 13,
         "sequence": 1,
         "state": "waiting",
         "settled_at": None,
         "settled_by": None,
     }
-    assert "cannot read" in listed["reason"]
-    assert await stage.cluster.dead_letter(listed["id"]) == listed | {"body": '{"type":"ä"}', "encoding": "text"}
+    assert "cannot read" in listed.reason
+    shown = plain(await stage.cluster.dead_letter(listed.id))
+    assert shown == plain(listed) | {"body": '{"type":"ä"}', "encoding": "text"}
 
 
 async def test_a_body_that_is_no_text_is_shown_in_base64(stage: ClientStage) -> None:
     await publish(stage, b"\xff\x00")
     (listed,) = await letters(stage)
-    shown = await stage.cluster.dead_letter(listed["id"])
-    assert (shown["body"], shown["encoding"]) == ("/wA=", "base64")
+    shown = await stage.cluster.dead_letter(listed.id)
+    assert (shown.body, shown.encoding) == ("/wA=", "base64")
 
 
 async def test_the_list_goes_on_page_by_page(stage: ClientStage) -> None:
@@ -170,7 +169,7 @@ async def test_the_list_goes_on_page_by_page(stage: ClientStage) -> None:
     await stage.clock.sleep(1)
     first = await stage.cluster.dead_letters(2, None)
     second = await stage.cluster.dead_letters(3, first.next)
-    assert [one["sequence"] for one in (*first.items, *second.items)] == [5, 4, 3, 2, 1]
+    assert [one.sequence for one in (*first.items, *second.items)] == [5, 4, 3, 2, 1]
     assert first.next is not None and second.next is None
     with pytest.raises(UsageError):
         await stage.cluster.dead_letters(2, "nonsense")
@@ -181,41 +180,41 @@ async def test_a_message_requeued_is_folded_where_it_belongs(stage: ClientStage)
     other = (partition_of(EXECUTION) + 1) % PARTITIONS
     stage.broker.event_log.store_stray(other, EXECUTION, body)
     (listed,) = await letters(stage)
-    assert "another partition" in listed["reason"]
-    requeued = await stage.cluster.requeue(listed["id"], "alice")
-    assert (requeued["state"], requeued["settled_by"]) == ("requeued", "alice") and requeued["settled_at"]
+    assert "a partition other than" in listed.reason
+    requeued = await stage.cluster.requeue(listed.id, "alice")
+    assert (requeued.state, requeued.settled_by) == ("requeued", "alice") and requeued.settled_at
     await stage.clock.sleep(1)
-    assert (await stage.executions.wait(EXECUTION, 60))["status"] == "completed"
+    assert (await stage.executions.wait(EXECUTION, 60)).status == "completed"
     assert (await stage.cluster.dead_letters(10, None)).items == []
 
 
 async def test_a_message_that_is_bad_still_becomes_another_letter(stage: ClientStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
-    await stage.cluster.requeue(listed["id"], "alice")
+    await stage.cluster.requeue(listed.id, "alice")
     (again,) = await letters(stage)
-    assert again["id"] != listed["id"] and again["sequence"] > listed["sequence"]
-    assert (await stage.cluster.dead_letter(listed["id"]))["state"] == "requeued"
+    assert again.id != listed.id and again.sequence > listed.sequence
+    assert (await stage.cluster.dead_letter(listed.id)).state == "requeued"
 
 
 async def test_a_requeue_that_died_halfway_publishes_nothing_twice(stage: ClientStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
-    await stage.broker.event_log.publish_reported(EXECUTION, f"requeue-{listed['id']}", b"bad")
+    await stage.broker.event_log.publish_reported(EXECUTION, f"requeue-{listed.id}", b"bad")
     end = stage.broker.event_log.end
-    await stage.cluster.requeue(listed["id"], "alice")
+    await stage.cluster.requeue(listed.id, "alice")
     assert stage.broker.event_log.end == end
 
 
 async def test_a_letter_is_settled_once(stage: ClientStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
-    await stage.cluster.discard(listed["id"], "bob")
-    shown = await stage.cluster.dead_letter(listed["id"])
-    assert (shown["state"], shown["settled_by"], shown["body"], shown["size"]) == ("discarded", "bob", "", 3)
+    await stage.cluster.discard(listed.id, "bob")
+    shown = await stage.cluster.dead_letter(listed.id)
+    assert (shown.state, shown.settled_by, shown.body, shown.size) == ("discarded", "bob", "", 3)
     for settle in (stage.cluster.requeue, stage.cluster.discard):
         with pytest.raises(Conflict, match="was discarded by bob"):
-            await settle(listed["id"], "alice")
+            await settle(listed.id, "alice")
         with pytest.raises(NotFound):
             await settle("events-0-0", "alice")
     with pytest.raises(NotFound):
@@ -224,49 +223,49 @@ async def test_a_letter_is_settled_once(stage: ClientStage) -> None:
 
 async def test_a_message_of_the_inbox_is_put_there_again(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
-    execution_id = started["execution_id"]
-    tables = stage.store._tables
+    execution_id = started.execution_id
+    tables = stage.store.tables
     tables.inbox_sent += 1
     tables.inbox[tables.inbox_sent] = InboxRow(
         id="bad", partition=partition_of(execution_id), execution_id=execution_id, body=b'{"fact":1}'
     )
     (listed,) = await letters(stage)
-    assert (listed["source"], listed["subject"]) == ("inbox", "inbox")
-    await stage.cluster.requeue(listed["id"], "alice")
+    assert (listed.source, listed.subject) == ("inbox", "inbox")
+    await stage.cluster.requeue(listed.id, "alice")
     (again,) = await letters(stage)
-    assert again["source"] == "inbox" and again["id"] != listed["id"]
+    assert again.source == "inbox" and again.id != listed.id
 
 
 async def test_a_letter_that_was_not_kept_whole_cannot_be_requeued(stage: ClientStage) -> None:
     await publish(stage, b"x" * (1024 * 1024 + 1))
     (listed,) = await letters(stage)
     with pytest.raises(Conflict, match="were kept"):
-        await stage.cluster.requeue(listed["id"], "alice")
-    await stage.cluster.discard(listed["id"], "alice")
+        await stage.cluster.requeue(listed.id, "alice")
+    await stage.cluster.discard(listed.id, "alice")
 
 
 async def test_a_message_of_no_execution_cannot_be_requeued(stage: ClientStage) -> None:
     stage.broker.event_log.store_stray(0, "no!one", b"bad")
     (listed,) = await letters(stage)
     with pytest.raises(Conflict, match="no execution to go to"):
-        await stage.cluster.requeue(listed["id"], "alice")
+        await stage.cluster.requeue(listed.id, "alice")
 
 
 async def test_a_command_that_was_given_up_is_retried_with_its_execution_only(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=LONG), BY)
-    (listed,) = await command_letters(stage, started["execution_id"])
-    assert listed["execution_id"] == started["execution_id"]
+    (listed,) = await command_letters(stage, started.execution_id)
+    assert listed.execution_id == started.execution_id
     with pytest.raises(Conflict, match="has failed with it") as refused:
-        await stage.cluster.requeue(listed["id"], "alice")
-    assert started["execution_id"] in str(refused.value.hint)
-    await stage.cluster.discard(listed["id"], "alice")
+        await stage.cluster.requeue(listed.id, "alice")
+    assert started.execution_id in str(refused.value.hint)
+    await stage.cluster.discard(listed.id, "alice")
 
 
-async def command_letters(stage: ClientStage, execution_id: str) -> list[Document]:
+async def command_letters(stage: ClientStage, execution_id: str) -> list[DeadLetterDocument]:
     """Lets every lease of the one command run out, as if worker after worker had died."""
     queue = stage.broker.command_queue
     async with asyncio.timeout(600):
-        while (await stage.executions.get(execution_id))["status"] != "failed":
+        while (await stage.executions.get(execution_id)).status != "failed":
             queue.forget_unacked()
             await stage.clock.sleep(3)
     return await letters(stage)

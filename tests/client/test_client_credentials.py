@@ -9,6 +9,7 @@ from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.client.credentials.direct import DirectCredentials
 from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.errors import NotFound, NotReady
+from noetl_stream.ports.operations.credentials import RotatedDocument
 from noetl_stream.sealing.keys import Key, KeyRing
 
 BY = "token:ada"
@@ -19,9 +20,9 @@ SECRET = "a-long-secret"
 async def test_a_credential_is_stored_shown_without_its_value_and_deleted() -> None:
     store = DirectCredentials(CredentialStorage(MemoryCredentials(ManualClock()), KeyRing(OLD)))
     stored = await store.put("db", {"password": SECRET}, BY, "postgres", "the orders", ("prod",))
-    assert (stored["version"], stored["kind"], stored["tags"]) == (1, "postgres", ["prod"])
+    assert (stored.version, stored.kind, stored.tags) == (1, "postgres", ["prod"])
     again = await store.put("db", {"password": SECRET}, BY)
-    assert (again["version"], again["kind"], again["description"]) == (2, "postgres", "the orders")
+    assert (again.version, again.kind, again.description) == (2, "postgres", "the orders")
     assert await store.list_all() == [await store.get("db")] == [again]
     assert SECRET not in str(again)
     await store.delete("db", BY)
@@ -34,8 +35,8 @@ async def test_rotation_names_what_it_has_brought_under_the_new_key() -> None:
     credentials = MemoryCredentials(ManualClock())
     await DirectCredentials(CredentialStorage(credentials, KeyRing(OLD))).put("db", SECRET, BY)
     rotating = DirectCredentials(CredentialStorage(credentials, KeyRing(NEW, (OLD,))))
-    assert await rotating.rotate(BY) == {"rotated": ["db"], "problems": []}
-    assert (await rotating.get("db"))["key_id"] == "new"
+    assert await rotating.rotate(BY) == RotatedDocument(["db"], [])
+    assert (await rotating.get("db")).key_id == "new"
 
 
 async def test_without_a_key_nothing_is_stored() -> None:

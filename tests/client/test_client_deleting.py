@@ -28,8 +28,8 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
     loop = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel"}}
     gone = await stage.run(playbook("big", [{"step": "all", "loop": loop, "tool": work(BIG)}]))
     stays = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
-    execution_id = gone["execution_id"]
-    keys = [key for key in stage.broker.blobs._values if key.startswith(f"{execution_id}/")]
+    execution_id = gone.execution_id
+    keys = [key for key in stage.broker.blobs.keys if key.startswith(f"{execution_id}/")]
     assert len(keys) == 2
     await stage.executions.delete(execution_id, BY)
     with pytest.raises(NotFound):
@@ -38,14 +38,14 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
     for key in keys:
         with pytest.raises(BlobMissing):
             await stage.broker.blobs.get(key)
-    assert (await stage.executions.result(stays["execution_id"]))["result"] == BIG
+    assert (await stage.executions.result(stays.execution_id)).result == BIG
     assert len((await stage.executions.page(ExecutionFilter(), 10, None)).items) == 1
 
 
 async def test_one_that_has_not_ended_stays(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):
-        await stage.executions.delete(started["execution_id"], BY)
+        await stage.executions.delete(started.execution_id, BY)
 
 
 async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(stage: ClientStage) -> None:
@@ -53,31 +53,31 @@ async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_th
     await stage.playbooks.register(child.encode(), "child", BY)
     call = {"name": "call", "kind": "playbook", "path": "simulation/child"}
     caller = await stage.run(playbook("caller", [{"step": "only", "tool": [call]}]))
-    key = caller["result"]["$reference"]["key"]
+    key = caller.result["$reference"]["key"]
     child_id = key.partition("/")[0]
     found = await stage.executions.get(child_id)
-    assert found["parent"]["execution_id"] == caller["execution_id"]
+    assert found.parent.execution_id == caller.execution_id
     await stage.executions.delete(child_id, BY)
-    assert (await stage.executions.result(caller["execution_id"]))["result"] == BIG
-    await stage.executions.delete(caller["execution_id"], BY)
+    assert (await stage.executions.result(caller.execution_id)).result == BIG
+    await stage.executions.delete(caller.execution_id, BY)
     with pytest.raises(BlobMissing):
         await stage.broker.blobs.get(key)
 
 
 async def test_what_a_rerun_reuses_outlives_the_original(stage: ClientStage) -> None:
     failed = await stage.run(playbook("again", STEPS))
-    (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed["execution_id"]))
-    again = await stage.executions.rerun(failed["execution_id"], AGAIN, BY)
-    await stage.executions.wait(again["execution_id"], 60)
-    await stage.executions.delete(failed["execution_id"], BY)
+    (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed.execution_id))
+    again = await stage.executions.rerun(failed.execution_id, AGAIN, BY)
+    await stage.executions.wait(again.execution_id, 60)
+    await stage.executions.delete(failed.execution_id, BY)
     assert await stage.broker.blobs.get(key)
-    await stage.executions.delete(again["execution_id"], BY)
+    await stage.executions.delete(again.execution_id, BY)
     with pytest.raises(BlobMissing):
         await stage.broker.blobs.get(key)
 
 
 async def test_what_is_being_run_again_stays_until_it_is_known_what_is_reused(stage: ClientStage) -> None:
-    failed = (await stage.run(playbook("again", STEPS)))["execution_id"]
+    failed = (await stage.run(playbook("again", STEPS))).execution_id
     read, held = stage.store.journal, asyncio.Event()
 
     async def journal(execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
@@ -93,31 +93,31 @@ async def test_what_is_being_run_again_stays_until_it_is_known_what_is_reused(st
     with pytest.raises(Conflict, match=f"{rows[0]}, which is to run {failed} again, is looking into it"):
         await stage.executions.delete(failed, BY)
     held.set()
-    again = (await beginning)["execution_id"]
+    again = (await beginning).execution_id
     await stage.executions.wait(again, 60)
     await stage.executions.delete(failed, BY)
     assert await stage.broker.blobs.get((await stage.store.objects_kept_for(again))[0].key)
 
 
 async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(stage: ClientStage) -> None:
-    failed = (await stage.run(playbook("again", STEPS)))["execution_id"]
-    (key,) = (key for key in stage.broker.blobs._values if key.startswith(failed))
+    failed = (await stage.run(playbook("again", STEPS))).execution_id
+    (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed))
     used, again = stage.store.objects_used_elsewhere, ""
 
     async def objects_used_elsewhere(execution_id: str) -> list[ObjectUseRow]:
         nonlocal again
         found = await used(execution_id)
-        again = again or (await stage.executions.rerun(failed, AGAIN, BY))["execution_id"]
+        again = again or (await stage.executions.rerun(failed, AGAIN, BY)).execution_id
         return found
 
     stage.store.objects_used_elsewhere = objects_used_elsewhere  # type: ignore[method-assign]
     await stage.executions.delete(failed, BY)
-    assert (await stage.executions.wait(again, 60))["status"] == "completed"
+    assert (await stage.executions.wait(again, 60)).status == "completed"
     assert await stage.broker.blobs.get(key)
 
 
 async def test_what_is_being_deleted_cannot_be_run_again(stage: ClientStage) -> None:
-    failed = (await stage.run(playbook("again", STEPS)))["execution_id"]
+    failed = (await stage.run(playbook("again", STEPS))).execution_id
     await stage.store.begin_deleting(failed)
     with pytest.raises(NotFound, match="is being deleted"):
         await stage.executions.rerun(failed, AGAIN, BY)
@@ -138,11 +138,11 @@ async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(stage
         },
         {"step": "ear", "tool": [HEAR]},
     ]
-    caller = (await stage.executions.start(Start(playbook=playbook("caller", steps)), BY))["execution_id"]
+    caller = (await stage.executions.start(Start(playbook=playbook("caller", steps)), BY)).execution_id
     await stage.until_status(caller, "waiting")
     while len(found := (await stage.executions.page(ExecutionFilter(path="simulation/lists"), 1, None)).items) == 0:
         await stage.clock.sleep(0.1)
-    child_id = found[0]["execution_id"]
+    child_id = found[0].execution_id
     await stage.executions.wait(child_id, 60)
     with pytest.raises(Conflict, match=f"{caller}, which has called {child_id}, has not ended"):
         await stage.executions.delete(child_id, BY)

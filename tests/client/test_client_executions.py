@@ -22,7 +22,13 @@ from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequeste
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.compile.compiler import digest_of
-from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
+from noetl_stream.ports.operations.executions import (
+    ExecutionFilter,
+    LoopCountsDocument,
+    RequestIds,
+    RerunOptions,
+    Start,
+)
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 ONE = playbook("one", [{"step": "only", "tool": work("{{ workload.n }}")}], workload={"n": 1})
@@ -36,12 +42,12 @@ UNKNOWN = "0199aaaa-0000-7000-8000-000000000000"
 async def test_a_text_is_started_and_is_there_when_that_is_answered(stage: ClientStage) -> None:
     wanted = Start(playbook=ONE, workload={"n": 7}, ctx={"a": 1}, reason="to see", correlation_id="c-1")
     started = await stage.executions.start(wanted, BY)
-    assert (started["path"], started["principal"], started["ctx"]) == ("simulation/one", BY, {"a": 1})
-    assert (started["digest"], started["parent"], started["rerun_of"]) == (digest_of(ONE), None, None)
-    ended = await stage.executions.wait(started["execution_id"], 60)
-    assert (ended["status"], ended["result"], ended["error"]) == ("completed", 7, None)
-    assert [step["status"] for step in ended["steps"]] == ["done"]
-    assert ended["finished"] >= ended["started"] == started["started"]
+    assert (started.path, started.principal, started.ctx) == ("simulation/one", BY, {"a": 1})
+    assert (started.digest, started.parent, started.rerun_of) == (digest_of(ONE), None, None)
+    ended = await stage.executions.wait(started.execution_id, 60)
+    assert (ended.status, ended.result, ended.error) == ("completed", 7, None)
+    assert [step.status for step in ended.steps] == ["done"]
+    assert ended.finished >= ended.started == started.started
 
 
 async def test_what_is_registered_is_started_by_path_version_and_digest(stage: ClientStage) -> None:
@@ -55,7 +61,7 @@ async def test_what_is_registered_is_started_by_path_version_and_digest(stage: C
         Start(digest=digest_of(older)),
     ):
         started = await stage.executions.start(wanted, BY)
-        results.append((await stage.executions.wait(started["execution_id"], 60))["result"])
+        results.append((await stage.executions.wait(started.execution_id, 60)).result)
     assert results == [2, 1, 1]
 
 
@@ -89,11 +95,11 @@ async def test_a_playbook_with_errors_reaches_no_stream(stage: ClientStage) -> N
 async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientStage) -> None:
     ids = RequestIds(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
     first = await stage.executions.start(Start(playbook=ONE), BY, ids)
-    assert first["execution_id"] == ids.execution_id
+    assert first.execution_id == ids.execution_id
     await stage.executions.wait(ids.execution_id, 60)
     stage.broker.event_log.forget_message_ids()
     again = await stage.executions.start(Start(playbook=ONE), BY, ids)
-    assert again["status"] == "completed"
+    assert again.status == "completed"
     assert set(stage.effects.values()) == {1}
 
 
@@ -101,7 +107,7 @@ async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None
     ids = RequestIds(*(uuid7(stage.clock.now_ms(), bytes([n] * 10)) for n in (1, 2)))
     starts = (stage.executions.start(Start(playbook=ONE), BY, ids) for _ in range(3))
     found = await asyncio.gather(*starts)
-    assert {one["execution_id"] for one in found} == {ids.execution_id}
+    assert {one.execution_id for one in found} == {ids.execution_id}
     await stage.executions.wait(ids.execution_id, 60)
     assert set(stage.effects.values()) == {1}
 
@@ -113,17 +119,17 @@ async def test_without_a_server_that_is_said_and_the_request_stays() -> None:
     await stage.begin()
     while not (found := (await stage.executions.page(ExecutionFilter(), 10, None)).items):
         await stage.clock.sleep(0.1)
-    assert found[0]["execution_id"] in str(raised.value.hint), "who repeats it would have two"
-    ended = await stage.executions.wait(found[0]["execution_id"], 60)
-    assert ended["status"] == "completed"
+    assert found[0].execution_id in str(raised.value.hint), "who repeats it would have two"
+    ended = await stage.executions.wait(found[0].execution_id, 60)
+    assert ended.status == "completed"
     await stage.close()
 
 
 async def test_waiting_ends_with_the_time(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     began_s = stage.clock.monotonic_s()
-    found = await stage.executions.wait(started["execution_id"], 7)
-    assert (found["status"], found["waits"][0]["for"]) == ("waiting", "signal go")
+    found = await stage.executions.wait(started.execution_id, 7)
+    assert (found.status, found.waits[0].what) == ("waiting", "signal go")
     assert 7 <= stage.clock.monotonic_s() - began_s < 8
 
 
@@ -149,28 +155,28 @@ async def test_an_execution_nobody_knows_is_not_found(stage: ClientStage) -> Non
 
 async def test_a_large_result_is_shown_as_reference_and_loaded_as_result(stage: ClientStage) -> None:
     ended = await stage.run(playbook("big", [{"step": "only", "tool": work(BIG)}]))
-    assert set(ended["result"]) == {"$reference"}
-    assert (await stage.executions.result(ended["execution_id"]))["result"] == BIG
-    stage.broker.blobs.lose(ended["result"]["$reference"]["key"])
+    assert set(ended.result) == {"$reference"}
+    assert (await stage.executions.result(ended.execution_id)).result == BIG
+    stage.broker.blobs.lose(ended.result["$reference"]["key"])
     with pytest.raises(NotFound, match="lost"):
-        await stage.executions.result(ended["execution_id"])
+        await stage.executions.result(ended.execution_id)
 
 
 async def test_the_result_of_a_long_loop_is_gathered(stage: ClientStage) -> None:
     loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
     big = "{{ 'x' * 4000 ~ iter.n }}"
     ended = await stage.run(playbook("gathers", [{"step": "all", "loop": loop, "tool": work(big)}]))
-    assert ended["result"]["$reference"]["store"] == "journal"
-    result = (await stage.executions.result(ended["execution_id"]))["result"]
+    assert ended.result["$reference"]["store"] == "journal"
+    result = (await stage.executions.result(ended.execution_id)).result
     assert [one[4000:] for one in result] == [str(n) for n in range(40)]
 
 
 async def test_there_is_no_result_before_the_end(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):
-        await stage.executions.result(started["execution_id"])
+        await stage.executions.result(started.execution_id)
     with pytest.raises(Conflict, match="has not ended"):
-        await stage.executions.rerun(started["execution_id"], RerunOptions(), BY)
+        await stage.executions.rerun(started.execution_id, RerunOptions(), BY)
 
 
 async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -> None:
@@ -180,25 +186,25 @@ async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -
         {"step": "tries", "tool": {"name": "try", **work(2, failures=1), "spec": {"policy": {"rules": [retry]}}}},
     ]
     ended = await stage.run(playbook("two", steps))
-    first, second = await stage.executions.steps(ended["execution_id"])
-    assert (first["step"], first["status"], first["attempts"], first["result"]) == ("start", "done", 1, 1)
-    assert (second["attempts"], second["retries"], second["worker"]) == (2, 1, "worker")
-    assert second["token"]["from_step_run_id"] == first["step_run_id"]
+    first, second = await stage.executions.steps(ended.execution_id)
+    assert (first.step, first.status, first.attempts, first.result) == ("start", "done", 1, 1)
+    assert (second.attempts, second.retries, second.worker) == (2, 1, "worker")
+    assert second.token.from_step_run_id == first.step_run_id
     failed = await stage.run(FAILS)
-    (only,) = await stage.executions.steps(failed["execution_id"])
-    assert (only["status"], only["error"]["kind"]) == ("failed", failed["error"]["kind"])
+    (only,) = await stage.executions.steps(failed.execution_id)
+    assert (only.status, only.error.kind) == ("failed", failed.error.kind)
 
 
 async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
     loop = {"in": "{{ range(25) | list }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 25}}
     tool = {**work("{{ iter.n * 2 }}"), "takes_s": "{{ 5 - iter.n % 5 }}"}
     ended = await stage.run(playbook("loops", [{"step": "all", "loop": loop, "tool": tool}]))
-    (step,) = await stage.executions.steps(ended["execution_id"])
-    assert step["loop"] == {"count": 25, "ok": 25, "failed": 0, "skipped": 0}
+    (step,) = await stage.executions.steps(ended.execution_id)
+    assert step.loop == LoopCountsDocument(count=25, ok=25, failed=0, skipped=0)
     seen, cursor = [], None
     while True:
-        page = await stage.executions.iterations(ended["execution_id"], step["step_run_id"], 3, cursor)
-        seen += [(*one["path"], one["result"], one["status"]) for one in page.items]
+        page = await stage.executions.iterations(ended.execution_id, step.step_run_id, 3, cursor)
+        seen += [(*one.path, one.result, one.status) for one in page.items]
         cursor = page.next
         if cursor is None:
             break
@@ -207,10 +213,10 @@ async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
 
 async def test_events_are_envelopes_by_position(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
-    events = await stage.executions.events(ended["execution_id"], 0, 1000)
-    assert [event["position"] for event in events] == list(range(1, ended["position"] + 1))
-    assert (events[0]["name"], events[0]["actor"]) == ("execution.requested", BY)
-    assert await stage.executions.events(ended["execution_id"], 3, 2) == events[3:5]
+    events = await stage.executions.events(ended.execution_id, 0, 1000)
+    assert [event.position for event in events] == list(range(1, ended.position + 1))
+    assert (events[0].name, events[0].actor) == ("execution.requested", BY)
+    assert await stage.executions.events(ended.execution_id, 3, 2) == events[3:5]
 
 
 async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientStage) -> None:
@@ -232,34 +238,34 @@ async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientSta
         {"step": "ear", "tool": [HEAR]},
     ]
     started = await stage.executions.start(Start(playbook=playbook("ctx", steps), ctx={"a": 1}, reason="first"), BY)
-    execution_id = started["execution_id"]
+    execution_id = started.execution_id
     await stage.until_status(execution_id, "waiting")
     await stage.ask(execution_id, CtxPatched, patch={"a": 9}, reason="approved", correlation_id="t-7")
     found = await stage.executions.ctx(execution_id)
-    assert found["ctx"] == {"a": 9, "b": 2, "c": 3, "sum": 6}
-    told = [(one["keys"], one["principal"], one["reason"], one["step"], one["task"]) for one in found["history"]]
+    assert found.ctx == {"a": 9, "b": 2, "c": 3, "sum": 6}
+    told = [(one.keys, one.principal, one.reason, one.step, one.task) for one in found.history]
     assert told == [
         (["a"], BY, "first", None, None),
         (["b", "c"], "", "", "start", "set"),
         (["sum"], "", "", "all", None),
         (["a"], BY, "approved", None, None),
     ]
-    assert found["version"] == found["history"][-1]["position"]
-    assert found["history"][-1]["correlation_id"] == "t-7"
-    assert (await stage.executions.get(execution_id))["ctx_version"] == found["version"]
+    assert found.version == found.history[-1].position
+    assert found.history[-1].correlation_id == "t-7"
+    assert (await stage.executions.get(execution_id)).ctx_version == found.version
 
 
 async def test_what_is_asked_is_answered_or_refused_by_its_kind(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
-    execution_id = started["execution_id"]
+    execution_id = started.execution_id
     await stage.until_status(execution_id, "waiting")
     with pytest.raises(VersionMismatch):
         await stage.ask(execution_id, CtxPatched, patch={"a": 1}, expected_version=999)
     with pytest.raises(UsageError, match="no step nowhere"):
         await stage.ask(execution_id, TokenInjected, step="nowhere")
-    assert "position" in await stage.ask(execution_id, PauseRequested)
-    assert (await stage.ask(execution_id, PauseRequested))["already"] is True
-    assert "position" in await stage.ask(execution_id, CancelRequested)
+    assert (await stage.ask(execution_id, PauseRequested)).position
+    assert (await stage.ask(execution_id, PauseRequested)).already is True
+    assert (await stage.ask(execution_id, CancelRequested)).position
     await stage.executions.wait(execution_id, 60)
     with pytest.raises(Conflict, match="has ended"):
         await stage.ask(execution_id, SignalReceived, signal="go")
@@ -271,43 +277,41 @@ async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> No
         {"step": "gate", "tool": work("{{ ctx.name }}")},
     ]
     failed = await stage.run(playbook("again", steps))
-    assert failed["status"] == "failed"
+    assert failed.status == "failed"
     began = await stage.executions.rerun(
-        failed["execution_id"], RerunOptions("gate", ctx={"name": "ada"}, reason="set"), BY
+        failed.execution_id, RerunOptions("gate", ctx={"name": "ada"}, reason="set"), BY
     )
-    assert (began["rerun_of"], began["principal"]) == (failed["execution_id"], BY)
-    ended = await stage.executions.wait(began["execution_id"], 60)
-    assert (ended["status"], ended["result"]) == ("completed", "ada")
+    assert (began.rerun_of, began.principal) == (failed.execution_id, BY)
+    ended = await stage.executions.wait(began.execution_id, 60)
+    assert (ended.status, ended.result) == ("completed", "ada")
     assert sorted(effect.step for effect in stage.effects) == ["gate", "start"]
-    shown = [
-        (step["step"], step["status"], step["result"]) for step in await stage.executions.steps(began["execution_id"])
-    ]
+    shown = [(step.step, step.status, step.result) for step in await stage.executions.steps(began.execution_id)]
     assert shown == [("start", "reused", 1), ("gate", "done", "ada")]
-    (change,) = (await stage.executions.ctx(began["execution_id"]))["history"]
-    assert (change["keys"], change["reason"]) == (["name"], "set")
+    (change,) = (await stage.executions.ctx(began.execution_id)).history
+    assert (change.keys, change.reason) == (["name"], "set")
 
 
 async def test_what_cannot_be_run_again_is_said(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
     with pytest.raises(Conflict, match="has not failed"):
-        await stage.executions.rerun(ended["execution_id"], RerunOptions(), BY)
+        await stage.executions.rerun(ended.execution_id, RerunOptions(), BY)
     with pytest.raises(UsageError, match="no step nowhere"):
-        await stage.executions.rerun(ended["execution_id"], RerunOptions("nowhere"), BY)
+        await stage.executions.rerun(ended.execution_id, RerunOptions("nowhere"), BY)
 
 
 async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
-    execution_id = started["execution_id"]
+    execution_id = started.execution_id
     await stage.until_status(execution_id, "waiting")
-    assert "signal" in (await stage.executions.why(execution_id))["summary"]
+    assert "signal" in (await stage.executions.why(execution_id)).summary
     failed = await stage.run(FAILS)
-    assert "`call`" in (await stage.executions.why(failed["execution_id"]))["summary"]
+    assert "`call`" in (await stage.executions.why(failed.execution_id)).summary
 
 
 async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
-    row = await stage.store.execution(ended["execution_id"])
+    row = await stage.store.execution(ended.execution_id)
     assert row is not None
-    stage.store._tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
+    stage.store.tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
     found = await stage.executions.get(row.execution_id)
-    assert (found["steps"], found["waits"], found["principal"], found["result"]) == (None, None, BY, 1)
+    assert (found.steps, found.waits, found.principal, found.result) == (None, None, BY, 1)

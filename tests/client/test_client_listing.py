@@ -16,7 +16,7 @@ async def fill(stage: ClientStage) -> dict[str, str]:
     bad = labelled("bad", [{"step": "only", "tool": {"name": "call", **work(1, failures=9)}}], team="data")
     found = {}
     for name, source in (("one", good), ("two", good), ("bad", bad)):
-        found[name] = (await stage.run(source))["execution_id"]
+        found[name] = (await stage.run(source)).execution_id
         await stage.clock.sleep(1)
     return found
 
@@ -37,7 +37,7 @@ async def test_filters_all_hold(stage: ClientStage) -> None:
         (ExecutionFilter(error="fails elsewhere"), []),
     ):
         found = await stage.executions.page(chosen, 10, None)
-        assert [one["execution_id"] for one in found.items] == [filled[name] for name in names], chosen
+        assert [one.execution_id for one in found.items] == [filled[name] for name in names], chosen
 
 
 async def test_times_are_those_of_the_start(stage: ClientStage) -> None:
@@ -47,15 +47,15 @@ async def test_times_are_those_of_the_start(stage: ClientStage) -> None:
     at_ms = row.started_ms
     after = await stage.executions.page(ExecutionFilter(started_from_ms=at_ms), 10, None)
     before = await stage.executions.page(ExecutionFilter(started_before_ms=at_ms), 10, None)
-    assert [one["execution_id"] for one in after.items] == [filled["bad"], filled["two"]]
-    assert [one["execution_id"] for one in before.items] == [filled["one"]]
+    assert [one.execution_id for one in after.items] == [filled["bad"], filled["two"]]
+    assert [one.execution_id for one in before.items] == [filled["one"]]
 
 
 async def test_a_cursor_leads_to_the_next_page(stage: ClientStage) -> None:
     filled = await fill(stage)
     first = await stage.executions.page(ExecutionFilter(), 2, None)
     second = await stage.executions.page(ExecutionFilter(), 2, first.next)
-    assert [one["execution_id"] for one in (*first.items, *second.items)] == [
+    assert [one.execution_id for one in (*first.items, *second.items)] == [
         filled[name] for name in ("bad", "two", "one")
     ]
     assert second.next is None
@@ -74,5 +74,5 @@ async def test_what_no_execution_can_have_is_said(stage: ClientStage) -> None:
 async def test_an_item_says_what_it_is(stage: ClientStage) -> None:
     await fill(stage)
     bad, *_ = (await stage.executions.page(ExecutionFilter(), 10, None)).items
-    assert (bad["status"], bad["path"], bad["labels"]) == ("failed", "tests/bad", {"team": "data"})
-    assert (bad["error"]["task"], bad["version"]) == ("call", None)
+    assert (bad.status, bad.path, bad.labels) == ("failed", "tests/bad", {"team": "data"})
+    assert (bad.error.task, bad.version) == ("call", None)

@@ -7,7 +7,9 @@ from client_stage import BY, ClientStage, labelled
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
 from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.playbooks import RegisteredDocument
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 FLOW = playbook(
@@ -16,27 +18,25 @@ FLOW = playbook(
 )
 
 
-async def register(stage: ClientStage, source: str) -> dict[str, object]:
+async def register(stage: ClientStage, source: str) -> RegisteredDocument:
     return await stage.playbooks.register(source.encode(), "file.yaml", BY)
 
 
 async def test_a_check_says_what_is_wrong_and_stores_nothing(stage: ClientStage) -> None:
     good = await stage.playbooks.check(FLOW.encode(), "file.yaml")
-    assert (good["ok"], good["path"], good["digest"]) == (True, "simulation/flow", digest_of(FLOW))
+    assert (good.ok, good.path, good.digest) == (True, "simulation/flow", digest_of(FLOW))
     bad = await stage.playbooks.check(FLOW.replace('"tool"', '"tol"').encode(), "file.yaml")
-    assert (bad["ok"], bad["path"], bad["diagnostics"][0]["file"]) == (False, None, "file.yaml")
+    assert (bad.ok, bad.path, bad.diagnostics[0].file) == (False, None, "file.yaml")
     assert (await stage.playbooks.page("", {}, 10, None)).items == []
 
 
 async def test_what_is_registered_is_shown_with_its_text(stage: ClientStage) -> None:
     entry = await register(stage, FLOW)
-    assert (entry["created"], entry["revision"], entry["registered_by"]) == (True, 1, BY)
-    assert await stage.playbooks.get("/simulation/flow", None) == {
-        **{key: value for key, value in entry.items() if key != "created"},
-        "source": FLOW,
-    }
+    assert (entry.created, entry.revision, entry.registered_by) == (True, 1, BY)
+    shown = plain(await stage.playbooks.get("/simulation/flow", None))
+    assert shown == {**{key: value for key, value in plain(entry).items() if key != "created"}, "source": FLOW}
     await stage.clock.sleep(1)
-    assert (await register(stage, FLOW))["created"] is False
+    assert (await register(stage, FLOW)).created is False
 
 
 async def test_what_cannot_be_registered_is_said(stage: ClientStage) -> None:
@@ -44,7 +44,7 @@ async def test_what_cannot_be_registered_is_said(stage: ClientStage) -> None:
         FLOW.replace('"name": "flow"', f'"version": "1.0", "description": "{n}", "name": "flow"') for n in "ab"
     )
     await register(stage, first)
-    with pytest.raises(Conflict, match="another text"):
+    with pytest.raises(Conflict, match="a different text"):
         await register(stage, second)
     with pytest.raises(PlaybookRefused) as refused:
         await register(stage, "workflow: [")
@@ -56,16 +56,16 @@ async def test_the_latest_of_each_path_come_page_by_page(stage: ClientStage) -> 
         await register(stage, labelled(name, [{"step": "only", "tool": work(1)}], team=name))
     first = await stage.playbooks.page("tests/", {}, 2, None)
     second = await stage.playbooks.page("tests/", {}, 2, first.next)
-    assert [one["path"] for one in (*first.items, *second.items)] == ["tests/a", "tests/b", "tests/c"]
+    assert [one.path for one in (*first.items, *second.items)] == ["tests/a", "tests/b", "tests/c"]
     assert second.next is None
-    assert [one["path"] for one in (await stage.playbooks.page("", {"team": "b"}, 2, None)).items] == ["tests/b"]
+    assert [one.path for one in (await stage.playbooks.page("", {"team": "b"}, 2, None)).items] == ["tests/b"]
 
 
 async def test_plan_and_graph_are_those_of_the_text(stage: ClientStage) -> None:
     await register(stage, FLOW)
     plan = await stage.playbooks.plan("simulation/flow", "1")
     assert [step["step"] for step in plan["steps"]] == ["start", "end"]
-    assert await stage.playbooks.graph("simulation/flow", None) == {
+    assert plain(await stage.playbooks.graph("simulation/flow", None)) == {
         "steps": ["start", "end"],
         "arcs": [{"from": "start", "to": "end", "when": "{{ ctx.go }}"}],
     }
@@ -76,7 +76,7 @@ async def test_what_is_deleted_is_not_found_and_executions_keep_their_text(stage
     for source in (one, two):
         await register(stage, source)
     await stage.playbooks.delete("simulation/flow", "2", BY)
-    assert [entry["revision"] for entry in await stage.playbooks.versions("simulation/flow")] == [1]
+    assert [entry.revision for entry in await stage.playbooks.versions("simulation/flow")] == [1]
     await stage.playbooks.delete("simulation/flow", None, BY)
     for work_ in (
         stage.playbooks.get("simulation/flow", None),
@@ -89,4 +89,4 @@ async def test_what_is_deleted_is_not_found_and_executions_keep_their_text(stage
         with pytest.raises(NotFound):
             await work_
     started = await stage.executions.start(Start(digest=digest_of(two)), BY)
-    assert (await stage.executions.wait(started["execution_id"], 60))["result"] == 2
+    assert (await stage.executions.wait(started.execution_id, 60)).result == 2

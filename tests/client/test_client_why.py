@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from why_scenarios import HEAD, SERVED, WORKER, reasons, stored, why
 
 from noetl_stream.client import why as client_why
@@ -61,34 +62,33 @@ def test_a_command_without_a_worker_names_the_pool() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     found = why(scenario, workers=[])
-    assert found["status"] == "running"
+    assert found.status == "running"
     assert (
-        found["summary"]
-        == "Step `work`: 1 command in the queue of pool `default`, and no worker of that pool is alive."
+        found.summary == "Step `work`: 1 command in the queue of pool `default`, and no worker of that pool is alive."
     )
-    assert found["reasons"][0]["moves"] == "start one: `noetl-stream worker --pool default`"
-    assert found["reasons"][0]["since"] == found["since"]
+    assert found.reasons[0].moves == "start one: `noetl-stream worker --pool default`"
+    assert found.reasons[0].since == found.since
 
 
 def test_workers_of_another_pool_do_not_count() -> None:
     scenario = Scenario(STEP)
     scenario.start()
-    assert "no_worker" in reasons(scenario, workers=[{**WORKER, "pool": "other"}])
+    assert "no_worker" in reasons(scenario, workers=[replace(WORKER, pool="other")])
 
 
 def test_a_command_in_a_full_pool_waits_for_a_slot() -> None:
     scenario = Scenario(STEP)
     scenario.start()
-    found = reasons(scenario, workers=[{**WORKER, "busy": 4}])["slot"]
-    assert "1 worker with 4 slots, all of them busy" in found["sentence"]
-    assert found["details"] | {"slots": 4, "busy": 4, "workers": 1} == found["details"]
+    found = reasons(scenario, workers=[replace(WORKER, busy=4)])["slot"]
+    assert "1 worker with 4 slots, all of them busy" in found.sentence
+    assert found.details | {"slots": 4, "busy": 4, "workers": 1} == found.details
 
 
 def test_a_command_that_was_issued_again_says_so() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     scenario.issue_again(scenario.owed("work"))
-    assert "issued 2 times" in reasons(scenario)["queued"]["sentence"]
+    assert "issued 2 times" in reasons(scenario)["queued"].sentence
 
 
 def test_a_running_task_names_its_worker_and_attempt() -> None:
@@ -98,7 +98,7 @@ def test_a_running_task_names_its_worker_and_attempt() -> None:
     run.begin()
     run.say(TaskStarted("act"))
     found = reasons(scenario)["running"]
-    assert "task `act`, attempt 1" in found["sentence"] and found["task"] == "act"
+    assert "task `act`, attempt 1" in found.sentence and found.task == "act"
 
 
 def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
@@ -106,7 +106,7 @@ def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
     scenario.start()
     scenario.take("work").begin()
     found = reasons(scenario, workers=[])["worker_gone"]
-    assert "does not answer any more" in found["sentence"] and "another worker" in found["moves"]
+    assert "does not answer any more" in found.sentence and "another worker" in found.moves
 
 
 def test_a_command_delivered_again_says_how_often_and_when_it_ends() -> None:
@@ -117,8 +117,8 @@ def test_a_command_delivered_again_says_how_often_and_when_it_ends() -> None:
     run.claim()
     run.begin()
     found = reasons(scenario)["running"]
-    assert found["details"]["delivered"] == 3
-    assert "delivered 3 times; more than 5 fail the step" in found["sentence"]
+    assert found.details["delivered"] == 3
+    assert "delivered 3 times; more than 5 fail the step" in found.sentence
 
 
 def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
@@ -126,11 +126,11 @@ def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
     scenario.start()
     scenario.done("work")
     found = reasons(scenario)["admission"]
-    assert found["step"] == "deploy" and found["until"] is not None
-    assert "`{{ ctx.approved | default(false) and workload.stage == 'prod' }}` does not let it in" in found["sentence"]
-    assert found["sentence"].endswith('(workload.stage is "prod", ctx.approved is not there).')
-    assert "execution patch execution-1 --set approved=…" in found["moves"]
-    assert "the step fails" in found["moves"]
+    assert found.step == "deploy" and found.until is not None
+    assert "`{{ ctx.approved | default(false) and workload.stage == 'prod' }}` does not let it in" in found.sentence
+    assert found.sentence.endswith('(workload.stage is "prod", ctx.approved is not there).')
+    assert "execution patch execution-1 --set approved=…" in found.moves
+    assert "the step fails" in found.moves
 
 
 def test_what_a_patch_has_changed_is_seen_in_the_guard() -> None:
@@ -138,7 +138,7 @@ def test_what_a_patch_has_changed_is_seen_in_the_guard() -> None:
     scenario.start(workload={"stage": "test"})
     scenario.done("work")
     scenario.patch(approved=True)
-    (guard,) = reasons(scenario)["admission"]["details"]["guards"]
+    (guard,) = reasons(scenario)["admission"].details["guards"]
     assert guard["values"] == {"ctx.approved": True, "workload.stage": "test"} and guard["holds"] is False
 
 
@@ -156,12 +156,12 @@ workflow:
     )
     scenario.start()
     found = reasons(scenario)["held"]
-    assert "when nothing else lives it is discarded" in found["moves"] and found["until"] is None
+    assert "when nothing else lives it is discarded" in found.moves and found.until is None
     scenario.done("open")
     ended = why(scenario)
-    assert ended["status"] == "completed"
-    assert [reason["sentence"] for reason in ended["reasons"]][1:] == [
-        "A token for step `closed` was discarded: nothing is left that could change its admission."
+    assert ended.status == "completed"
+    assert [reason.sentence for reason in ended.reasons][1:] == [
+        "A token for step `closed` was discarded: nothing left can change its admission."
     ]
 
 
@@ -170,16 +170,16 @@ def test_a_join_names_who_has_come_and_who_has_not() -> None:
     scenario.start()
     scenario.done("left")
     found = reasons(scenario)["join"]
-    assert found["sentence"] == (
+    assert found.sentence == (
         "Step `both` joins its branches (`join: all`): 1 token arrived, from `left`; "
         "it waits for step `right`, which runs."
     )
-    assert found["details"] == {"arrived": ["left"], "coming": ["step `right`, which runs"]}
+    assert found.details == {"arrived": ["left"], "coming": ["step `right`, which runs"]}
 
 
 def test_a_timer_says_when_it_is_due() -> None:
     found = reasons(waits_for("kind: wait, for_s: 60"))["timer"]
-    assert found["until"] in found["sentence"] and found["task"] == "nap"
+    assert found.until in found.sentence and found.task == "nap"
 
 
 def test_a_long_retry_says_when_it_tries_again() -> None:
@@ -189,7 +189,7 @@ def test_a_long_retry_says_when_it_tries_again() -> None:
     )
     scenario.start()
     scenario.failed("rest")
-    assert "waits until" in reasons(scenario)["retry"]["sentence"]
+    assert "waits until" in reasons(scenario)["retry"].sentence
 
 
 def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
@@ -201,26 +201,26 @@ def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
     failure = Outcome("error", error=ErrorInfo("exception", "busy"))
     run.say(TaskProcessed("act", 1, failure, "retry", to="act", delay_s=2.5))
     found = reasons(scenario)["retry"]
-    assert found["sentence"] == f"Step `work` waits until {found['until']} for attempt 2 of task `act`."
+    assert found.sentence == f"Step `work` waits until {found.until} for attempt 2 of task `act`."
     run.say(TaskStarted("act", 2))
-    assert "task `act`, attempt 2" in reasons(scenario)["running"]["sentence"]
+    assert "task `act`, attempt 2" in reasons(scenario)["running"].sentence
 
 
 def test_a_signal_is_named_with_those_that_nobody_takes() -> None:
     scenario = waits_for("kind: wait, signal: go, timeout_s: 60")
     scenario.signal("goo")
     found = reasons(scenario)["signal"]
-    assert "waits for the signal `go`" in found["sentence"] and "nobody has taken: goo" in found["sentence"]
-    assert "execution signal execution-1 go" in found["moves"]
+    assert "waits for the signal `go`" in found.sentence and "nobody has taken: goo" in found.sentence
+    assert "execution signal execution-1 go" in found.moves
 
 
 def test_a_child_is_named_with_its_status() -> None:
     scenario = waits_for("kind: playbook, path: tests/child")
     (child,) = scenario.execution.children
     found = reasons(scenario, children={child: "waiting"})["child"]
-    assert found["details"] == {"execution_id": child, "status": "waiting"}
-    assert f"execution why {child}" in found["moves"]
-    assert reasons(scenario)["child"]["details"]["status"] == "not begun"
+    assert found.details == {"execution_id": child, "status": "waiting"}
+    assert f"execution why {child}" in found.moves
+    assert reasons(scenario)["child"].details["status"] == "not begun"
 
 
 def test_a_pause_says_who_and_what_still_runs() -> None:
@@ -229,9 +229,9 @@ def test_a_pause_says_who_and_what_still_runs() -> None:
     scenario.ask(PauseRequested, principal="alice", reason="night")
     scenario.done("left")
     found = reasons(scenario)
-    assert found["paused"]["sentence"] == "It is paused by alice (night); 1 command yet to end."
-    assert found["paused"]["moves"] == "`noetl-stream execution resume execution-1`"
-    assert why(scenario)["reasons"][0]["kind"] == "paused"
+    assert found["paused"].sentence == "It is paused by alice (night); 1 command yet to end."
+    assert found["paused"].moves == "`noetl-stream execution resume execution-1`"
+    assert why(scenario).reasons[0].kind == "paused"
 
 
 def test_a_token_that_nobody_looks_at_during_a_pause_is_named() -> None:
@@ -239,7 +239,7 @@ def test_a_token_that_nobody_looks_at_during_a_pause_is_named() -> None:
     scenario.start()
     scenario.pause()
     scenario.inject("deploy")
-    assert reasons(scenario)["token"]["step"] == "deploy"
+    assert reasons(scenario)["token"].step == "deploy"
 
 
 def test_a_cancel_says_who_and_what_has_not_answered() -> None:
@@ -248,9 +248,9 @@ def test_a_cancel_says_who_and_what_has_not_answered() -> None:
     scenario.take("work").begin()
     scenario.ask(CancelRequested, principal="bob", reason="wrong data")
     found = reasons(scenario)
-    assert "being cancelled by bob (wrong data); 1 command" in found["cancelling"]["sentence"]
-    assert found["cancelling"]["until"] is not None
-    assert "has not answered" in found["stopping"]["sentence"]
+    assert "being cancelled by bob (wrong data); 1 command" in found["cancelling"].sentence
+    assert found["cancelling"].until is not None
+    assert "has not answered" in found["stopping"].sentence
 
 
 def test_an_end_by_cancel_says_who() -> None:
@@ -260,8 +260,8 @@ def test_an_end_by_cancel_says_who() -> None:
     run = scenario.take("work") if scenario.working else None
     if run is not None:
         run.stop()
-    assert why(scenario)["summary"] == "It was cancelled by bob."
-    assert reasons(scenario)["cancelled"]["moves"] == "`noetl-stream execution rerun execution-1 STEP`"
+    assert why(scenario).summary == "It was cancelled by bob."
+    assert reasons(scenario)["cancelled"].moves == "`noetl-stream execution rerun execution-1 STEP`"
 
 
 def test_a_failure_on_its_way_out_says_what_still_runs() -> None:
@@ -269,7 +269,7 @@ def test_a_failure_on_its_way_out_says_what_still_runs() -> None:
     scenario.start()
     scenario.take("right").begin()
     scenario.failed("left", message="no disk")
-    assert "It has failed (exception: no disk); 1 command" in reasons(scenario)["failing"]["sentence"]
+    assert "It has failed (exception: no disk); 1 command" in reasons(scenario)["failing"].sentence
 
 
 def test_a_reference_that_is_looked_into_is_named() -> None:
@@ -287,23 +287,23 @@ workflow:
     scenario.start()
     scenario.done("work", {"ready": True})
     found = reasons(scenario)["reference"]
-    assert "has yet to load" in found["sentence"] and found["details"]["key"]
+    assert "has yet to load" in found.sentence and found.details["key"]
     scenario.lose()
-    assert why(scenario)["status"] == "failed"
+    assert why(scenario).status == "failed"
 
 
 def test_a_partition_without_a_server_comes_first() -> None:
     scenario = Scenario(STEP)
     scenario.start()
-    found = why(scenario, partition={**SERVED, "live": False})
-    assert found["reasons"][0]["kind"] == "no_server" and "partition (7)" in found["summary"]
+    found = why(scenario, partition=replace(SERVED, live=False))
+    assert found.reasons[0].kind == "no_server" and "partition (7)" in found.summary
 
 
 def test_a_server_that_is_behind_says_by_how_much() -> None:
     scenario = Scenario(STEP)
     scenario.start()
-    found = reasons(scenario, partition={**SERVED, "behind": 12})["server_behind"]
-    assert "12 messages yet to fold" in found["sentence"]
+    found = reasons(scenario, partition=replace(SERVED, behind=12))["server_behind"]
+    assert "12 messages yet to fold" in found.sentence
 
 
 def test_a_failed_task_says_which_rule_decided_and_which_arcs_did_not_fire() -> None:
@@ -333,17 +333,14 @@ workflow:
     )
     scenario.start()
     scenario.failed("pay", "http_status", "503 Service Unavailable")
-    failed, refund, ship = why(scenario)["reasons"]
-    assert failed["kind"] == "failed" and failed["task"] == "charge"
-    assert (
-        "503 Service Unavailable" in failed["sentence"]
-        and "rule 2 of its policy (line 17) decided" in failed["sentence"]
-    )
-    assert failed["details"]["attempt"] == 1 and failed["details"]["line"] == 17
-    assert [guard["holds"] for guard in failed["details"]["guards"]] == [False, True]
-    assert "ctx.refundable is not there" in refund["sentence"] and refund["details"]["to"] == "refund"
-    assert "it is not for failures" in ship["sentence"]
-    assert "execution retry execution-1" in failed["moves"]
+    failed, refund, ship = why(scenario).reasons
+    assert failed.kind == "failed" and failed.task == "charge"
+    assert "503 Service Unavailable" in failed.sentence and "rule 2 of its policy (line 17) decided" in failed.sentence
+    assert failed.details["attempt"] == 1 and failed.details["line"] == 17
+    assert [guard["holds"] for guard in failed.details["guards"]] == [False, True]
+    assert "ctx.refundable is not there" in refund.sentence and refund.details["to"] == "refund"
+    assert "it is not for failures" in ship.sentence
+    assert "execution retry execution-1" in failed.moves
 
 
 @pytest.mark.parametrize(
@@ -365,7 +362,7 @@ def test_whatever_decided_a_failure_is_said(policy: str, said: str) -> None:
     scenario = Scenario(HEAD + f"workflow: [{{step: work, tool: {{name: act, kind: noop, {policy}}}}}]\n")
     scenario.start()
     scenario.failed("work")
-    assert said in why(scenario)["summary"]
+    assert said in why(scenario).summary
 
 
 def test_a_failure_without_a_task_says_what_failed() -> None:
@@ -373,7 +370,7 @@ def test_a_failure_without_a_task_says_what_failed() -> None:
     scenario.start()
     scenario.done("work")
     found = why(scenario)
-    assert "It failed in step `deploy`: expression_error" in found["summary"]
+    assert "It failed in step `deploy`: expression_error" in found.summary
 
 
 def test_a_loop_says_how_far_it_is() -> None:
@@ -390,12 +387,10 @@ workflow:
     scenario.done("each", index=0)
     scenario.take("each", index=1).begin()
     found = reasons(scenario)
-    assert "(1 of 3 iterations ended), iteration 1, runs" in found["running"]["sentence"]
-    assert f"at worker {WORKER['name']}" in found["running"]["sentence"]
-    assert "(1 of 3 iterations ended): 1 command in the queue" in found["queued"]["sentence"]
-    assert (
-        f"iteration 1, was run by worker {WORKER['name']}" in reasons(scenario, workers=[])["worker_gone"]["sentence"]
-    )
+    assert "(1 of 3 iterations ended), iteration 1, runs" in found["running"].sentence
+    assert f"at worker {WORKER.name}" in found["running"].sentence
+    assert "(1 of 3 iterations ended): 1 command in the queue" in found["queued"].sentence
+    assert f"iteration 1, was run by worker {WORKER.name}" in reasons(scenario, workers=[])["worker_gone"].sentence
 
 
 def test_without_a_plan_the_reasons_stay() -> None:
@@ -403,7 +398,7 @@ def test_without_a_plan_the_reasons_stay() -> None:
     scenario.start()
     scenario.done("work")
     answer = explain(scenario.execution_id, stored(scenario), None, Environment(scenario.now_ms, [WORKER]))
-    assert [reason["kind"] for reason in answer["reasons"]] == ["admission"]
+    assert [reason.kind for reason in answer.reasons] == ["admission"]
 
 
 def test_an_execution_that_is_not_there_is_an_error() -> None:
@@ -414,7 +409,7 @@ def test_an_execution_that_is_not_there_is_an_error() -> None:
 def test_every_kind_of_reason_is_documented() -> None:
     written = "".join(file.read_text() for file in Path(client_why.__file__).parent.glob("*.py"))
     given = set(re.findall(r'Reason\(\s*"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
-    table = (Path(__file__).parents[2] / "docs" / "why.md").read_text().partition("## While it lives")[2]
+    table = (Path(__file__).parents[2] / "docs" / "reference" / "why.md").read_text().partition("## While it lives")[2]
     assert given == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 
 
@@ -426,7 +421,7 @@ def test_a_rerun_that_has_yet_to_read_its_original_says_so() -> None:
     scenario.failed("both")
     again = parked(scenario)
     found = reasons(again)["rerun"]
-    assert found["details"] == {"execution_id": scenario.execution_id} and scenario.execution_id in found["sentence"]
+    assert found.details == {"execution_id": scenario.execution_id} and scenario.execution_id in found.sentence
 
 
 def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
@@ -437,4 +432,4 @@ def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
     scenario.done("both")
     again = rerun(scenario, step="right")
     found = reasons(again)["join"]
-    assert found["step"] == "both" and found["since"] is not None and found["details"]["arrived"] == ["left"]
+    assert found.step == "both" and found.since is not None and found.details["arrived"] == ["left"]

@@ -7,12 +7,16 @@ from typing import Any
 from noetl_stream.client.why import Environment, explain
 from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
+from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
+from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
 from noetl_stream.ports.store import StoredEvent
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.testing.scenario.scripted_run import WORKER as RUNNER
 
-WORKER = {"name": RUNNER, "pool": "default", "slots": 4, "busy": 1}
-SERVED = {"partition": 7, "live": True, "behind": 0}
+WORKER = WorkerDocument(
+    name=RUNNER, pool="default", slots=4, busy=1, since="", kinds=[], draining=False, version="1", running=[]
+)
+SERVED = PartitionDocument(partition=7, owner="server", epoch=1, live=True, folded=0, behind=0)
 
 HEAD = """
 apiVersion: noetl.io/v2
@@ -47,15 +51,15 @@ def stored(scenario: Scenario) -> list[StoredEvent]:
     return rows
 
 
-def why(scenario: Scenario, **around: Any) -> dict[str, Any]:
+def why(scenario: Scenario, **around: Any) -> WhyDocument:
     """The answer, with one worker alive unless ``around`` says otherwise."""
     given = {"workers": [WORKER], "partition": SERVED, **around}
     return explain(scenario.execution_id, stored(scenario), scenario.plan, Environment(scenario.now_ms, **given))
 
 
-def reasons(scenario: Scenario, **around: Any) -> dict[str, dict[str, Any]]:
+def reasons(scenario: Scenario, **around: Any) -> dict[str, ReasonDocument]:
     """The reasons of the answer by kind."""
-    return {reason["kind"]: reason for reason in why(scenario, **around)["reasons"]}
+    return {reason.kind: reason for reason in why(scenario, **around).reasons}
 
 
 def _step_run(scenario: Scenario, command_id: str) -> str:

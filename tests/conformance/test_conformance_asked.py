@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_program import HEAD, only_json
 from warm_program import noetl
 

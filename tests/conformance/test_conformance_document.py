@@ -164,7 +164,7 @@ def test_storing_and_looping_are_no_tool_kinds(kind: str) -> None:
 
 def test_a_loop_stands_at_the_step_and_not_at_a_task() -> None:
     [problem] = found(pipeline("- { kind: noop, loop: { in: [1], iterator: item } }"), "legacy_syntax")
-    assert problem.hint is not None and "at the step" in problem.hint
+    assert problem.hint is not None and "on the step" in problem.hint
 
 
 @pytest.mark.parametrize("then", ["{ do: jump, to: other }", "{ do: continue, step: other }", "{ do: other }"])

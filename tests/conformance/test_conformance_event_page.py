@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, get_args
 
 from conformance_rows import ROOT, Row, read_rows
 
-from noetl_stream.model.envelope import envelope
+from noetl_stream.model.envelope import CONSUMING, envelope
 from noetl_stream.model.events import AnyFact
 
-PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 FACTS: dict[str, Any] = {str(fact.__struct_config__.tag): fact for fact in get_args(AnyFact)}
 SAID = b'{"outcome": {"status": "ok"}, "status": "completed", "ok": true}'
 """Fields by which the status of some events is told."""
@@ -34,7 +34,8 @@ def lines(section: str) -> list[Line]:
     return [Line(name.strip("`"), formal, frozenset(by.split(", ")), *rest) for name, formal, by, *rest in whole]
 
 
-OF_THE_LANGUAGE, BEYOND = (lines(part) for part in PAGE.split("## Beyond the language"))
+EVENTS = PAGE.partition("## Events of the language")[2]
+OF_THE_LANGUAGE, BEYOND = (lines(part) for part in EVENTS.split("## Beyond the language"))
 EVERY = OF_THE_LANGUAGE + BEYOND
 
 
@@ -68,21 +69,25 @@ def test_whoever_says_an_event_in_the_model_does_so_on_the_page() -> None:
 
 def test_the_entity_on_the_page_is_that_of_the_envelope() -> None:
     def entity(name: str) -> str:
-        return str(
-            envelope(
-                execution_id="one",
-                position=1,
-                name=name,
-                source="server",
-                at_ms=0,
-                step_run_id=None,
-                report_id=None,
-                data=SAID,
-            )["entity"]
-        )
+        return envelope(
+            execution_id="one",
+            position=1,
+            name=name,
+            source="server",
+            at_ms=0,
+            step_run_id=None,
+            report_id=None,
+            data=SAID,
+        ).entity
 
     assert {line.name: line.entity for line in EVERY} == {name: entity(name) for name in FACTS}
     assert {line.entity for line in EVERY} == {"playbook", "workflow", "token", "step", "task", "loop", "next", "ctx"}
+
+
+def test_every_kind_with_a_token_produces_it_consumes_it_or_lets_it_wait() -> None:
+    """The envelope says of each token which events produce and consume it: a kind of its own must be among them."""
+    with_token = {name for name, fact in FACTS.items() if {"token", "token_id"} & {*fact.__struct_fields__}}
+    assert with_token == {"token.enqueued", "execution.reused", "token.held", "token.joined", *CONSUMING}
 
 
 def test_every_formal_name_stands_beside_the_dotted_one_that_the_table_decides() -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from cli_program import HEAD, only_json
 from engine_scenarios import given
-from warm_program import noetl
 
+from cli_program import HEAD, only_json
+from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import AnyFact
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -80,6 +81,7 @@ def test_the_envelope_has_every_field(journal: list[dict[str, Any]]) -> None:
     assert len({event["event_id"] for event in journal}) == len(journal)
     assert [event["position"] for event in journal] == list(range(1, len(journal) + 1))
     for event in journal:
+        assert event.keys() == set(EventDocument.__struct_fields__), "none is left out"
         assert event["event_id"] == f"{execution_id}.{event['position']}"
         assert datetime.fromisoformat(event["ts"]).utcoffset() is not None
         assert isinstance(event["data"], dict) and "name" not in event["data"]
@@ -140,23 +142,41 @@ def test_all_events_carry_the_trace_of_their_execution(journal: list[dict[str, A
 def test_the_actor_is_the_person_the_worker_or_the_server(journal: list[dict[str, Any]]) -> None:
     (requested,) = named(journal, "execution.requested")
     assert requested["actor"] == getpass.getuser()
-    for event in named(journal, "step.started"):
-        assert event["actor"] == event["data"]["worker"] and event["actor"].startswith("worker-")
     assert {event["actor"] for event in named(journal, "next.evaluated")} == {"server"}
 
 
-def test_a_task_says_the_guards_of_its_policy_that_were_evaluated(journal: list[dict[str, Any]]) -> None:
-    tasks = [event["data"] for event in named(journal, "task.processed")]
-    guards = [task["guards"] for task in tasks if task["task"] == "again"]
+def test_the_actor_of_a_workers_event_is_that_worker(journal: list[dict[str, Any]]) -> None:
+    for event in named(journal, "step.started"):
+        assert event["actor"] == event["data"]["worker"]
+    (worker,) = {event["actor"] for event in journal if event["source"] == "worker"}
+    assert worker.startswith("worker-")
+
+
+def test_guards_stand_with_their_text_and_value(journal: list[dict[str, Any]]) -> None:
+    guards = [event["guards"] for event in named(journal, "task.processed") if event["task"] == "again"]
     assert guards == [[{"when": "{{ outcome.error }}", "value": True, "rule": 0}]] * 2
+    assert {event["guards"] is None for event in named(journal, "task.started")} == {True}
 
 
 def test_task_events_say_their_task_their_attempt_and_their_iteration(journal: list[dict[str, Any]]) -> None:
-    said = [
-        (event["data"]["task"], event["data"].get("attempt", 1), event["data"].get("path", []))
-        for event in named(journal, "task.processed")
-    ]
-    assert sorted(said) == [("again", 1, []), ("again", 2, []), ("divide", 1, [0]), ("divide", 1, [1])]
+    for name in ("task.started", "task.processed"):
+        said = [(event["task"], event["attempt"], event["iteration"] or []) for event in named(journal, name)]
+        assert sorted(said) == [("again", 1, []), ("again", 2, []), ("divide", 1, [0]), ("divide", 1, [1])]
+    others = [event for event in journal if event["entity"] in ("playbook", "workflow", "token", "next")]
+    assert {(event["task"], event["attempt"], event["iteration"]) for event in others} == {(None, None, None)}
+
+
+def test_events_say_which_tokens_they_consume_and_produce(journal: list[dict[str, Any]]) -> None:
+    produced = [event["tokens_produced"] for event in named(journal, "token.enqueued")]
+    assert produced == [[event["data"]["token"]["token_id"]] for event in named(journal, "token.enqueued")]
+    consumed = [token for event in journal for token in event["tokens_consumed"] or ()]
+    assert sorted(consumed) == sorted(token for tokens in produced for token in tokens)
+    assert {event["name"] for event in journal if event["tokens_consumed"]} == {"token.claimed", "token.discarded"}
+
+
+def test_every_event_has_the_digest_of_its_playbook(journal: list[dict[str, Any]]) -> None:
+    (started,) = named(journal, "execution.started")
+    assert {event["digest"] for event in journal} == {started["data"]["digest"]}
 
 
 def test_names_are_dotted(journal: list[dict[str, Any]]) -> None:

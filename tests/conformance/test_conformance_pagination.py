@@ -149,5 +149,5 @@ def test_the_example_bounds_its_step() -> None:
     (failed,) = scenario.facts(StepFailed)
     assert (failed.error.kind, failed.error.message) == (
         "timeout",
-        "step fetch_all_endpoints took longer than lifecycle.timeout_s (600 s)",
+        "step fetch_all_endpoints exceeded lifecycle.timeout_s (600 s)",
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 import psutil
 import pytest
-from cli_program import HEAD, only_json
 from engine_scenarios import started
-from warm_program import noetl
 from worker_stage import Endless, Stage
 
+from cli_program import HEAD, only_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.tools.contract import ToolCall
+from warm_program import noetl
 
 HELD = """\
 metadata: {name: held, path: tests/held}
@@ -62,7 +62,7 @@ def test_a_worker_listens_on_no_port(shared_home: Path) -> None:
 def test_run_says_that_tokens_were_discarded(shared_home: Path, held: Path) -> None:
     found = noetl("run", held, "--home", shared_home)
     assert found.returncode == 0, found.stderr
-    assert "token for shut discarded: nothing is left that could change its admission" in found.stderr
+    assert "token for shut discarded: nothing left can change its admission" in found.stderr
     assert "1 token was discarded at the end" in found.stderr
 
 

@@ -128,7 +128,7 @@ class Storm:
         if not calm and chance < weather.faults + weather.people:
             self.random.choice([self._signal, self._signal, self._patch, self._pass_time, self._end_child])()
             return
-        if state.deciding is not None and (calm or self.random.random() < 0.3):
+        if state.awaited is not None and (calm or self.random.random() < 0.3):
             self.scenario.look_into()
         elif state.paused_at_ms and (calm or self.random.random() < 0.1):
             self.scenario.resume()
@@ -161,7 +161,7 @@ class Storm:
         if state.assignments:
             for command_id in list(state.assignments):
                 self._order_again(command_id)
-        elif state.deciding is not None:
+        elif state.awaited is not None:
             self.scenario.look_into()
         elif state.paused_at_ms:
             self.scenario.resume()

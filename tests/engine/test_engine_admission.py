@@ -29,7 +29,7 @@ ELSE_ALLOW = "{else: {then: {allow: true}}}"
 ELSE_DENY = "{else: {then: {allow: false}}}"
 
 
-def test_without_admission_rules_a_token_is_let_in() -> None:
+def test_without_admission_rules_a_token_is_admitted() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     assert scenario.working == [("start", None)]
     assert scenario.facts(TokenClaimed)[0].guards == []
@@ -186,7 +186,7 @@ def test_a_held_token_goes_before_one_that_is_newly_routed() -> None:
     assert scenario.working == [("gate", None), ("later", None)]
 
 
-def test_a_token_that_stays_held_is_said_to_be_held_once() -> None:
+def test_a_token_that_stays_held_is_recorded_once() -> None:
     scenario = started(GATE)
     run = scenario.take("key")
     run.begin()
@@ -232,9 +232,7 @@ def test_held_tokens_are_discarded_with_the_reason_when_nothing_else_lives_and_t
     )
     scenario.done("work", "result")
     assert scenario.status == "completed"
-    assert [fact.reason for fact in scenario.facts(TokenDiscarded)] == [
-        "nothing is left that could change its admission"
-    ] * 2
+    assert [fact.reason for fact in scenario.facts(TokenDiscarded)] == ["nothing left can change its admission"] * 2
     assert scenario.execution.discarded == 2
     assert scenario.result == "result"
     assert scenario.names[-4:] == ["token.discarded", "token.discarded", "execution.finished", "playbook.processed"]
@@ -335,7 +333,7 @@ def test_a_token_that_stays_held_does_not_meet_the_limit_of_step_runs() -> None:
     assert (scenario.status, scenario.result, scenario.execution.discarded) == ("completed", "result", 1)
 
 
-def test_one_that_is_let_in_does() -> None:
+def test_an_admitted_token_does() -> None:
     scenario = started(GATE, limits(max_step_runs=2))
     scenario.patch(open=True)
     assert scenario.execution.failing is not None or scenario.status == "failed"

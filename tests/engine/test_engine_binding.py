@@ -119,7 +119,7 @@ def test_a_stale_fact_changes_nothing_ctx_included() -> None:
     assert scenario.state is before and scenario.ctx == {}
 
 
-def test_an_unclaimed_reissue_makes_nobody_stale() -> None:
+def test_an_unclaimed_reissue_makes_no_run_stale() -> None:
     scenario = started(TWO_TASKS)
     run = scenario.take("start")
     run.begin()
@@ -212,12 +212,12 @@ def test_a_fact_that_is_not_a_workers_to_report_changes_nothing(fact: Fact) -> N
 # --- what a claim is told ---------------------------------------------------------------------------------------------
 
 
-def test_a_claim_of_what_nobody_began_is_told_to_go_from_the_start() -> None:
+def test_a_claim_of_a_command_without_progress_starts_from_the_beginning() -> None:
     scenario = started(TWO_TASKS)
     assert scenario.claim(scenario.take("start")) == Go(next_number=1)
 
 
-def test_a_claim_is_told_where_the_pipeline_stands() -> None:
+def test_the_answer_to_a_claim_has_the_progress_of_the_pipeline() -> None:
     scenario = started(TWO_TASKS)
     scenario.take("start").answer("one's result")
     again = scenario.take("start")
@@ -233,7 +233,7 @@ def test_a_claim_is_told_where_the_pipeline_stands() -> None:
     assert [fact.task for fact in scenario.facts(TaskProcessed)] == ["one", "two"]
 
 
-def test_a_claim_that_is_asked_again_is_told_the_same() -> None:
+def test_a_repeated_claim_gets_the_same_answer() -> None:
     scenario = started(TWO_TASKS)
     run = scenario.take("start")
     first = scenario.claim(run)
@@ -241,7 +241,7 @@ def test_a_claim_that_is_asked_again_is_told_the_same() -> None:
     assert scenario.answer_to(run.run) == first
 
 
-def test_a_claim_of_what_has_ended_is_told_to_drop() -> None:
+def test_a_claim_of_an_ended_step_run_is_dropped() -> None:
     scenario = started(TWO_TASKS.replace("- step: other", "  next: {arcs: [{step: other}]}\n- step: other"))
     late = scenario.take("start")
     scenario.done("start")
@@ -249,7 +249,7 @@ def test_a_claim_of_what_has_ended_is_told_to_drop() -> None:
     assert late.over
 
 
-def test_the_claim_of_a_local_loop_is_told_which_iterations_have_ended_and_how() -> None:
+def test_the_answer_to_a_local_loop_has_the_ended_iterations() -> None:
     scenario = started(LOCAL)
     lost = scenario.take("start")
     lost.answer("A")
@@ -269,7 +269,7 @@ def test_the_claim_of_a_local_loop_is_told_which_iterations_have_ended_and_how()
     assert scenario.names.count("loop.started") == 1
 
 
-def test_the_claim_of_a_distributed_iteration_is_told_only_about_itself() -> None:
+def test_the_answer_to_a_distributed_iteration_covers_only_itself() -> None:
     scenario = started(
         """
         - step: start

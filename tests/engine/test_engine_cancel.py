@@ -69,11 +69,11 @@ def test_joining_tokens_are_discarded_with_the_reason() -> None:
     scenario = started(TWO)
     scenario.done("a")
     scenario.cancel("enough")
-    assert {fact.reason for fact in scenario.facts(TokenDiscarded)} == {"the execution is cancelled: enough"}
+    assert {fact.reason for fact in scenario.facts(TokenDiscarded)} == {"the execution is being cancelled: enough"}
     assert scenario.facts(ExecutionFinished)[0].discarded == 2
 
 
-def test_after_the_grace_it_is_over_whoever_still_works() -> None:
+def test_after_the_grace_the_execution_ends_whatever_still_runs() -> None:
     scenario = started(TWO, limits(cancel_grace_s=10))
     run = scenario.take("a")
     run.begin()
@@ -137,7 +137,7 @@ ASKED: list[tuple[type, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "fields"), ASKED)
-def test_of_an_execution_that_has_ended_nothing_can_be_asked(kind: Any, fields: dict[str, Any]) -> None:
+def test_an_ended_execution_rejects_requests(kind: Any, fields: dict[str, Any]) -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     scenario.done("start")
     with pytest.raises(AskRefused, match=r"execution-1 has ended \(completed\)"):
@@ -145,7 +145,7 @@ def test_of_an_execution_that_has_ended_nothing_can_be_asked(kind: Any, fields: 
 
 
 @pytest.mark.parametrize(("kind", "fields"), ASKED[:-1])
-def test_of_one_that_is_being_cancelled_only_that(kind: Any, fields: dict[str, Any]) -> None:
+def test_an_execution_that_is_being_cancelled_accepts_only_cancel(kind: Any, fields: dict[str, Any]) -> None:
     scenario = started(TWO)
     scenario.take("a").begin()
     scenario.cancel()
@@ -155,7 +155,7 @@ def test_of_one_that_is_being_cancelled_only_that(kind: Any, fields: dict[str, A
 
 
 @pytest.mark.parametrize(("kind", "fields"), ASKED)
-def test_of_one_that_has_failed_and_is_ending_nothing(kind: Any, fields: dict[str, Any]) -> None:
+def test_a_failed_execution_that_is_ending_rejects_requests(kind: Any, fields: dict[str, Any]) -> None:
     scenario = started(TWO)
     scenario.take("a").begin()
     scenario.failed("b")
@@ -242,7 +242,7 @@ def test_a_token_with_too_much_in_its_args_is_refused_with_the_limit_named() -> 
         scenario.inject("a", text="x" * 30)
 
 
-def test_what_is_so_already_has_no_effect() -> None:
+def test_a_redundant_request_has_no_effect() -> None:
     scenario = started(TWO)
     assert not scenario.resume().taken
     scenario.pause()

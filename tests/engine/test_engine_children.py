@@ -120,7 +120,7 @@ def test_a_child_that_ends_twice_ends_once() -> None:
     assert scenario.result == {"got": 1}
 
 
-def test_the_end_of_a_child_that_nobody_has_called_changes_nothing() -> None:
+def test_the_end_of_an_unknown_child_changes_nothing() -> None:
     scenario = calling()
     assert not scenario.feed(RecordedFact(ChildFinished("a-stranger", "", Outcome("ok")))).taken
 
@@ -180,9 +180,7 @@ def test_a_child_that_takes_too_long_is_cancelled_and_its_task_fails() -> None:
     scenario = calling("spec: {timeout: 60}")
     (child_id,) = scenario.execution.children
     scenario.wait(60)
-    assert scenario.facts(ChildOrdered) == [
-        ChildOrdered(child_id, "cancel", "its parent does not wait for it any more")
-    ]
+    assert scenario.facts(ChildOrdered) == [ChildOrdered(child_id, "cancel", "its parent no longer waits for it")]
     assert scenario.execution.children == {}
     scenario.done("start")
     (processed,) = [fact for fact in scenario.facts(TaskProcessed) if fact.task == "call"]
@@ -224,7 +222,7 @@ def test_a_child_is_cancelled_when_an_iteration_beside_it_fails() -> None:
     assert (scenario.status, ordered(scenario)) == ("failed", ["cancel"])
 
 
-def test_children_pause_and_go_on_with_their_parent() -> None:
+def test_children_pause_and_continue_with_their_parent() -> None:
     scenario = calling()
     scenario.pause()
     scenario.resume()
@@ -275,7 +273,7 @@ def child(parent: Parent = PARENT, root: str = "") -> Scenario:
     return scenario
 
 
-def test_a_child_tells_its_parent_its_result_and_where_it_was_called() -> None:
+def test_a_child_reports_its_result_and_its_call_to_its_parent() -> None:
     scenario = child()
     scenario.done("one", 1)
     scenario.done("two", 2)
@@ -284,7 +282,7 @@ def test_a_child_tells_its_parent_its_result_and_where_it_was_called() -> None:
     assert told.outcome.status == "ok" and bytes(told.outcome.result.value) == b"2"
 
 
-def test_a_child_tells_the_result_of_the_step_its_parent_asked_for() -> None:
+def test_a_child_reports_the_result_of_its_return_step() -> None:
     scenario = child(replace(PARENT, return_step="one"), "executor: {spec: {result: '{{ two }}'}}\n")
     scenario.done("one", 1)
     scenario.done("two", 2)
@@ -297,7 +295,7 @@ def test_a_child_that_is_asked_for_a_step_it_does_not_have_is_refused() -> None:
     assert error is not None and "has no step never; it has one, two" in error.message
 
 
-def test_a_failed_child_tells_which_playbook_failed_and_why() -> None:
+def test_a_failed_child_reports_its_playbook_and_its_error() -> None:
     scenario = child()
     scenario.failed("one", "connection", "it hung up")
     error = finished(scenario).outcome.error
@@ -337,7 +335,7 @@ def test_each_call_is_one_deeper() -> None:
     assert message.fact.parent.depth == 4
 
 
-def test_what_is_no_message_to_anybody() -> None:
+def test_some_facts_send_no_message() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     scenario.done("start")
     assert child_message(scenario.execution, scenario.facts(ExecutionFinished)[0], 1) is None

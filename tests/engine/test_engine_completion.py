@@ -136,7 +136,7 @@ THREE_ENDS = """
 
 
 @pytest.mark.parametrize("order", ["xyz", "zyx", "yzx"])
-def test_of_several_ends_the_one_that_stands_last_in_the_file_counts_whenever_it_ended(order: str) -> None:
+def test_of_several_ends_the_last_in_the_file_counts_whenever_it_ended(order: str) -> None:
     scenario = started(THREE_ENDS)
     for step in order:
         scenario.done(step, f"of {step}")
@@ -167,7 +167,7 @@ def test_of_a_step_that_ends_several_branches_its_last_run_counts() -> None:
     assert scenario.result == "second"
 
 
-def test_a_step_whose_arc_fired_is_no_end() -> None:
+def test_a_step_whose_arc_fired_is_not_an_end() -> None:
     steps = """
     - step: start
       tool: {kind: noop}

@@ -53,7 +53,7 @@ def test_an_unhandled_failure_fails_the_execution_with_the_steps_error() -> None
     ]
 
 
-def test_what_waits_is_discarded_and_what_nobody_has_begun_is_given_up() -> None:
+def test_waiting_tokens_are_discarded_and_unclaimed_commands_given_up() -> None:
     scenario = started(BRANCHES)
     scenario.failed("a")
     assert scenario.status == "failed"
@@ -111,7 +111,7 @@ def test_a_cancelled_command_that_is_ordered_again_ends_with_its_claim() -> None
     assert scenario.status == "failed"
 
 
-def test_best_effort_ends_the_branch_and_the_others_go_on() -> None:
+def test_best_effort_ends_the_branch_and_the_others_continue() -> None:
     scenario = started(BRANCHES, BEST_EFFORT)
     scenario.failed("a")
     assert scenario.working == [("b", None)]

@@ -426,9 +426,7 @@ WAITING_FOR_EACH_OTHER = """
 
 
 @pytest.mark.parametrize(("first", "then", "join", "other"), [("a", "b", "one", "two"), ("b", "a", "two", "one")])
-def test_of_joins_that_wait_for_each_other_the_one_whose_token_is_oldest_fires(
-    first: str, then: str, join: str, other: str
-) -> None:
+def test_of_deadlocked_joins_the_one_with_the_oldest_token_fires(first: str, then: str, join: str, other: str) -> None:
     scenario = started(WAITING_FOR_EACH_OTHER)
     scenario.done(first)
     scenario.done(then)
@@ -462,7 +460,7 @@ def test_a_held_token_that_can_reach_a_join_holds_it_up_until_nothing_else_lives
     scenario.done("slow")
     assert scenario.working == [("j", None)]
     (discarded,) = scenario.facts(TokenDiscarded)
-    assert "a join waits for it" in discarded.reason
+    assert "a join waits for this token" in discarded.reason
     scenario.done("j")
     assert (scenario.status, scenario.execution.discarded) == ("completed", 1)
 
@@ -644,7 +642,7 @@ def test_args_that_are_too_large_together_fail_the_step_with_the_limit_named() -
     assert scenario.facts(StepFailed)
 
 
-def test_a_token_that_arrives_is_said_to_have_joined() -> None:
+def test_an_arriving_token_is_recorded_as_joined() -> None:
     scenario = three("all")
     scenario.done("a")
     assert [fact.token_id for fact in scenario.facts(TokenJoined)] == [
@@ -657,7 +655,7 @@ def test_the_playbook_is_checked_for_its_joins() -> None:
 
 
 @pytest.mark.parametrize("join", ["any", "2"])
-def test_tokens_that_arrive_at_one_moment_are_told_apart_by_their_order(join: str) -> None:
+def test_tokens_that_arrive_at_one_moment_are_ordered(join: str) -> None:
     arcs = ", ".join(f"{{step: j, args: {{n: {n}}}}}" for n in range(3))
     scenario = started(
         f"- step: start\n  next: {{spec: {{mode: inclusive}}, arcs: [{arcs}]}}\n"

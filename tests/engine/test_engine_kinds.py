@@ -32,12 +32,12 @@ def test_the_union_is_closed_over_every_kind_there_is() -> None:
 
 
 @pytest.mark.parametrize("fact", typing.get_args(ServerFact | RerunFact), ids=lambda fact: fact.event_name())
-def test_what_the_server_records_changes_the_state(fact: type[Fact]) -> None:
+def test_server_facts_change_the_state(fact: type[Fact]) -> None:
     assert fact in evolve.SERVER_RULES or fact in WHOLE_EXECUTION
 
 
 @pytest.mark.parametrize("fact", typing.get_args(ClientFact), ids=lambda fact: fact.event_name())
-def test_what_people_ask_changes_the_state(fact: type[Fact]) -> None:
+def test_client_requests_change_the_state(fact: type[Fact]) -> None:
     assert fact in client_requests.RULES or fact in WHOLE_EXECUTION
 
 
@@ -51,7 +51,7 @@ def test_rules_are_about_facts_that_a_journal_can_hold() -> None:
 
 
 @pytest.mark.parametrize("fact", KINDS.values(), ids=lambda fact: fact.event_name())
-def test_every_kind_says_what_is_true_of_it(fact: type[Fact]) -> None:
+def test_every_kind_has_its_properties(fact: type[Fact]) -> None:
     kind = fact.kind
     assert isinstance(kind, Kind) and kind.entity in typing.get_args(Entity)
     assert callable(kind.status) or kind.status in typing.get_args(EventStatus)

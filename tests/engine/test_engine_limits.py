@@ -87,7 +87,7 @@ def test_a_requests_ctx_above_its_limit_is_refused_with_the_limit_named() -> Non
     scenario = given("- step: start\n  tool: {kind: noop}\n", limits(max_ctx_bytes=30))
     scenario.start(ctx={"text": "x" * 40})
     assert (scenario.status, scenario.names[-1]) == ("failed", "playbook.processed")
-    assert "the ctx has 51 bytes; limits.max_ctx_bytes is 30" in scenario.error.message
+    assert "ctx has 51 bytes; limits.max_ctx_bytes is 30" in scenario.error.message
 
 
 def test_a_ctx_that_grows_above_its_limit_fails_the_execution_with_the_limit_named() -> None:

@@ -108,7 +108,7 @@ def test_max_in_flight_may_be_a_template() -> None:
 
 
 @pytest.mark.parametrize("width", [0, -1, 1.5, "two", True, None])
-def test_a_max_in_flight_that_is_no_whole_number_from_one_fails_the_step(width: object) -> None:
+def test_a_max_in_flight_that_is_not_a_whole_number_from_one_fails_the_step(width: object) -> None:
     root = f"workload: {{width: {str(width).lower() if isinstance(width, bool | None) else width}}}\n"
     root = root.replace("none", "null")
     scenario = loop(spec=PARALLEL + ', max_in_flight: "{{ workload.width }}"', root=root)
@@ -132,7 +132,7 @@ def test_a_mapping_gives_items_of_key_and_value() -> None:
 @pytest.mark.parametrize("spec", [PARALLEL, "mode: sequential"])
 def test_anything_else_fails_the_step(value: str, spec: str) -> None:
     scenario = loop(items='"{{ workload.items_ }}"', spec=spec, root=f"workload: {{items_: {value}}}\n")
-    assert scenario.error.kind == "expression_error" and "not a list or a mapping" in scenario.error.message
+    assert scenario.error.kind == "expression_error" and "must be a list or a mapping" in scenario.error.message
     assert scenario.facts(LoopStarted) == scenario.facts(StepScheduled) == []
 
 
@@ -263,7 +263,7 @@ def test_the_error_is_that_of_the_first_failure_although_others_fail_after_it() 
     assert [fact.event for fact in scenario.facts(NextEvaluated)] == ["step.failed"]
 
 
-def test_an_iteration_that_nobody_had_begun_is_given_up_at_once() -> None:
+def test_an_iteration_no_worker_has_begun_is_given_up_at_once() -> None:
     scenario = loop()
     scenario.failed("start", index=1)
     assert scenario.status == "failed"
@@ -284,7 +284,7 @@ def test_the_loops_failure_mode_says_nothing_about_an_in_that_fails() -> None:
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
 
 
-def test_an_iteration_whose_tool_says_cancelled_unasked_has_failed() -> None:
+def test_an_iteration_whose_tool_reports_cancelled_unprompted_has_failed() -> None:
     scenario = loop()
     scenario.failed("start", "cancelled", "the other side cancelled it", index=1)
     assert (scenario.status, scenario.error.kind, scenario.error.index) == ("failed", "cancelled", 1)
@@ -382,7 +382,7 @@ def test_a_loop_state_does_not_grow_with_the_iterations_that_have_ended() -> Non
     assert widest <= 3 and scenario.status == "completed"
 
 
-def test_an_iteration_that_ends_out_of_order_stands_in_the_window_until_those_before_it_have() -> None:
+def test_an_iteration_that_ends_early_stays_in_the_window_until_earlier_ones_end() -> None:
     scenario = loop()
     scenario.done("start", index=2)
     (run,) = scenario.execution.runs.values()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.pipeline.local_loops import OpenedLevel, cut, open_level
 from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.runner.level import OpenedLevel, cut, open_level
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -55,7 +55,7 @@ def test_the_window_may_be_a_template_and_never_exceeds_its_limit() -> None:
 
 
 @pytest.mark.parametrize("window", [0, "{{ -1 }}", "{{ 1.5 }}", "{{ true }}", "{{ 'two' }}"])
-def test_a_window_that_is_no_whole_number_from_one_is_an_error(window: Any) -> None:
+def test_a_window_that_is_not_a_whole_number_from_one_is_an_error(window: Any) -> None:
     error = opened([1], window)
     assert isinstance(error, ErrorInfo) and error.kind == "expression_error"
     assert "max_in_flight" in error.message

@@ -59,8 +59,8 @@ def over(
 
 def work_off(scenario: Scenario) -> None:
     """Runs what is owed and looks into what must be, until nothing is left."""
-    while scenario.execution.assignments or scenario.execution.deciding is not None:
-        if scenario.execution.deciding is not None:
+    while scenario.execution.assignments or scenario.execution.awaited is not None:
+        if scenario.execution.awaited is not None:
             scenario.look_into()
         else:
             step, index = scenario.working[-1]
@@ -79,7 +79,7 @@ def loop_of(scenario: Scenario) -> LoopState:
 @pytest.mark.parametrize("spec", PLACES)
 def test_a_loop_over_a_result_too_large_for_the_server_is_paged_by_a_worker(spec: str) -> None:
     scenario = over(spec)
-    assert scenario.working == [("each", None)] and scenario.execution.deciding is None
+    assert scenario.working == [("each", None)] and scenario.execution.awaited is None
     assert scenario.take("each").command.paging
     scenario.done("each")
     (paged,) = scenario.facts(LoopPagedOut)
@@ -102,7 +102,7 @@ def test_the_fold_holds_counts_and_pages_and_no_item(spec: str) -> None:
     assert scenario.replayed() == scenario.state
 
 
-def test_items_fill_pages_in_order_and_each_iteration_is_told_where_its_own_stands() -> None:
+def test_items_fill_pages_in_order_and_each_iteration_gets_its_place() -> None:
     rows = [{"n": n, "text": "x" * 100_000} for n in range(5)]
     scenario = over(result={"rows": [*rows, {"n": 5, "text": "x" * 2 * PAGE_BYTES}, {"n": 6, "text": ""}]})
     scenario.done("each")
@@ -116,7 +116,7 @@ def test_items_fill_pages_in_order_and_each_iteration_is_told_where_its_own_stan
         assert len(encode(command)) < 2_000
 
 
-def test_a_local_loop_is_told_its_pages_and_no_item() -> None:
+def test_a_local_loop_gets_its_pages_without_items() -> None:
     scenario = over("mode: sequential")
     scenario.done("each")
     command = scenario.take("each").command
@@ -209,7 +209,7 @@ def test_levels_inside_a_paged_one_see_its_items_wherever_they_run(outer: str, i
     check_journal(scenario)
 
 
-def test_the_server_reads_a_page_once_for_the_iterations_that_stand_in_it() -> None:
+def test_the_server_reads_a_page_once_for_its_iterations() -> None:
     scenario = nested("mode: parallel", "mode: parallel", 150)
     scenario.done("each")
     assert scenario.working == []
@@ -279,7 +279,7 @@ def test_a_paging_command_is_issued_again_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("spec", PLACES)
-def test_a_loop_that_was_paged_while_the_execution_is_paused_starts_when_it_goes_on(spec: str) -> None:
+def test_a_loop_that_was_paged_while_the_execution_is_paused_starts_when_it_continues(spec: str) -> None:
     scenario = over(spec)
     run = scenario.take("each")
     scenario.pause()

@@ -106,7 +106,7 @@ def test_a_patch_while_paused_lets_held_tokens_in_on_resume() -> None:
     assert scenario.working == [("other", None), ("shut", None)]
 
 
-def test_a_token_injected_while_paused_is_let_in_on_resume() -> None:
+def test_a_token_injected_while_paused_is_admitted_on_resume() -> None:
     scenario = started(FAN)
     scenario.pause()
     scenario.inject("b2")
@@ -173,7 +173,7 @@ LOCAL = """
 """
 
 
-def test_a_local_loop_stops_at_its_next_iteration_and_goes_on_from_there() -> None:
+def test_a_local_loop_stops_at_its_next_iteration_and_continues_from_there() -> None:
     scenario = started(LOCAL.replace("SPEC", "mode: sequential").replace("TWO", "noop"))
     run = scenario.take("start")
     run.answer()
@@ -189,7 +189,7 @@ def test_a_local_loop_stops_at_its_next_iteration_and_goes_on_from_there() -> No
     assert scenario.result == ["first", "later", "later", "later"]
 
 
-def test_iterations_that_can_go_on_do_so_on_resume_although_others_wait() -> None:
+def test_iterations_that_can_continue_do_so_on_resume_although_others_wait() -> None:
     scenario = started(LOCAL.replace("SPEC", "mode: parallel, max_in_flight: 2").replace("TWO", "wait, for_s: 600"))
     run = scenario.take("start")
     run.answer(path=(0,))
@@ -203,7 +203,7 @@ def test_iterations_that_can_go_on_do_so_on_resume_although_others_wait() -> Non
     assert scenario.working == [("start", None)]
 
 
-def test_a_pause_that_was_over_before_the_loop_heard_of_it_costs_a_segment_and_nothing_else() -> None:
+def test_a_pause_that_ends_before_its_loop_stops_costs_only_a_segment() -> None:
     scenario = started(LOCAL.replace("SPEC", "mode: sequential").replace("TWO", "noop"))
     run = scenario.take("start")
     run.answer()
@@ -368,7 +368,7 @@ def test_a_paused_execution_can_be_cancelled() -> None:
     assert scenario.status == "cancelled"
 
 
-def test_what_overwrites_while_paused_is_said_at_once_each_time() -> None:
+def test_what_overwrites_while_paused_is_reported_at_once_each_time() -> None:
     keys = "{name: t, kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {k: 1}}}}]}}}"
     scenario = started(
         f"""

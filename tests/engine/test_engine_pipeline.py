@@ -79,7 +79,7 @@ def decide(
     return decide_task(step, progress, outcome, scope, seed="command", limits=limits or Limits())
 
 
-def test_without_policy_a_good_outcome_goes_on_to_the_next_task() -> None:
+def test_without_policy_a_good_outcome_continues_to_the_next_task() -> None:
     fact = decide(step_of("", ""))
     assert (fact.do, fact.to, fact.rule, fact.unmatched) == ("continue", "two", -1, False)
 
@@ -169,7 +169,7 @@ def test_a_retry_waits_as_long_as_the_other_side_asked() -> None:
 
 
 @pytest.mark.parametrize("delay", ["'soon'", "-1", "true"])
-def test_a_delay_that_is_no_number_of_seconds_fails_the_task(delay: str) -> None:
+def test_a_delay_that_is_not_a_number_of_seconds_fails_the_task(delay: str) -> None:
     fact = decide(step_of(rules(f'{{when: true, then: {{do: retry, attempts: 2, delay: "{{{{ {delay} }}}}"}}}}')))
     assert fact.do == "fail"
     assert fact.error is not None and fact.error.kind == "expression_error"
@@ -269,7 +269,7 @@ def test_a_value_that_an_operation_has_no_use_for_fails_the_task(op: str, value:
     assert f"{op} takes" in fact.error.message
 
 
-def test_a_key_an_operation_cannot_go_on_from_fails_the_task_outside_loops() -> None:
+def test_a_key_an_operation_cannot_continue_from_fails_the_task_outside_loops() -> None:
     step, progress = shares("{total: {op: add, value: 1}}"), Progress(ctx={"total": "text"})
     fact = decide(step, progress=progress)
     assert fact.do == "fail"
@@ -279,7 +279,7 @@ def test_a_key_an_operation_cannot_go_on_from_fails_the_task_outside_loops() -> 
     assert inside.set_shared == {"total": SharedValue("add", 1)}
 
 
-def test_what_is_shared_outside_loops_goes_on_from_what_is_there() -> None:
+def test_what_is_shared_outside_loops_starts_from_the_present_value() -> None:
     shared = {"total": SharedValue("add", 2), "names": SharedValue("append", "x"), "seen": SharedValue("count")}
     assert share({"total": 5, "other": 1}, shared) == {"total": 7, "names": ["x"], "seen": 1}
 
@@ -347,7 +347,7 @@ def test_progress_starts_at_the_first_task() -> None:
     assert current_task(step_of("", ""), Progress()).name == "one"
 
 
-def test_progress_after_continue_stands_at_the_next_task_with_a_fresh_attempt_count() -> None:
+def test_progress_after_continue_is_at_the_next_task_with_a_fresh_attempt_count() -> None:
     fact = TaskProcessed("one", 3, OK, "continue", to="two", set_vars={"a": 1}, set_iter={"b": 2}, set_ctx={"c": 3})
     after = advance_progress(Progress(task="one", attempt=3, runs=2, vars={"z": 0}), fact)
     assert (after.task, after.attempt, after.runs, after.previous) == ("two", 1, 3, "one")
@@ -355,7 +355,7 @@ def test_progress_after_continue_stands_at_the_next_task_with_a_fresh_attempt_co
     assert after.results == {"one": OK}
 
 
-def test_progress_after_retry_stands_at_the_same_task_and_owes_the_delay() -> None:
+def test_progress_after_retry_is_at_the_same_task_and_owes_the_delay() -> None:
     after = advance_progress(Progress(), TaskProcessed("one", 1, FAILED, "retry", to="one", delay_s=2.5))
     assert (after.task, after.attempt, after.delay_s, after.runs) == ("one", 2, 2.5, 1)
 

@@ -9,57 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
 from random import Random
 from typing import Any
-from zlib import crc32
 
 import pytest
 from journal_laws import check_journal
 from msgspec import structs
 from random_language import random_language
-from random_workers import BROKE, CLEAR, Answer, Storm, Weather
+from random_runs import SEEDS, STORMS_A_PLAYBOOK, WEATHERS, breaks, chunks, compiled, named
+from random_workers import CLEAR, Answer, Storm, Weather
 
-from effort import RANDOM_EXECUTIONS
 from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEnqueued
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.compile.compiler import check, compile_playbook
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
-
-SEEDS = RANDOM_EXECUTIONS
-SEEDS_AT_ONCE = 40
-STORMS_A_PLAYBOOK = 4
-"""Compiling takes longer than running."""
-
-WEATHERS = [
-    Weather(faults=0.0, people=0.2),
-    Weather(faults=0.25, people=0.1),
-    Weather(faults=0.1, people=0.1, pauses=0.08),
-    Weather(faults=0.1, people=0.1, pauses=0.05, cancels=0.005, references=True),
-    Weather(faults=0.0, people=0.1, references=True),
-]
 
 OTHER_WEATHERS = [
     CLEAR,
     Weather(faults=0.2, pauses=0.05),
     Weather(faults=0.1, pauses=0.02, references=True),
 ]
-
-
-def chunks() -> list[range]:
-    return [range(first, min(first + SEEDS_AT_ONCE, SEEDS)) for first in range(0, SEEDS, SEEDS_AT_ONCE)]
-
-
-def named(seeds: range) -> str:
-    return f"seeds {seeds.start} to {seeds.stop - 1}"
-
-
-@lru_cache(maxsize=1)
-def compiled(seed: int, confluent: bool) -> Plan:
-    return compile_playbook(random_language(Random(seed), confluent=confluent), installed_kinds())
 
 
 @pytest.mark.parametrize("seeds", chunks(), ids=named)
@@ -72,11 +43,6 @@ def test_in_any_weather_every_execution_ends_and_keeps_the_laws(seeds: range) ->
             check_journal(scenario)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-
-
-def breaks(*asked: Any) -> ErrorInfo | None:
-    """An error for some of what can be asked, and always for the same."""
-    return BROKE if crc32(repr(asked).encode()) % 5 == 0 else None
 
 
 def end_of(plan: Plan, random: Random, weather: Weather) -> dict[str, Any]:

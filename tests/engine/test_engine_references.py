@@ -48,14 +48,14 @@ def test_a_guard_that_reads_a_reference_parks_the_execution_until_it_is_at_hand(
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     (awaited,) = scenario.facts(ReferenceAwaited)
-    assert scenario.execution.deciding == awaited.reference
+    assert scenario.execution.awaited == awaited.reference
     assert (scenario.status, scenario.working) == ("running", [])
     scenario.look_into()
     assert scenario.working == [("big", None)]
     assert scenario.take("big").command.args == {"rows": 3}
 
 
-def test_a_result_that_no_expression_reads_is_never_looked_into() -> None:
+def test_a_result_that_no_expression_reads_is_never_loaded() -> None:
     scenario = by_reference(
         "- step: start\n  tool: {kind: noop}\n  next: {arcs: [{step: end}]}\n- step: end\n  tool: {kind: noop}\n"
     )
@@ -101,7 +101,7 @@ def test_a_reference_that_leads_nowhere_fails_the_execution() -> None:
     assert scenario.error.message == "the object is gone"
 
 
-def test_one_that_is_too_large_is_an_error_that_says_what_to_do() -> None:
+def test_an_outcome_that_is_too_large_is_an_error_with_a_remedy() -> None:
     scenario = by_reference(BRANCH, limits(max_resolve_bytes=10))
     scenario.done("start", LARGE)
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
@@ -124,7 +124,7 @@ def test_cancelling_does_not_wait_for_it() -> None:
     assert scenario.status == "cancelled"
 
 
-def test_it_can_be_paused_while_it_looks_and_decides_when_it_goes_on() -> None:
+def test_it_can_be_paused_while_it_looks_and_decides_when_it_continues() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.pause()
@@ -135,7 +135,7 @@ def test_it_can_be_paused_while_it_looks_and_decides_when_it_goes_on() -> None:
     assert len(scenario.facts(ReferenceAwaited)) == 1
 
 
-def test_it_looks_on_when_it_is_resumed_before_the_value_is_there() -> None:
+def test_it_still_awaits_the_value_when_resumed_before_it_arrives() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.pause()
@@ -179,7 +179,7 @@ def test_every_expression_of_the_server_may_read_one(door: str) -> None:
     inline, parked = started(steps), by_reference(steps)
     for scenario in (inline, parked):
         scenario.done("start", LARGE)
-        while scenario.execution.deciding is not None:
+        while scenario.execution.awaited is not None:
             scenario.look_into()
     assert inline.working == parked.working != []
     assert decided(inline) == decided(parked)
@@ -208,7 +208,7 @@ def test_an_arc_reads_the_result_of_a_large_loop() -> None:
     )
     for index in range(3):
         scenario.done("start", index=index)
-    assert scenario.execution.deciding is not None and scenario.execution.deciding.store == "journal"
+    assert scenario.execution.awaited is not None and scenario.execution.awaited.store == "journal"
     scenario.look_into()
     assert scenario.working == [("end", None)]
 
@@ -231,7 +231,7 @@ def test_one_expression_may_read_more_of_them_than_are_kept(count: int) -> None:
     for n in range(count):
         scenario.done(f"s{n}", {"n": 1})
     looks = 0
-    while scenario.execution.deciding is not None:
+    while scenario.execution.awaited is not None:
         scenario.look_into()
         looks += 1
         assert looks <= count, "it looks into the same ones for ever"
@@ -252,7 +252,7 @@ def test_the_values_of_decisions_that_were_taken_are_forgotten() -> None:
     assert len(scenario.execution.resolved) <= RESOLVED_KEPT + 1
 
 
-def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_no_more() -> None:
+def test_many_held_tokens_that_read_one_each_are_read_once_a_change_and_no_more() -> None:
     count = 2 * RESOLVED_KEPT
     arcs = ", ".join(f"{{step: s{n}}}, {{step: h{n}}}" for n in range(count))
     steps = "".join(
@@ -267,7 +267,7 @@ def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_n
     )
     for n in range(count):
         scenario.done(f"s{n}", {"n": 1})
-        while scenario.execution.deciding is not None:
+        while scenario.execution.awaited is not None:
             scenario.look_into()
     before = len(scenario.facts(ReferenceAwaited))
     run = scenario.take("slow")
@@ -275,13 +275,13 @@ def test_many_held_tokens_that_read_one_each_are_looked_into_once_a_change_and_n
     run.answer()
     assert len(scenario.facts(ReferenceAwaited)) == before, "nothing has changed that admission reads"
     scenario.patch(go=True)
-    while scenario.execution.deciding is not None:
+    while scenario.execution.awaited is not None:
         scenario.look_into()
     assert len(scenario.facts(TokenClaimed)) == 2 + 2 * count
     assert len(scenario.facts(ReferenceAwaited)) <= before + count
 
 
-def test_arrivals_at_a_join_meanwhile_are_told_apart_by_their_order() -> None:
+def test_arrivals_at_a_join_are_ordered() -> None:
     scenario = by_reference(
         """
         - step: start
@@ -340,7 +340,7 @@ def test_a_server_that_took_over_looks_again_and_decides_the_same() -> None:
     scenario = held_by_a_reference()
     scenario.take_over()
     scenario.patch(open=True)
-    assert scenario.execution.deciding is not None, "it must not take the value for null"
+    assert scenario.execution.awaited is not None, "it must not take the value for null"
     scenario.look_into()
     assert scenario.working == [("slow", None), ("shut", None)]
 

@@ -108,7 +108,7 @@ def test_repeated_inputs_in_between_change_no_decision(make: Callable[[], Scenar
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_a_repeated_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]) -> None:
+def test_a_repeated_fact_returns_the_same_value(make: Callable[[], Scenario]) -> None:
     state: Execution | None = None
     for recorded, _ in make().journal:
         state = evolve(state, recorded, "execution-1")
@@ -116,7 +116,7 @@ def test_a_repeated_fact_hands_back_the_very_same_value(make: Callable[[], Scena
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_a_late_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]) -> None:
+def test_a_late_fact_returns_the_same_value(make: Callable[[], Scenario]) -> None:
     """At every position, every fact before it. A token that was consumed is known by its journal position alone."""
     state: Execution | None = None
     past: list[RecordedFact] = []
@@ -129,7 +129,7 @@ def test_a_late_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_a_stale_fact_hands_back_the_very_same_value(make: Callable[[], Scenario]) -> None:
+def test_a_stale_fact_returns_the_same_value(make: Callable[[], Scenario]) -> None:
     """What a run says that was never bound, or in the wrong place, at every position."""
     state: Execution | None = None
     for recorded, _ in make().journal:
@@ -157,7 +157,7 @@ def test_after_the_end_nothing_changes_any_more(make: Callable[[], Scenario]) ->
         assert advanced.state is state and not advanced.taken and advanced.journal == ()
 
 
-def test_what_was_not_taken_has_no_consequence() -> None:
+def test_an_ignored_fact_has_no_consequence() -> None:
     scenario = started(STEPS)
     before = scenario.state
     unknown = StepScheduled("nobody", "nothing", issue=2)
@@ -187,16 +187,16 @@ def test_ids_differ_between_executions() -> None:
     assert len(set(commands)) == 2
 
 
-def test_a_scenario_says_which_law_was_broken() -> None:
+def test_a_scenario_names_the_broken_invariant() -> None:
     scenario = started(STEPS)
     scenario.state = replace(scenario.execution, position=99)
     with pytest.raises(InvariantBroken, match="positions have no holes: after LoopStarted"):
         scenario.take("one_by_one").begin()
 
 
-def test_a_scenario_says_what_is_owed_when_it_is_asked_for_something_else() -> None:
+def test_a_scenario_lists_what_is_owed_in_its_error() -> None:
     scenario = started(STEPS)
-    with pytest.raises(AssertionError, match=r"no command of end is owed; there are .*\('many', 0\), \('many', 1\)"):
+    with pytest.raises(AssertionError, match=r"no command of end is owed; owed are .*\('many', 0\), \('many', 1\)"):
         scenario.done("end")
 
 

@@ -116,7 +116,7 @@ def test_the_given_ctx_is_applied_before_the_chosen_token_is_enqueued() -> None:
     assert again.result["seen"] == ["patched"]
 
 
-def test_the_chosen_token_says_that_it_is_one_of_a_rerun_and_keeps_its_args() -> None:
+def test_the_chosen_token_is_marked_as_rerun_and_keeps_its_args() -> None:
     (token,) = [fact.token for fact in rerun(line(), "c").facts(TokenEnqueued)]
     assert (token.step, token.cause, token.args, token.from_step) == ("c", "rerun", {"from": "b"}, "b")
 
@@ -228,7 +228,7 @@ def test_a_retry_of_what_admission_failed_enqueues_its_token_again() -> None:
     assert again.result == {"n": 1}
 
 
-def test_a_step_whose_token_was_never_let_in_can_be_chosen() -> None:
+def test_a_step_whose_token_was_never_admitted_can_be_chosen() -> None:
     scenario = started(GATED, ctx={"flag": 0})
     scenario.done("a")
     assert (scenario.status, scenario.execution.discarded) == ("completed", 1)
@@ -245,9 +245,14 @@ def refusals() -> dict[str, tuple[Scenario, dict[str, Any], str, str]]:
     slow = started(PAIR, "executor: {spec: {timeout_s: 5}}\n")
     slow.wait(40)
     return {
-        "nothing failed": (line(), {}, "not_failed", "has not failed: it is completed"),
-        "it was cancelled": (cancelled, {}, "not_failed", "it is cancelled"),
-        "no step run failed it": (slow, {}, "not_failed", "no step run failed execution execution-1: say from which"),
+        "nothing failed": (line(), {}, "not_failed", "has not failed: its status is completed"),
+        "it was cancelled": (cancelled, {}, "not_failed", "its status is cancelled"),
+        "no step run failed it": (
+            slow,
+            {},
+            "not_failed",
+            "no step run failed execution execution-1: name the step to rerun from",
+        ),
         "no such step": (line(), {"step": "z"}, "unknown_step", "has no step z; it has a, b, c"),
         "no such run": (line(), {"step_run_id": "x"}, "unknown_step", "has no run x"),
         "a run of another step": (
@@ -256,12 +261,12 @@ def refusals() -> dict[str, tuple[Scenario, dict[str, Any], str, str]]:
             "unknown_step",
             "of step b",
         ),
-        "it never came there": (broken, {"step": "c"}, "never_ran", "never came to step c"),
+        "it never came there": (broken, {"step": "c"}, "never_ran", "never reached step c"),
     }
 
 
 @pytest.mark.parametrize("name", refusals())
-def test_what_cannot_be_is_refused_and_says_why(name: str) -> None:
+def test_an_impossible_rerun_is_refused_with_the_reason(name: str) -> None:
     scenario, wanted, code, text = refusals()[name]
     with pytest.raises(AskRefused, match=text) as refused:
         rerun(scenario, **wanted)
@@ -313,8 +318,8 @@ def test_given_ctx_and_args_have_their_limit(wanted: dict[str, Any]) -> None:
 def test_before_it_knows_what_is_reused_it_waits_and_can_only_be_cancelled() -> None:
     again = parked(line(), "b")
     assert (again.status, again.names) == ("pending", ["execution.requested"])
-    assert again.execution.deciding is not None and again.execution.deciding.key == "execution-1"
-    with pytest.raises(AskRefused, match="has not started: it is still looking at execution-1") as refused:
+    assert again.execution.awaited is not None and again.execution.awaited.key == "execution-1"
+    with pytest.raises(AskRefused, match="has not started: it is still reading its original execution-1") as refused:
         again.patch(k=1)
     assert refused.value.code == "not_started"
     again.cancel("no longer")
@@ -401,7 +406,7 @@ def test_any_fires_with_the_branch_that_is_reused_if_what_it_fired_with_is_run_a
     assert again.result == {"l": 0, "r": 2}
 
 
-def test_what_came_too_late_for_a_join_does_so_again() -> None:
+def test_a_token_too_late_for_a_join_is_late_again() -> None:
     again = rerun(joined("any"), "r")
     assert sorted(reused(again)) == ["j", "l", "start"]
     again.done("r", 20)
@@ -455,7 +460,7 @@ def test_a_sibling_that_ended_well_while_the_execution_failed_is_reused() -> Non
     ended(again)
 
 
-def test_what_failed_the_execution_begins_anew_beside_the_chosen_step() -> None:
+def test_what_failed_the_execution_starts_over_beside_the_chosen_step() -> None:
     scenario = started(FAN.replace("JOIN", "all"))
     scenario.done("r", 2)
     scenario.failed("l")
@@ -716,7 +721,7 @@ def test_a_large_result_is_taken_over_by_reference() -> None:
 # --- children, injected tokens, time ----------------------------------------------------------------------------------
 
 
-def test_children_of_reused_step_runs_are_not_called_again_and_others_are_called_anew() -> None:
+def test_children_of_reused_step_runs_are_not_called_again_and_others_are() -> None:
     scenario = started("""
         - step: one
           tool: {kind: playbook, path: p/one}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from journal_laws import check_journal, told
 from random_language import random_language
+from random_runs import WEATHERS, breaks, chunks, compiled, named
 from random_workers import CLEAR, Answer, Storm
-from test_engine_random_playbooks import WEATHERS, breaks, chunks, compiled, named
 
 from noetl_stream.model.events import (
     NextEvaluated,
@@ -48,7 +48,7 @@ def again(scenario: Scenario, random: Random) -> Scenario | None:
 
 
 @pytest.mark.parametrize("seeds", [range(part.start // 5, part.stop // 5) for part in chunks()], ids=named)
-def test_whatever_an_execution_was_it_can_be_run_again_by_the_same_laws(seeds: range) -> None:
+def test_any_random_execution_can_be_rerun_with_the_invariants_intact(seeds: range) -> None:
     for seed in seeds:
         random = Random(seed)
         scenario: Scenario | None = Scenario(compiled(seed // SEEDS_A_PLAYBOOK, confluent=False))

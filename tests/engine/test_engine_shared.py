@@ -67,7 +67,7 @@ CASES = [
 
 @pytest.mark.parametrize(("op", "values", "present", "expected"), CASES)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_each_operation_goes_on_from_what_is_there_in_index_order_whatever_the_order_of_answers(
+def test_each_operation_starts_from_the_present_value_in_index_order_whatever_the_order_of_answers(
     op: str, values: list[Any], present: Any, expected: Any, order: tuple[int, ...]
 ) -> None:
     scenario = sharing(one(op), present=present)
@@ -254,14 +254,14 @@ def test_a_value_of_the_wrong_type_fails_its_task(op: str, value: Any, takes: st
         ("max", 1, []),
     ],
 )
-def test_a_key_that_holds_what_the_operation_cannot_go_on_from_fails_the_execution(
+def test_a_key_that_holds_what_the_operation_cannot_continue_from_fails_the_execution(
     op: str, value: Any, present: Any
 ) -> None:
     scenario = sharing(one(op, None if op == "count" else "{{ outcome.result }}"), present=present)
     for index in range(3):
         scenario.done("start", value, index=index)
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
-    assert "ctx.k is" in scenario.error.message and f"; {op} goes on from" in scenario.error.message
+    assert "ctx.k is" in scenario.error.message and f"; {op} needs" in scenario.error.message
     assert scenario.ctx == {"k": present}
 
 

@@ -11,7 +11,7 @@ from engine_scenarios import given, limits
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.vocabulary.labels import is_generated
+from noetl_stream.playbook.vocabulary.names import is_generated
 from noetl_stream.testing.scenario.scenario import Scenario
 
 
@@ -215,7 +215,7 @@ NESTED = f"""
 """
 
 
-def test_constructs_stand_in_each_other() -> None:
+def test_constructs_nest() -> None:
     story = told(NESTED)
     assert story.tasks == ["fetch", "attempt", "attempt", "fetch", "fetch", "attempt", "fetch", "three", "after"]
     assert story.inputs["after"] == {"parity": {"three": True}}

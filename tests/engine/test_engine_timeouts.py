@@ -63,11 +63,11 @@ def test_after_its_time_it_fails_and_that_is_routed_like_any_failure() -> None:
     assert scenario.working == [("refused", None)]
     args = scenario.take("refused").command.args
     assert args["who"] == "me"
-    assert args["why"] == "step gate did not let its token in within admit.wait.timeout_s (60 s)"
+    assert args["why"] == "step gate did not admit its token within admit.wait.timeout_s (60 s)"
     assert scenario.facts(TokenClaimed)[-2].refused is not None
 
 
-def test_a_failure_that_nobody_handles_fails_the_execution() -> None:
+def test_a_failure_without_a_handler_fails_the_execution() -> None:
     steps = GATE.replace("ON_TIMEOUT", "fail").replace("admission_timeout", "something else")
     scenario = started(steps)
     scenario.done("other")
@@ -81,7 +81,7 @@ def test_or_it_is_discarded_with_the_reason_and_those_that_waited_with_it() -> N
     assert (scenario.status, scenario.execution.discarded) == ("completed", 2)
     first, second = scenario.facts(TokenDiscarded)
     assert "admit.wait.timeout_s (60 s)" in first.reason
-    assert second.reason == "nothing is left that could change its admission"
+    assert second.reason == "nothing left can change its admission"
 
 
 def test_the_time_runs_from_when_it_was_held() -> None:
@@ -116,10 +116,10 @@ def test_a_steps_time_runs_from_its_first_start_and_not_while_it_is_queued() -> 
     scenario.wait(1)
     assert scenario.working == [("rescue", None)]
     args = scenario.take("rescue").command.args
-    assert args == {"kind": "timeout", "why": "step start took longer than lifecycle.timeout_s (60 s)"}
+    assert args == {"kind": "timeout", "why": "step start exceeded lifecycle.timeout_s (60 s)"}
 
 
-def test_what_runs_is_cancelled_and_what_it_still_says_is_nobodys() -> None:
+def test_running_commands_are_cancelled_and_their_reports_are_unknown() -> None:
     scenario = timed("timeout_s: 60")
     run = scenario.take("start")
     run.begin()
@@ -131,7 +131,7 @@ def test_what_runs_is_cancelled_and_what_it_still_says_is_nobodys() -> None:
     assert scenario.state is before
 
 
-def test_a_second_run_of_the_command_does_not_begin_the_time_anew() -> None:
+def test_a_second_run_of_the_command_does_not_restart_its_timeout() -> None:
     scenario = timed("timeout_s: 60")
     scenario.take("start").begin()
     scenario.wait(50)
@@ -233,7 +233,7 @@ def test_the_executions_time_cannot_be_routed(waits: bool) -> None:
         scenario.done("start")
     scenario.wait(60)
     assert (scenario.status, scenario.error.kind) == ("failed", "timeout")
-    assert scenario.error.message == "the execution took longer than executor.spec.timeout_s (60 s)"
+    assert scenario.error.message == "the execution exceeded executor.spec.timeout_s (60 s)"
     assert scenario.facts(NextEvaluated) == []
 
 

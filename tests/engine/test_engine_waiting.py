@@ -45,7 +45,7 @@ def napping(wait: str, root: str = "") -> Scenario:
 # --- for how long -----------------------------------------------------------------------------------------------------
 
 
-def test_a_wait_for_some_seconds_goes_on_after_them() -> None:
+def test_a_wait_for_some_seconds_continues_after_them() -> None:
     scenario = napping("for_s: 60")
     scenario.wait(59.999)
     assert scenario.working == []
@@ -56,7 +56,7 @@ def test_a_wait_for_some_seconds_goes_on_after_them() -> None:
     assert scenario.result == {"got": None, "before": "before", "status": "ok"}
 
 
-def test_a_wait_until_a_time_goes_on_then() -> None:
+def test_a_wait_until_a_time_continues_then() -> None:
     scenario = started(NAP.replace("WAIT", 'until: "{{ workload.at }}"'), "workload: {at: 0}\n", workload={"at": 1100})
     scenario.done("start", "before")
     (timer,) = scenario.execution.timers.values()
@@ -99,7 +99,7 @@ def test_a_signal_is_the_result_of_the_task_that_waited_for_it() -> None:
     assert scenario.result["got"] == {"by": "me"}
 
 
-def test_a_signal_that_nobody_waits_for_yet_is_queued_and_taken_at_once() -> None:
+def test_an_early_signal_is_queued_and_taken_at_once() -> None:
     scenario = started(NAP.replace("WAIT", "signal: go, timeout_s: 60"))
     scenario.signal("go", "early")
     scenario.done("start")
@@ -184,7 +184,7 @@ def test_more_signals_than_the_limit_are_refused_with_its_name() -> None:
     scenario.signal("go")
     scenario.signal("other")
     for name in ("go", "other", "a new one"):
-        with pytest.raises(AskRefused, match=r"2 signals wait already \(limits\.max_queued_signals\)"):
+        with pytest.raises(AskRefused, match=r"2 signals are already queued \(limits\.max_queued_signals\)"):
             scenario.signal(name)
 
 
@@ -261,7 +261,7 @@ def test_iter_vars_ctx_and_results_are_there_again_on_another_worker() -> None:
     assert scenario.names.count("task.started") == 3
 
 
-def test_a_segment_is_a_command_of_its_own_and_reports_of_the_one_before_are_nobodys() -> None:
+def test_a_segment_is_a_command_of_its_own_and_older_reports_are_unknown() -> None:
     scenario = napping("for_s: 1")
     (first,) = scenario.facts(StepScheduled)
     scenario.wait(1)
@@ -345,7 +345,7 @@ LOCAL = """
 """
 
 
-def test_iterations_of_a_parallel_local_loop_wait_at_the_same_time_and_go_on_one_by_one() -> None:
+def test_iterations_of_a_parallel_local_loop_wait_at_the_same_time_and_continue_one_by_one() -> None:
     scenario = started(LOCAL)
     scenario.done("start")
     assert len(scenario.execution.timers) == 3

@@ -32,9 +32,11 @@ from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
@@ -87,6 +89,11 @@ class GatewayStage:
             DirectAccess(self.tokens, self.audit, clock),
         )
 
+    def replace(self, **verbs: Any) -> None:
+        """From now on these verbs of the executions are the test's."""
+        executions: Any = _Replaced(self.operations.executions, verbs)
+        self.operations = self.operations._replace(executions=executions)
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[GatewayStage]:
         """Everything at work."""
@@ -125,6 +132,7 @@ class GatewayStage:
                 catalog=self.catalog,
             ),
             self._kinds,
+            checker=check_once,
         )
         worker = Worker(
             name="worker-1",
@@ -136,7 +144,7 @@ class GatewayStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=self._tools,
-            plans=PlanClient(broker.bus, self.clock, self._kinds),
+            plans=PlanClient(broker.bus, self.clock, self._kinds, checker=check_once),
             credential=_no_credential,
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
@@ -157,6 +165,17 @@ class GatewayStage:
                 if found if isinstance(found, bool) else await found:
                     return
                 await asyncio.sleep(0)
+
+
+class _Replaced:
+    """Executions of which some verbs are replaced."""
+
+    def __init__(self, real: Executions, verbs: Mapping[str, Any]) -> None:
+        self._real = real
+        self._verbs = verbs
+
+    def __getattr__(self, name: str) -> Any:
+        return self._verbs.get(name) or getattr(self._real, name)
 
 
 async def _no_credential(name: str) -> str | dict[str, Any]:

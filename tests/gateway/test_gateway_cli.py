@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway_playbooks import APPROVAL, FAILS
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, FAILS
 
+import warm_program
+from cli_program import NOETL, environment
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.settings.environment import GatewayLimits
 
@@ -30,22 +31,21 @@ class Said(NamedTuple):
 
 
 async def begin(stage: GatewayStage, *words: str, **settings: str) -> Process:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
-    command = (sys.executable, "-m", "noetl_stream.cli.main", *words)
-    environment = own | TRAP | {"NOETL_URL": stage.url} | settings
-    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+    own = environment(**TRAP | {"NOETL_URL": stage.url} | settings)
+    return await asyncio.create_subprocess_exec(*NOETL, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=own)
 
 
 async def noetl(stage: GatewayStage, *words: str, given: str = "", **settings: str) -> Said:
-    process = await begin(stage, *words, **settings)
-    out, err = await process.communicate(given.encode())
-    assert b"Traceback" not in err, err.decode()
-    return Said(process.returncode, out.decode(), err.decode())
+    found = await asyncio.to_thread(
+        warm_program.noetl, *words, given=given, **TRAP | {"NOETL_URL": stage.url} | settings
+    )
+    assert "Traceback" not in found.stderr, found.stderr
+    return Said(found.returncode, found.stdout, found.stderr)
 
 
 async def held(stage: GatewayStage) -> str:
     started = await stage.operations.executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), "test")
-    return str(started["execution_id"])
+    return started.execution_id
 
 
 async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own(stage: GatewayStage) -> None:
@@ -91,7 +91,7 @@ async def test_an_execution_is_watched_as_it_goes(stage: GatewayStage) -> None:
     assert (watching.returncode, b"pay: done" in out, b"completed in" in err) == (0, True, True)
     events = await noetl(stage, "execution", "watch", execution_id, "-o", "jsonl")
     journal = await stage.operations.executions.events(execution_id, 0, 1000)
-    assert [json.loads(line) for line in events.out.splitlines()] == journal
+    assert [json.loads(line) for line in events.out.splitlines()] == plain(journal)
 
 
 async def test_watching_ends_without_touching_what_is_watched(stage: GatewayStage) -> None:
@@ -104,7 +104,7 @@ async def test_watching_ends_without_touching_what_is_watched(stage: GatewayStag
     watching.send_signal(signal.SIGINT)
     _, err = await watching.communicate()
     assert (watching.returncode, err.decode().split("\n")[0]) == (130, f"execution {execution_id} goes on")
-    assert (await stage.operations.executions.get(execution_id))["status"] == "waiting"
+    assert (await stage.operations.executions.get(execution_id)).status == "waiting"
 
 
 async def test_the_exit_code_is_the_executions(stage: GatewayStage, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_who_may_not_is_told_where_and_what_it_takes(tmp_path: Path) -> No
         made = await stage.operations.access.create_token(NewToken("eve", "viewer"), "test")
         file = tmp_path / "noetl-stream" / "contexts.yaml"
         file.parent.mkdir()
-        (tmp_path / "token").write_text(made["secret"])
+        (tmp_path / "token").write_text(made.secret)
         contexts = {"shop": {"url": stage.url, "token_file": str(tmp_path / "token")}, "bare": {"url": stage.url}}
         file.write_text(json.dumps({"current": "shop", "contexts": contexts}))
         place = {"NOETL_URL": "", "NOETL_NATS_URL": "", "NOETL_POSTGRES_DSN": "", "XDG_CONFIG_HOME": str(tmp_path)}
@@ -142,8 +142,8 @@ async def test_who_may_not_is_told_where_and_what_it_takes(tmp_path: Path) -> No
             1,
             "noetl-stream: context shop: cancelExecution needs the role operator, token:eve is viewer",
         )
-        wrong = await noetl(stage, "execution", "list", NOETL_TOKEN=made["secret"][:-1])
-        assert (wrong.code, f"NOETL_URL {stage.url}" in wrong.err, made["secret"][:-1] in wrong.err) == (1, True, False)
+        wrong = await noetl(stage, "execution", "list", NOETL_TOKEN=made.secret[:-1])
+        assert (wrong.code, f"NOETL_URL {stage.url}" in wrong.err, made.secret[:-1] in wrong.err) == (1, True, False)
 
 
 async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewayStage) -> None:
@@ -152,7 +152,7 @@ async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewaySta
     async def wait_for_letter() -> str:
         await stage.until(lambda: _is_any(cluster))
         [letter] = (await cluster.dead_letters(10, None)).items
-        return str(letter["id"])
+        return letter.id
 
     await stage.broker.event_log.publish_reported("lost", "m1", b"no message")
     letter = await wait_for_letter()

@@ -1,4 +1,4 @@
-"""What the page about the gateway says is true."""
+"""What the pages about the gateway say is true."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.gateway.http.problems import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "http.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
+GUIDES = ROOT / "docs" / "how-to"
 SHOWN = "http://127.0.0.1:8080"
 NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
 PATIENCE_S = 60
@@ -46,7 +47,11 @@ def test_the_page_lists_every_kind_of_problem() -> None:
     ]
 
 
-BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+def commands(guide: str) -> list[str]:
+    """The shell blocks of a how-to guide."""
+    return re.findall(r"^```bash\n(.*?)^```$", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
+
+
 BY_HTTP = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -100,7 +105,7 @@ def gateway(shared_home: Path) -> Iterator[str]:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
 def test_the_examples_do_what_the_page_says(gateway: str) -> None:
     script = (
-        "".join(block for block in BLOCKS if "report()" not in block)
+        "".join(commands("use-http.md"))
         .replace(SHOWN, gateway)
         .replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
     )
@@ -120,7 +125,7 @@ def test_a_worker_that_speaks_http_alone_gets_a_step_done_as_the_page_says(gatew
     (order,) = (event for event in called(f"{execution}/events")["items"] if event["name"] == "step.scheduled")
     names = {"EXECUTION": started["execution_id"], "STEP_RUN": order["data"]["step_run_id"]}
     names |= {"COMMAND": order["data"]["command_id"], "RANDOM_OF_THIS_RUN": "a1b2c3"}
-    (script,) = (block for block in BLOCKS if "report()" in block)
+    (script,) = commands("http-worker.md")
     script = script.replace(SHOWN, gateway).replace("curl -s", "curl -sS --fail-with-body")
     ended = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script], env=os.environ | names, capture_output=True, timeout=PATIENCE_S

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from gateway_playbooks import HELD
 from gateway_stage import GatewayStage
 from openapi_checks import Described
-from test_gateway_requests import HELD, replace
 
 from noetl_stream.errors import Conflict, Unreachable
 from noetl_stream.gateway.http.idempotency import FORGET_EVERY_S, KEPT_S, REPLAYED, IdempotentCalls
@@ -94,7 +94,7 @@ async def test_who_dies_between_claim_and_answer_is_done_again_with_the_same_ids
             raise Unreachable("the gateway dies after the request is committed")
         return started
 
-    replace(stage, start=start)
+    stage.replace(start=start)
     async with stage.open():
         api = await Described.read(stage.client)
         assert (await api.call("startExecution", headers=KEY, body=WANTED)).status == 503

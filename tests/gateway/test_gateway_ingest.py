@@ -66,7 +66,7 @@ async def test_a_step_is_run_by_reports_over_http(stage: GatewayStage, api: Desc
     [
         ({"name": "nothing.happened"}, "cannot read"),
         ({"name": "execution.resume_requested", "request_id": "request-1"}, "cannot be reported by a worker"),
-        ({"name": "task.started", "task": "start", "path": [-1]}, "has a path that is none"),
+        ({"name": "task.started", "task": "start", "path": [-1]}, "has an invalid path"),
     ],
 )
 async def test_what_no_worker_can_mean_is_pointed_at(

@@ -6,30 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.gateway.application import RESOURCES
 
-PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
-APPROVAL = (PLAYBOOKS / "approval.yaml").read_text()
-LOOP = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: loop, path: tests/loop, version: "1.0", labels: {team: sales}}
-workflow:
-  - step: start
-    loop: {in: [1, 2, 3], iterator: item}
-    tool: {kind: noop, args: {seen: "{{ iter.item }}"}}
-"""
-FAILS = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: fails, path: tests/fails}
-workflow:
-  - step: start
-    tool: {kind: noop, args: {seen: "{{ ctx.missing.key }}"}}
-"""
 LONG = {"wait": "20s"}
 
 
@@ -81,9 +63,11 @@ async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Descr
     assert [event["position"] for event in page.body["items"]] == [1, 2]
     assert page.headers["Link"] == f'</api/v1/executions/{execution_id}/events?limit=2&after=2>; rel="next"'
     assert (await api.call("listEvents", execution_id=execution_id, query={"after": 1000})).body["next"] is None
-    for chosen in ({"status": "completed"}, {"path": "tests/loop"}, {"label": "team=sales"}, {"status": "failed"}):
+    for chosen in ({"status": "completed"}, {"path": "tests/loop"}, {"label": "team=sales"}):
         found = (await api.call("listExecutions", query=chosen)).body["items"]
-        assert [one["execution_id"] for one in found] == ([] if chosen == {"status": "failed"} else [execution_id])
+        assert [one["execution_id"] for one in found] == [execution_id], chosen
+    for other in ({"status": "failed"}, {"path": "tests/other"}, {"label": "team=support"}):
+        assert (await api.call("listExecutions", query=other)).body["items"] == [], other
     assert (await api.call("deleteExecution", execution_id=execution_id)).status == 204
     assert (await api.call("getExecution", execution_id=execution_id)).status == 404
 
@@ -139,6 +123,7 @@ async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
     assert (await api.call("checkPlaybook", body=LOOP, media="application/yaml")).body["ok"]
     listed = await api.call("listPlaybooks", query={"prefix": "tests/", "label": "team=sales"})
     assert [one["path"] for one in listed.body["items"]] == ["tests/loop"]
+    assert (await api.call("listPlaybooks", query={"label": "team=support"})).body["items"] == []
     assert (await api.call("getPlaybook", query={"version": "1.0"}, **path)).body["source"] == LOOP
     assert (await api.call("getSource", **path)).body == LOOP
     assert (await api.call("getPlan", **path)).body["path"] == "tests/loop"

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, FAILS, LOOP
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.operations import gateway_operations
@@ -24,7 +25,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.documents import Page
+from noetl_stream.ports.operations.documents import DocumentPage, plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.settings.environment import GatewayLimits
@@ -53,8 +54,10 @@ class Transcript:
         return answer
 
     def _plain(self, value: Any) -> Any:
-        if isinstance(value, Page):
+        if isinstance(value, DocumentPage):
             return [self._plain(value.items), value.next is not None]
+        if isinstance(value, msgspec.Struct):
+            return self._plain(plain(value))
         if isinstance(value, dict):
             return {key: "…" if key.endswith("duration_s") else self._plain(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
@@ -87,7 +90,7 @@ async def run_approval(operations: Operations, said: Transcript) -> None:
     await said(playbooks.register(APPROVAL.encode(), "approval.yaml", "local"))
     wanted = Start("examples/approval", workload={"amount": 250}, ctx={"seen": "é"}, reason="to try")
     ids = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
-    held = (await said(executions.start(wanted, "local", ids)))["execution_id"]
+    held = (await said(executions.start(wanted, "local", ids))).execution_id
     await said(executions.start(wanted, "local", ids))
     await said(executions.ask(held, PauseRequested(*who("r1"))))
     await said(executions.ask(held, PauseRequested(*who("r2"))))
@@ -104,7 +107,7 @@ async def run_approval(operations: Operations, said: Transcript) -> None:
     await said(executions.delete(held, "local"))
     await said(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
     ended = await executions.wait(held, WAIT_S)
-    assert ended["status"] == "completed"
+    assert ended.status == "completed"
     for look in (executions.get, executions.result, executions.steps, executions.why):
         await said(look(held))
     await said(executions.ask(held, CancelRequested(*who("r10"))))
@@ -117,17 +120,17 @@ async def run_loop_and_rerun(operations: Operations, said: Transcript) -> None:
     await said(playbooks.check(b"kind: Nothing", "no.yaml"))
     await said(executions.start(Start(playbook="kind: Nothing"), "local"))
     await said(executions.start(Start("nowhere/at/all", "1"), "local"))
-    loop = (await executions.start(Start(playbook=LOOP), "local"))["execution_id"]
+    loop = (await executions.start(Start(playbook=LOOP), "local")).execution_id
     await executions.wait(loop, WAIT_S)
     [run] = await said(executions.steps(loop))
-    page = await said(executions.iterations(loop, run["step_run_id"], 2, None))
-    await said(executions.iterations(loop, run["step_run_id"], 2, page.next))
-    failed = (await executions.start(Start(playbook=FAILS), "local"))["execution_id"]
+    page = await said(executions.iterations(loop, run.step_run_id, 2, None))
+    await said(executions.iterations(loop, run.step_run_id, 2, page.next))
+    failed = (await executions.start(Start(playbook=FAILS), "local")).execution_id
     await executions.wait(failed, WAIT_S)
     await said(executions.rerun(failed, RerunOptions("nowhere"), "local"))
     again = await executions.rerun(failed, RerunOptions(ctx={"missing": {"key": 1}}, reason="mended"), "local")
-    await executions.wait(again["execution_id"], WAIT_S)
-    await said(executions.get(again["execution_id"]))
+    await executions.wait(again.execution_id, WAIT_S)
+    await said(executions.get(again.execution_id))
     for chosen in (
         ExecutionFilter(("failed",)),
         ExecutionFilter(path="tests/loop", labels={"team": "sales"}),
@@ -157,7 +160,7 @@ async def use_the_rest(operations: Operations, said: Transcript) -> None:
     await said(credentials.get("sales_db"))
     token = await said(access.create_token(NewToken("ci", "operator", ("team",), 2**41), "local"))
     await said(access.create_token(NewToken("ci", "viewer"), "local"))
-    await said(access.revoke_token(token["id"], "local"))
+    await said(access.revoke_token(token.id, "local"))
     await said(access.tokens())
     await said(access.audit(1, None, "nobody"))
     cluster = operations.cluster

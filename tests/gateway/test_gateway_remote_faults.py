@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from broken_line import BrokenLine, HurriedClock, serving
+from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import GatewayStage
-from test_gateway_operations import APPROVAL, LOOP
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.feed import Frames
@@ -31,8 +31,10 @@ from noetl_stream.errors import (
 )
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.model.events import CancelRequested, SignalReceived
+from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.settings.environment import GatewayLimits
@@ -54,14 +56,14 @@ async def test_what_was_asked_is_done_once_though_the_answer_was_lost(stage: Gat
         keys = {key for method, _, key, _ in line.seen if method == "POST"}
         assert (len(line.seen), len(keys)) == (3, 1)
         page = await stage.operations.executions.page(ExecutionFilter(), 10, None)
-        assert [one["execution_id"] for one in page.items] == [begun["execution_id"]]
+        assert [one.execution_id for one in page.items] == [begun.execution_id]
         line.seen.clear()
-        held = begun["execution_id"]
+        held = begun.execution_id
         line.breaks.append(broken_after)
         answer = await remote.executions.ask(held, SignalReceived("r1", signal="once"))
         assert [key for _, _, key, _ in line.seen] == ["r1", "r1"]
         events = await stage.operations.executions.events(held, 0, 1000)
-        assert [event["position"] for event in events if event["name"] == "signal.received"] == [answer["position"]]
+        assert [event.position for event in events if event.name == "signal.received"] == [answer.position]
 
 
 async def test_what_may_not_be_repeated_is_not_and_that_is_said(stage: GatewayStage) -> None:
@@ -69,7 +71,7 @@ async def test_what_may_not_be_repeated_is_not_and_that_is_said(stage: GatewaySt
         with pytest.raises(OutcomeUnknown, match="broke before the answer came"):
             await remote.credentials.put("shop", {"token": "hidden"}, "")
         assert len(line.seen) == 1
-        assert (await remote.credentials.get("shop"))["version"] == 1
+        assert (await remote.credentials.get("shop")).version == 1
 
 
 async def test_a_token_whose_secret_was_lost_on_the_way_is_named(stage: GatewayStage) -> None:
@@ -77,12 +79,12 @@ async def test_a_token_whose_secret_was_lost_on_the_way_is_named(stage: GatewayS
         with pytest.raises(OutcomeUnknown, match="its secret was lost") as lost:
             await remote.access.create_token(NewToken("ci", "viewer"), "")
         [made] = await remote.access.tokens()
-        assert lost.value.hint is not None and made["id"] in lost.value.hint
+        assert lost.value.hint is not None and made.id in lost.value.hint
 
 
 async def test_a_feed_goes_on_where_the_line_broke_without_a_gap_or_a_double(stage: GatewayStage) -> None:
     ended = await stage.operations.executions.start(Start(playbook=LOOP), "")
-    execution_id = ended["execution_id"]
+    execution_id = ended.execution_id
     await stage.operations.executions.wait(execution_id, 20)
     journal = await stage.operations.executions.events(execution_id, 0, 1000)
     assert len(journal) > 15
@@ -91,15 +93,15 @@ async def test_a_feed_goes_on_where_the_line_broke_without_a_gap_or_a_double(sta
         feed = await remote.feed.execution(execution_id, 0)
         heard = [one async for some in feed for one in some]
     assert [one.event for one in heard] == journal
-    assert [one.id for one in heard] == [str(event["position"]) for event in journal]
+    assert [one.id for one in heard] == [str(event.position) for event in journal]
     assert len({last for _, path, _, last in line.seen if path.endswith("/stream")}) > 3
 
 
 async def test_a_feed_of_an_ended_execution_beyond_its_last_event_ends(stage: GatewayStage) -> None:
     begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
-    ended = await stage.operations.executions.wait(begun["execution_id"], 20)
+    ended = await stage.operations.executions.wait(begun.execution_id, 20)
     async with asking(stage.url) as remote:
-        feed = await remote.feed.execution(begun["execution_id"], ended["position"])
+        feed = await remote.feed.execution(begun.execution_id, ended.position)
         assert [one async for one in feed] == []
         with pytest.raises(NotFound):
             await remote.feed.execution("nowhere", 0)
@@ -111,8 +113,8 @@ async def test_everything_goes_on_after_a_break_from_where_it_was(stage: Gateway
         reading = asyncio.create_task(_until_processed(feed))
         begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
         heard = await asyncio.wait_for(reading, 20)
-        assert [one["position"] for one in heard] == list(range(1, len(heard) + 1))
-        assert {one["execution_id"] for one in heard} == {begun["execution_id"]}
+        assert [one.position for one in heard] == list(range(1, len(heard) + 1))
+        assert {one.execution_id for one in heard} == {begun.execution_id}
         assert len(line.seen) > 1
 
 
@@ -120,7 +122,7 @@ async def _until_processed(feed: AsyncIterator[list[Any]]) -> list[Any]:
     heard = []
     async for some in feed:
         heard += [one.event for one in some]
-        if heard[-1]["name"] == "playbook.processed":
+        if heard[-1].name == "playbook.processed":
             break
     return heard
 
@@ -166,11 +168,32 @@ async def test_what_is_no_gateway_is_said_to_be_none(
     assert authorizations == [f"Bearer {TOKEN}"] * asked
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'"ready"', b""])
+async def test_json_that_is_not_what_was_asked_for_is_said_to_be_something_else(body: bytes) -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response(headers={"Content-Type": "application/json"}, body=body)
+
+    async with serving(answer) as url, asking(url) as remote:
+        with pytest.raises(UsageError, match="answers with something else than is asked for"):
+            await remote.executions.get("x")
+
+
+async def test_what_only_a_newer_gateway_says_is_passed_over(stage: GatewayStage) -> None:
+    begun = await stage.operations.executions.start(Start(playbook=APPROVAL), "")
+    newer = plain(begun) | {"mood": "fine"}
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.json_response(newer)
+
+    async with serving(answer) as url, asking(url) as remote:
+        assert await remote.executions.get(begun.execution_id) == begun
+
+
 async def test_who_is_not_known_or_may_not_is_told_what_it_takes() -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         access = stage.operations.access
-        viewer = (await access.create_token(NewToken("eve", "viewer"), "test"))["secret"]
-        operator = (await access.create_token(NewToken("ann", "operator"), "test"))["secret"]
+        viewer = (await access.create_token(NewToken("eve", "viewer"), "test")).secret
+        operator = (await access.create_token(NewToken("ann", "operator"), "test")).secret
         async with asking(stage.url) as nobody:
             with pytest.raises(Unauthenticated, match="needs a token"):
                 await nobody.executions.page(ExecutionFilter(), 1, None)
@@ -181,8 +204,9 @@ async def test_who_is_not_known_or_may_not_is_told_what_it_takes() -> None:
             assert (await remote.executions.page(ExecutionFilter(), 1, None)).items == []
 
 
+DIAGNOSTIC = Diagnostic("error", "unknown_key", "no such key", None, "a.yaml", 1, 2, "/a").to_json()
 ERRORS = [
-    kind.error("what", [{"line": 1}], hint="do this")
+    kind.error("what", [DIAGNOSTIC], hint="do this")
     if kind.error is PlaybookRefused
     else kind.error("what", 7.0, hint="do this")
     if kind.error is TooBusy
@@ -195,7 +219,7 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_is_the_same_again_when_it_has_been_a_problem(error: NoetlError) -> None:
     problem = problem_of(error, "/x")
-    again = error_of(problem.document, float(problem.headers.get("Retry-After", 1)))
+    again = error_of(plain(problem.document), float(problem.headers.get("Retry-After", 1)))
     assert (type(again), vars(again)) == (type(error), vars(error))
 
 

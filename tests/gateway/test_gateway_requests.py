@@ -7,47 +7,17 @@ import json
 from typing import Any
 
 import pytest
+from gateway_playbooks import HELD
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy, Unreachable
 from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.executions import Executions
+from noetl_stream.ports.operations.cluster import PartitionDocument, RunningCommandDocument, WorkerDocument
 from noetl_stream.settings.environment import GatewayLimits
 
-HELD = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: held, path: tests/held}
-workflow:
-  - step: start
-    spec:
-      policy:
-        admit:
-          wait: {timeout_s: 3600, on_timeout: fail}
-          rules:
-            - when: "{{ ctx.go is defined }}"
-              then: {allow: true}
-    tool: {kind: noop}
-"""
 JSON = {"Content-Type": "application/json"}
-
-
-class Replaced:
-    """Executions of which some verbs are the test's."""
-
-    def __init__(self, real: Executions, **verbs: Any) -> None:
-        self._real = real
-        self._verbs = verbs
-
-    def __getattr__(self, name: str) -> Any:
-        return self._verbs.get(name) or getattr(self._real, name)
-
-
-def replace(stage: GatewayStage, **verbs: Any) -> None:
-    executions: Any = Replaced(stage.operations.executions, **verbs)
-    stage.operations = stage.operations._replace(executions=executions)
 
 
 async def problem(stage: GatewayStage, method: str, path: str, **given: Any) -> tuple[int, str, dict[str, Any]]:
@@ -135,7 +105,7 @@ async def test_more_requests_than_the_limit_are_told_to_come_again() -> None:
         await release.wait()
         return []
 
-    replace(stage, steps=held)
+    stage.replace(steps=held)
     async with stage.open():
         first = asyncio.ensure_future(stage.client.get("/api/v1/executions/x/steps"))
         await begun.wait()
@@ -154,9 +124,9 @@ class Behind:
     def __init__(self) -> None:
         self.looks = 0
 
-    async def partitions(self) -> list[dict[str, int]]:
+    async def partitions(self) -> list[PartitionDocument]:
         self.looks += 1
-        return [{"behind": 3}, {"behind": 4}]
+        return [PartitionDocument(number, None, 1, False, 0, behind) for number, behind in enumerate((3, 4))]
 
 
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
@@ -190,7 +160,7 @@ async def test_what_fails_inside_is_a_problem_that_tells_no_internals(error: Exc
     async def failing(*_: Any) -> Any:
         raise error
 
-    replace(stage, get=failing)
+    stage.replace(get=failing)
     async with stage.open(), stage.client.get("/api/v1/executions/x") as response:
         document = await response.json(content_type=None)
         assert (response.status, document["type"]) == (status, f"/problems/{kind}")
@@ -209,7 +179,7 @@ def test_every_kind_of_problem_is_met_by_its_own_error() -> None:
         error = kind.error("words", 2.5) if kind.error is TooBusy else None
         error = error or (kind.error("words", []) if kind.name == "playbook-refused" else kind.error("words"))  # type: ignore[call-arg]
         made = problem_of(error, "/there")
-        assert (made.status, made.document["type"], made.document["detail"]) == (
+        assert (made.status, made.document.type, made.document.detail) == (
             kind.status,
             f"/problems/{kind.name}",
             "words",
@@ -251,23 +221,24 @@ async def test_a_patch_for_another_version_is_refused(api: Described) -> None:
 async def test_a_token_with_paths_sees_nothing_that_has_no_path() -> None:
     stage = GatewayStage(GatewayLimits(), open_to_all=False)
     made = await stage.operations.access.create_token(NewToken("ci", "operator", ("team/a",)), "test")
-    running = {"execution_id": "execution-1", "command_id": "c", "step": "start", "delivered": 1}
+    running = RunningCommandDocument("execution-1", "c", "start", 1)
 
     class Busy:
-        async def workers(self) -> list[dict[str, Any]]:
-            return [{"name": "worker-1", "running": [running]}]
+        async def workers(self) -> list[WorkerDocument]:
+            return [WorkerDocument("worker-1", "default", 1, 1, "", [], False, "1", [running])]
 
-        async def partitions(self) -> list[dict[str, int]]:
+        async def partitions(self) -> list[PartitionDocument]:
             return []
 
     busy: Any = Busy()
     stage.operations = stage.operations._replace(cluster=busy)
-    token = {"Authorization": f"Bearer {made['secret']}"}
+    token = {"Authorization": f"Bearer {made.secret}"}
     async with stage.open():
         for method, path in (("GET", "/dead-letters"), ("GET", "/dead-letters/x"), ("DELETE", "/dead-letters/x")):
             assert (await problem(stage, method, f"/api/v1{path}", headers=token))[:2] == (403, "forbidden")
         async with stage.client.get("/api/v1/workers", headers=token) as response:
-            assert (await response.json())["items"] == [{"name": "worker-1", "running": []}]
+            (worker,) = (await response.json())["items"]
+            assert (worker["name"], worker["busy"], worker["running"]) == ("worker-1", 1, [])
         assert (await problem(stage, "GET", "/api/v1/workers"))[:2] == (401, "unauthenticated")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
+from gateway_playbooks import LOOP
 from gateway_stage import GatewayStage
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,6 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from test_gateway_operations import LOOP
 
 from effort import REQUESTS
 from noetl_stream.gateway.application import RESOURCES
@@ -87,6 +87,7 @@ def served() -> Iterator[Served]:
 @pytest.mark.parametrize("operation_id", OPERATIONS)
 def test_whatever_is_asked_the_answer_is_as_described(served: Served, operation_id: str, mode: Any) -> None:
     operation = served.operation(operation_id)
+    statuses = []
 
     @settings(
         max_examples=EXAMPLES,
@@ -101,11 +102,13 @@ def test_whatever_is_asked_the_answer_is_as_described(served: Served, operation_
         if known and "execution_id" in (case.path_parameters or {}):
             case.path_parameters["execution_id"] = served.execution_id
         assume(len(case.as_transport_kwargs()["url"]) + len(str(case.query)) * 3 < MAX_ADDRESS)
-        case.call_and_validate(session=served.session, checks=CHECKS, timeout=PATIENCE_S)
+        answer = case.call_and_validate(session=served.session, checks=CHECKS, timeout=PATIENCE_S)
+        statuses.append(answer.status_code)
 
     if mode is GenerationMode.NEGATIVE and not can_be_wrong(operation):
         return
     ask()
+    assert statuses
 
 
 def can_be_wrong(operation: Any) -> bool:

@@ -163,8 +163,8 @@ async def test_a_browser_that_comes_back_after_the_end_is_told_to_stay_away(stag
 async def test_what_is_not_shown_is_gone_on_after_too(token: str) -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         access = stage.operations.access
-        admin = (await access.create_token(NewToken("all", "admin"), "test"))["secret"]
-        narrowed = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test"))["secret"]
+        admin = (await access.create_token(NewToken("all", "admin"), "test")).secret
+        narrowed = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test")).secret
         shown = {"Authorization": f"Bearer {narrowed if token == 'narrowed' else admin}"}
         query = "" if token == "narrowed" else "?name=nothing"
         async with stage.client.get(f"/api/v1/events/stream{query}", headers=shown) as response:
@@ -206,8 +206,8 @@ async def test_a_gateway_that_ends_ends_its_streams() -> None:
 async def test_a_token_with_paths_hears_of_its_own_playbooks_only() -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         access = stage.operations.access
-        admin = (await access.create_token(NewToken("all", "admin"), "test"))["secret"]
-        mine = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test"))["secret"]
+        admin = (await access.create_token(NewToken("all", "admin"), "test")).secret
+        mine = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test")).secret
         as_admin, as_viewer = ({"Authorization": f"Bearer {token}"} for token in (admin, mine))
         started = {}
         async with stage.client.get("/api/v1/events/stream?name=token.held", headers=as_viewer) as response:

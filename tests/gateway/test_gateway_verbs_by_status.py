@@ -1,4 +1,4 @@
-"""Each verb on an execution of each status: what docs/verbs.md says it answers, and no other (LANGUAGE §9)."""
+"""Each verb on an execution of each status: it answers what docs/reference/verbs.md says (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs
 
-DOCUMENT: Final = (Path(__file__).resolve().parents[2] / "docs" / "verbs.md").read_text()
+DOCUMENT: Final = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "verbs.md").read_text()
 
 CALLS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "PATCH …/ctx": ("patchCtx", {"body": {"seen": True}}),

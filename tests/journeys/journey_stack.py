@@ -69,7 +69,7 @@ def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
             ending.callback(process.wait, 60)
             ending.callback(process.terminate)
             assert process.stdout is not None
-            assert "is up" in process.stdout.readline()
+            assert "is running" in process.stdout.readline()
             embedded = EmbeddedStack.join(home)
             ending.callback(embedded.leave)
             return LiveStack(home, process, embedded)

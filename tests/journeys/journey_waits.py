@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from journey_stack import NOETL, LiveStack
+from journey_stack import LiveStack
 
+import warm_program
 from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
@@ -64,12 +65,9 @@ def playbook(name: str, workflow: list[dict[str, Any]], **more: Any) -> str:
 
 async def noetl(home: Path, *arguments: object, code: int = 0) -> str:
     """One command to its end, which must be with ``code``; what it said on both streams."""
-    process = await asyncio.create_subprocess_exec(
-        *NOETL, *map(str, arguments), "--home", str(home), stdin=-3, stdout=-1, stderr=-2
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-    assert process.returncode == code, output.decode()
-    return output.decode()
+    ended = await asyncio.to_thread(warm_program.noetl, *arguments, "--home", home, timeout_s=PATIENCE_S)
+    assert ended.returncode == code, ended
+    return ended.stdout + ended.stderr
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from typing import Any
 from playbook_stage import Ended, Scenario, Stage
 
 from airports_api import read_airports
+from noetl_stream.ports.operations.documents import plain
 from travel_api import PARTNER_TOKEN, SIGNING_KEY
 
 AIRPORTS = 3376
@@ -38,15 +39,15 @@ async def every_airport_is_stored(stage: Stage, ended: Ended) -> None:
 
 
 async def three_calls_came_too_early(stage: Stage, ended: Ended) -> None:
-    assert ended["steps"][0]["retries"] == 3
+    assert ended.steps[0].retries == 3
 
 
 async def it_was_asked_three_times(stage: Stage, ended: Ended) -> None:
-    assert ended["steps"][0]["retries"] == 2
+    assert ended.steps[0].retries == 2
 
 
 async def nothing_stays_booked(stage: Stage, ended: Ended) -> None:
-    steps = [step["step"] for step in ended["steps"]]
+    steps = [step.step for step in ended.steps]
     assert steps == ["book_flight", "book_hotel", "book_car", "cancel_hotel", "cancel_flight", "apologise"]
     assert "oslo-2" not in {booking["trip"] for booking in stage.agency.bookings.values()}
 
@@ -59,18 +60,18 @@ async def all_three_are_booked(stage: Stage, ended: Ended) -> None:
 async def the_invoices_are_stored(stage: Stage, ended: Ended) -> None:
     rows = await stage.rows("SELECT customer, trips, total::float8 FROM invoices ORDER BY customer")
     assert [(row["customer"], row["trips"]) for row in rows] == [("ada", 40), ("grace", 40), ("linus", 40)]
-    assert sum(row["total"] for row in rows) == ended["result"]["total"]
+    assert sum(row["total"] for row in rows) == ended.result["total"]
 
 
 async def the_sums_are_stored(stage: Stage, ended: Ended) -> None:
     rows = await stage.rows(
         "SELECT city, trips, revenue, mean_nights::float8 FROM revenue_by_city ORDER BY revenue DESC"
     )
-    assert rows == ended["result"]["cities"]
+    assert rows == ended.result["cities"]
 
 
 async def the_large_result_went_by_reference(stage: Stage, ended: Ended) -> None:
-    journal = await stage.connected.store.journal(ended["execution_id"])
+    journal = await stage.connected.store.journal(ended.execution_id)
     assert max(len(row.data) for row in journal) < INLINE_BYTES
     assert [row.name for row in journal if row.name.startswith("reference.")] == [
         "reference.awaited",
@@ -79,8 +80,8 @@ async def the_large_result_went_by_reference(stage: Stage, ended: Ended) -> None
 
 
 async def no_secret_is_in_the_journal(stage: Stage, ended: Ended) -> None:
-    journal = await stage.connected.store.journal(ended["execution_id"])
-    written = b"".join(row.data for row in journal).decode() + json.dumps(ended)
+    journal = await stage.connected.store.journal(ended.execution_id)
+    written = b"".join(row.data for row in journal).decode() + json.dumps(plain(ended))
     assert PARTNER_TOKEN not in written
     assert SIGNING_KEY not in written
 
@@ -89,7 +90,7 @@ async def the_moments_are_written_down(stage: Stage, ended: Ended) -> None:
     query = (
         "SELECT look, extract(epoch FROM moment)::float8 AS moment FROM health_looks WHERE execution_id = $1 ORDER BY 1"
     )
-    looks = await stage.rows(query, ended["execution_id"])
+    looks = await stage.rows(query, ended.execution_id)
     assert [look["look"] for look in looks] == [0, 1, 2]
     for moment, later in pairwise(look["moment"] for look in looks):
         assert later - moment > EVERY_S * 0.9
@@ -104,7 +105,7 @@ async def both_were_told_and_it_is_audited(stage: Stage, ended: Ended) -> None:
     got = {message["to"]: message["text"] for message in stage.agency.messages}
     assert (got["eva@example.com"], got["sales@example.com"]) == ("Welcome aboard", "eva is with us")
     query = "SELECT what, customer FROM audit_lines WHERE execution_id = $1 ORDER BY what"
-    assert await stage.rows(query, ended["execution_id"]) == [
+    assert await stage.rows(query, ended.execution_id) == [
         {"what": "handed over", "customer": "eva"},
         {"what": "welcomed", "customer": "eva"},
     ]
@@ -112,21 +113,21 @@ async def both_were_told_and_it_is_audited(stage: Stage, ended: Ended) -> None:
 
 async def everybody_is_told_and_no_change_is_lost(stage: Stage, ended: Ended) -> None:
     """Then four change one setting at the same moment."""
-    assert stage.team.told == [{"key": "shop", "revision": ended["result"]["revision"]}]
+    assert stage.team.told == [{"key": "shop", "revision": ended.result["revision"]}]
     prices = {"winter": 80, "spring": 95, "summer": 140, "autumn": 110}
     changes = [{"key": "seasons", "change": {season: price}} for season, price in prices.items()]
     others = await asyncio.gather(*(stage.play(Scenario("nats_settings", None, change)) for change in changes))
-    assert [other["status"] for other in others] == ["completed"] * len(prices)
+    assert [other.status for other in others] == ["completed"] * len(prices)
     assert await stage.team.setting("seasons") == {"discount_percent": 10, **prices}
 
 
 async def the_archive_is_whole(stage: Stage, ended: Ended) -> None:
-    archive = Path(ended["result"]["archive"])
+    archive = Path(ended.result["archive"])
     with tarfile.open(archive) as packed:
-        assert sum(member.isfile() for member in packed) == ended["result"]["files"]
+        assert sum(member.isfile() for member in packed) == ended.result["files"]
     await asyncio.to_thread(archive.unlink)
 
 
 async def there_is_no_archive(stage: Stage, ended: Ended) -> None:
-    assert ended["error"]["kind"] == "exit_status"
-    assert [step["step"] for step in ended["steps"]] == ["pack", "remove"]
+    assert ended.error.kind == "exit_status"
+    assert [step.step for step in ended.steps] == ["pack", "remove"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,13 +13,15 @@ from typing import Any
 
 import asyncpg
 from aiohttp import web
-from journey_stack import NOETL, ROOT
+from journey_stack import ROOT
 from playbook_team import Team
 
+import warm_program
+from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.client.executions.submit import Client, Submission
-from noetl_stream.client.executions.summary import describe
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
+from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.wiring import Connected, Endpoint, connect, make_client
 
 sys.path.insert(0, str(ROOT / "playbooks"))
@@ -30,8 +31,8 @@ from travel_api import PARTNER_TOKEN, SIGNING_KEY, Agency
 FOLDER = ROOT / "playbooks"
 PATIENCE_S = 60.0
 
-Ended = dict[str, Any]
-"""An execution that has ended, as ``execution get`` describes it."""
+Ended = ExecutionDocument
+"""An execution that has ended, as ``execution get`` shows it."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,8 @@ class Stage:
 
     async def noetl(self, *arguments: str) -> None:
         """Runs a command to its end, which must be a good one."""
-        command = [*NOETL, *arguments, "--home", str(self.home)]
-        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
-        output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
+        ended = await asyncio.to_thread(warm_program.noetl, *arguments, "--home", self.home)
+        assert ended.returncode == 0, ended
 
     async def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         """What is in the playbooks' own database."""
@@ -104,7 +103,7 @@ class Stage:
             await follower.close()
         row = await self.connected.store.execution(execution_id)
         assert row is not None
-        ended = describe(row, await self.connected.store.journal(execution_id))
+        ended = execution_document(row, await self.connected.store.journal(execution_id), 0)
         if scenario.check is not None:
             await scenario.check(self, ended)
         return ended

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import secrets
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ import asyncpg
 import nats
 import pytest
 from canary_api import TellTale
-from journey_stack import NOETL
 
 from noetl_stream.local.stack import EmbeddedStack
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
 
 PLAYBOOK = Path(__file__).with_name("canary_playbook.yaml")
 TEXTS = ("url", "header", "sql", "exception", "stdout", "traceback", "duckdb", "result")
-PATIENCE_S = 90
 
 
 def canary(place: str) -> str:
@@ -42,12 +40,6 @@ def forms(secret: str) -> dict[str, bytes]:
         f"{secret} in base64": base64.b64encode(secret.encode()),
         f"{secret} for a user": base64.b64encode(f"ann:{secret}".encode()),
     }
-
-
-def noetl(home: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*NOETL, *arguments, "--home", str(home)], input=given, capture_output=True, text=True, timeout=PATIENCE_S
-    )
 
 
 @pytest.fixture
@@ -70,13 +62,15 @@ async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStac
     file.write_text(json.dumps({"token": planted["file"]}))
     for name, value in credentials.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        stored = await asyncio.to_thread(noetl, shared_home, "credential", "set", name, "--value-stdin", given=text)
+        stored = await asyncio.to_thread(
+            noetl, "credential", "set", name, "--value-stdin", "--home", shared_home, given=text
+        )
         assert stored.returncode == 0, stored.stderr
     api = TellTale([planted["stale"], planted["token"]])
     async with api.serving() as url:
         source = PLAYBOOK.read_text().replace("CANARY_API", url).replace("CANARY_FILE", str(file))
         (tmp_path / "canary.yaml").write_text(source)
-        run = await asyncio.to_thread(noetl, shared_home, "run", str(tmp_path / "canary.yaml"), "-o", "json")
+        run = await asyncio.to_thread(noetl, "run", tmp_path / "canary.yaml", "--home", shared_home, "-o", "json")
     found = json.loads(run.stdout)
     assert found["status"] == "failed", run.stdout
     assert "cannot hold a secret: leave out keychain.in_url" in run.stdout

@@ -16,7 +16,6 @@ from noetl_stream.client.cluster.direct import DirectCluster
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring import Connected, Endpoint, connect, make_operations
 
@@ -55,11 +54,11 @@ def killed_worker(home: Path) -> Iterator[None]:
         process.wait()
 
 
-def of_pool(list_all: Callable[[], Awaitable[list[Document]]], *keys: str) -> Callable[[], Awaitable[list[Any]]]:
+def of_pool(list_all: Callable[[], Awaitable[list[Any]]], *keys: str) -> Callable[[], Awaitable[list[Any]]]:
     """Reads what is listed of this test's pool."""
 
     async def read() -> list[Any]:
-        return [tuple(one[key] for key in keys) for one in await list_all() if one["pool"] == POOL]
+        return [tuple(getattr(one, key) for key in keys) for one in await list_all() if one.pool == POOL]
 
     return read
 
@@ -85,24 +84,24 @@ async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connecte
 
     async def sequences() -> list[int]:
         page = await cluster.dead_letters(100, None)
-        return [one["sequence"] for one in page.items if one["execution_id"] == "journey-bad"]
+        return [one.sequence for one in page.items if one.execution_id == "journey-bad"]
 
     await until_it_is([stored.seq], sequences)
-    (listed,) = [one for one in (await cluster.dead_letters(100, None)).items if one["sequence"] == stored.seq]
-    assert (await cluster.dead_letter(listed["id"]))["body"] == BAD.decode()
-    assert (await cluster.requeue(listed["id"], "alice"))["state"] == "requeued"
+    (listed,) = [one for one in (await cluster.dead_letters(100, None)).items if one.sequence == stored.seq]
+    assert (await cluster.dead_letter(listed.id)).body == BAD.decode()
+    assert (await cluster.requeue(listed.id, "alice")).state == "requeued"
 
     async def has_come_again() -> bool:
         return bool(await sequences()) and (await sequences())[0] > stored.seq
 
     await until_it_is(True, has_come_again)
-    (again,) = [one for one in (await cluster.dead_letters(100, None)).items if one["execution_id"] == "journey-bad"]
-    await cluster.discard(again["id"], "alice")
+    (again,) = [one for one in (await cluster.dead_letters(100, None)).items if one.execution_id == "journey-bad"]
+    await cluster.discard(again.id, "alice")
     assert await sequences() == []
 
     async def behind() -> int:
         partitions = await cluster.partitions()
-        assert len(partitions) == PARTITIONS and all(one["live"] for one in partitions)
-        return sum(one["behind"] for one in partitions)
+        assert len(partitions) == PARTITIONS and all(one.live for one in partitions)
+        return sum(one.behind for one in partitions)
 
     await until_it_is(0, behind)

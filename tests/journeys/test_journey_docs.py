@@ -13,7 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from journey_stack import NOETL, ROOT, LiveStack
+from journey_stack import ROOT, LiveStack
+
+from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("journeys")
 
@@ -38,16 +40,14 @@ def folder() -> Iterator[Path]:
 def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], LiveStack], folder: Path) -> None:
     stack = start_stack(1, 1)
     shutil.copytree(ROOT / "playbooks", folder / "playbooks")
-    environment = {"NOETL_HOME": str(stack.home), "PATH": "/usr/bin:/bin"}
+    settings = {"NOETL_HOME": str(stack.home), "PATH": "/usr/bin:/bin"}
     ran = 0
     for path in DOCUMENTS:
         for words in commands(path):
             if words[0] == "make":
                 continue
             assert words[0] == "noetl-stream", f"{path.name}: {words}"
-            ended = subprocess.run(
-                [*NOETL, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-            )
+            ended = noetl(*words[1:], cwd=folder, timeout_s=120, **settings)
             assert ended.returncode == 0, (words, ended.stderr)
             ran += 1
     assert ran >= 4
@@ -59,8 +59,8 @@ def test_the_demonstration_ends_well_and_leaves_nothing() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
     assert "3376" in ended.stdout
-    assert "answered 429" in ended.stderr
-    assert "answered 503" in ended.stderr
+    assert "returned 429" in ended.stderr
+    assert "returned 503" in ended.stderr
     assert "completed" in ended.stderr
     assert [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if mentions(process, home)] == []
     shutil.rmtree(home)

@@ -53,7 +53,7 @@ def runs_by_step(journal: list[StoredEvent]) -> Counter[str]:
     return Counter(codec.decode_json(row.data)["task"] for row in journal if row.name == "task.processed")
 
 
-async def check(store: Store, execution_ids: list[str]) -> None:
+async def check_completed(store: Store, execution_ids: list[str]) -> None:
     rows = await store.executions(execution_ids)
     assert Counter(row.status for row in rows.values()) == {"completed": len(execution_ids)}
     assert {bytes(codec.decode_payload(row.result or b"").value) for row in rows.values()} == {str(STEPS).encode()}
@@ -71,7 +71,7 @@ async def test_two_servers_and_three_workers_run_each_step_of_200_executions_onc
     try:
         source = chain(STEPS)
         ids = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(EXECUTIONS)))
-        await check(connected.store, list(ids))
+        await check_completed(connected.store, list(ids))
     finally:
         await connected.close()
 
@@ -86,6 +86,6 @@ async def test_a_second_server_takes_over_what_a_dead_one_was_doing(
         first = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(20)))
         stack.kill("server")
         second = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(40)))
-        await check(connected.store, [*first, *second])
+        await check_completed(connected.store, [*first, *second])
     finally:
         await connected.close()

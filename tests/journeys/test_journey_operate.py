@@ -83,11 +83,11 @@ async def test_two_people_decide_an_approval_and_stop_what_runs(
             await admin.call(
                 "POST", "/api/v1/playbooks", 201, data=APPROVAL, headers={"Content-Type": "application/yaml"}
             )
-            await _decide_an_approval(admin, ci, alice, Person(session))
-            await _stop_what_runs(stack, admin, alice)
+            await _check_an_approval(admin, ci, alice, Person(session))
+            await _check_a_cancel(stack, admin, alice)
 
 
-async def _decide_an_approval(admin: Person, ci: Person, alice: Person, nobody: Person) -> None:
+async def _check_an_approval(admin: Person, ci: Person, alice: Person, nobody: Person) -> None:
     start = {"path": "examples/approval", "workload": {"order": "77", "amount": 250}}
     key = {"Idempotency-Key": "order-77", "X-Reason": "order 77 came back"}
     _, headers = await ci.call("POST", EXECUTIONS, 202, json=start, headers=key)
@@ -176,7 +176,7 @@ def command_of(process: psutil.Process) -> str:
         return ""
 
 
-async def _stop_what_runs(stack: LiveStack, admin: Person, alice: Person) -> None:
+async def _check_a_cancel(stack: LiveStack, admin: Person, alice: Person) -> None:
     """After a cancel nothing is left of any kind of work: what a status says, the machine says too."""
     server = SlowServer()
     database = await asyncpg.connect(stack.endpoint.credentials["local_postgres"])

@@ -49,42 +49,42 @@ async def test_an_execution_is_started_looked_at_run_again_and_deleted(shared_ho
             executions, _, playbooks, *_ = make_operations(connected, place.endpoint)
             await playbooks.register(SOURCE.encode(), "operated.yaml", BY)
             started = await executions.start(Start(path="journey/operated", version="1.0", reason="to see"), BY)
-            execution_id = started["execution_id"]
+            execution_id = started.execution_id
 
-            assert (await executions.wait(execution_id, 0))["status"] != "completed"
+            assert (await executions.wait(execution_id, 0)).status != "completed"
             clock = connected.clock
-            while (held := await executions.get(execution_id))["status"] != "waiting":
+            while (held := await executions.get(execution_id)).status != "waiting":
                 await clock.sleep(0.05)
-            assert [wait["for"] for wait in held["waits"]] == ["admission"]
+            assert [wait.what for wait in held.waits] == ["admission"]
             assert "ctx.approved" in str(await executions.why(execution_id))
             with pytest.raises(Conflict):
                 await executions.delete(execution_id, BY)
             request_id = uuid7(clock.now_ms(), clock.random_bytes(10))
             fact = CtxPatched(request_id, "token:bob", "looks good", patch={"approved": True})
-            assert "position" in await executions.ask(execution_id, fact)
+            assert (await executions.ask(execution_id, fact)).position
 
             failed = await executions.wait(execution_id, 60)
-            assert (failed["status"], failed["labels"]) == ("failed", {"journey": "operated"})
-            (change,) = (await executions.ctx(execution_id))["history"]
-            assert (change["principal"], change["reason"], change["keys"]) == ("token:bob", "looks good", ["approved"])
+            assert (failed.status, failed.labels) == ("failed", {"journey": "operated"})
+            (change,) = (await executions.ctx(execution_id)).history
+            assert (change.principal, change.reason, change.keys) == ("token:bob", "looks good", ["approved"])
             loop, gate = await executions.steps(execution_id)
-            assert (loop["loop"]["ok"], gate["status"]) == (30, "failed")
-            first = await executions.iterations(execution_id, loop["step_run_id"], 20, None)
-            second = await executions.iterations(execution_id, loop["step_run_id"], 20, first.next)
-            assert [one["path"] for one in (*first.items, *second.items)] == [[n] for n in range(30)]
+            assert (loop.loop.ok, gate.status) == (30, "failed")
+            first = await executions.iterations(execution_id, loop.step_run_id, 20, None)
+            second = await executions.iterations(execution_id, loop.step_run_id, 20, first.next)
+            assert [one.path for one in (*first.items, *second.items)] == [[n] for n in range(30)]
             for chosen in (
                 ExecutionFilter(error="zanzibar refused"),
                 ExecutionFilter(labels={"journey": "operated"}, status=["failed"]),
                 ExecutionFilter(path="journey/operated"),
             ):
-                assert [one["execution_id"] for one in (await executions.page(chosen, 9, None)).items] == [execution_id]
+                assert [one.execution_id for one in (await executions.page(chosen, 9, None)).items] == [execution_id]
 
             again = await executions.rerun(execution_id, RerunOptions(ctx={"good": True}), BY)
-            ended = await executions.wait(again["execution_id"], 60)
-            assert (ended["status"], ended["rerun_of"]) == ("completed", execution_id)
-            result = await executions.result(again["execution_id"])
-            assert result["result"] == "x" * 100_000
-            await _forget(executions, again["execution_id"], connected.blobs, ended["result"]["$reference"]["key"])
+            ended = await executions.wait(again.execution_id, 60)
+            assert (ended.status, ended.rerun_of) == ("completed", execution_id)
+            result = await executions.result(again.execution_id)
+            assert result.result == "x" * 100_000
+            await _forget(executions, again.execution_id, connected.blobs, ended.result["$reference"]["key"])
             await _forget(executions, execution_id)
             assert (await executions.page(ExecutionFilter(labels={"journey": "operated"}), 9, None)).items == []
             await playbooks.delete("journey/operated", None, BY)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from noetl_stream.client.executions.documents import result_of
 from noetl_stream.client.executions.submit import Submission
-from noetl_stream.client.executions.summary import describe
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
 from noetl_stream.wiring import Endpoint, connect, make_client
@@ -62,7 +62,7 @@ async def test_loops_of_every_shape_run_over_a_result_larger_than_the_server_rea
         finally:
             await connected.close()
     assert row is not None
-    assert describe(row, journal)["result"] == {
+    assert result_of(row) == {
         "each": [[{"cell": n}, {"cell": -n}] for n in range(ROWS)],
         "walk": [{"n": n, "length": TEXT, "of": ROWS} for n in range(ROWS)],
     }

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from noetl_stream.errors import Conflict, UsageError
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.executions import RerunOptions, Start
+from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 from noetl_stream.wiring import Endpoint, connect, make_operations
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -54,28 +53,28 @@ async def operations(shared_home: Path) -> AsyncIterator[Operations]:
 async def test_a_failed_execution_is_retried_and_run_again_from_a_step(operations: Operations) -> None:
     executions = operations.executions
 
-    async def ended(execution_id: str) -> dict[str, Any]:
-        return dict(await executions.wait(execution_id, PATIENCE_S))
+    async def ended(execution_id: str) -> ExecutionDocument:
+        return await executions.wait(execution_id, PATIENCE_S)
 
     started = await executions.start(Start(playbook=playbook()), BY)
-    original = await ended(started["execution_id"])
-    assert original["status"] == "failed"
+    original = await ended(started.execution_id)
+    assert original.status == "failed"
 
-    retried = await executions.rerun(original["execution_id"], RerunOptions(ctx={"mended": True}), BY)
-    again = await ended(retried["execution_id"])
+    retried = await executions.rerun(original.execution_id, RerunOptions(ctx={"mended": True}), BY)
+    again = await ended(retried.execution_id)
     expected = {"length": TEXT, "all": [1, 2, 3]}
-    assert (again["status"], again["result"], again["rerun_of"]) == ("completed", expected, original["execution_id"])
-    steps = {step["step"]: step["status"] for step in await executions.steps(again["execution_id"])}
+    assert (again.status, again.result, again.rerun_of) == ("completed", expected, original.execution_id)
+    steps = {step.step: step.status for step in await executions.steps(again.execution_id)}
     assert steps == {"start": "reused", "big": "reused", "each": "reused", "both": "done"}
-    assert again["trace_id"] != original["trace_id"]
+    assert again.trace_id != original.trace_id
 
-    third = await executions.rerun(again["execution_id"], RerunOptions("each"), BY)
-    last = await ended(third["execution_id"])
-    assert (last["status"], last["result"], last["ctx"]["all"]) == ("completed", expected, [1, 2, 3])
-    statuses = {step["step"]: step["status"] for step in last["steps"]}
+    third = await executions.rerun(again.execution_id, RerunOptions("each"), BY)
+    last = await ended(third.execution_id)
+    assert (last.status, last.result, last.ctx["all"]) == ("completed", expected, [1, 2, 3])
+    statuses = {step.step: step.status for step in last.steps}
     assert statuses == {"start": "reused", "big": "reused", "each": "done", "both": "done"}
 
     with pytest.raises(Conflict, match="has not failed"):
-        await executions.rerun(last["execution_id"], RerunOptions(), BY)
+        await executions.rerun(last.execution_id, RerunOptions(), BY)
     with pytest.raises(UsageError, match="has no step none; it has"):
-        await executions.rerun(last["execution_id"], RerunOptions("none"), BY)
+        await executions.rerun(last.execution_id, RerunOptions("none"), BY)

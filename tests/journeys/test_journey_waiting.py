@@ -207,7 +207,7 @@ class Developing:
     def __enter__(self) -> None:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
-        assert "is up" in self._process.stdout.readline()
+        assert "is running" in self._process.stdout.readline()
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None

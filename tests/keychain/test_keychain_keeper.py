@@ -50,7 +50,9 @@ async def test_a_value_is_stored_encrypted(store: MemoryCredentials, keeper: Cre
     assert await value_of(store, "pg", KeyRing(OLD)) == {"password": "very secret"}
 
 
-async def test_a_new_value_keeps_what_is_not_said_anew(store: MemoryCredentials, keeper: CredentialStorage) -> None:
+async def test_a_new_value_keeps_metadata_that_is_not_given(
+    store: MemoryCredentials, keeper: CredentialStorage
+) -> None:
     await keeper.store("pg", "first value", kind="postgres", tags=("a",), description="the shop")
     info = await keeper.store("pg", "second value", description="the other shop")
     assert (info.kind, info.version, info.tags, info.description) == ("postgres", 2, ("a",), "the other shop")
@@ -81,7 +83,7 @@ async def test_a_secret_too_short_to_be_hidden_is_not_stored(keeper: CredentialS
         await keeper.store("pg", value)
 
 
-async def test_short_names_and_addresses_are_no_secrets(keeper: CredentialStorage) -> None:
+async def test_short_names_and_addresses_are_not_secrets(keeper: CredentialStorage) -> None:
     value = {"host": "db", "port": 1, "username": "me", "sslmode": "on", "password": "long enough", "tls": True}
     assert (await keeper.store("pg", value)).version == 1
 
@@ -131,7 +133,7 @@ async def test_rotation_brings_everything_under_the_current_key(
     assert [info.version for info in await both.list_all()] == [1, 1, 1]
 
 
-async def test_what_no_key_opens_is_named_and_the_rest_is_rotated(
+async def test_a_credential_without_its_key_is_reported_and_the_rest_is_rotated(
     store: MemoryCredentials, keeper: CredentialStorage
 ) -> None:
     await keeper.store("lost", "value lost")

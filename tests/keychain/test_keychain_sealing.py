@@ -8,7 +8,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.envelope import CannotDecrypt, SealedEnvelope, decrypt, encrypt
-from noetl_stream.sealing.handover import CannotOpen, Question, Sealed, seal
+from noetl_stream.sealing.handover import CannotOpen, ReplyKey, Sealed, seal
 from noetl_stream.sealing.keys import KeyRing, key_ring, new_key, read_key
 
 KEY = read_key(new_key(), "a test")
@@ -27,7 +27,7 @@ def test_the_same_value_is_never_encrypted_the_same_way_twice() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("other", 3), ("pg", 2)])
 def test_an_envelope_put_under_another_name_or_version_does_not_open(name: str, version: int) -> None:
-    with pytest.raises(CannotDecrypt, match="was changed in the store"):
+    with pytest.raises(CannotDecrypt, match="was modified in the store"):
         decrypt(KEYS, name, version, encrypt(KEYS, "pg", 3, VALUE))
 
 
@@ -36,7 +36,7 @@ def test_a_changed_envelope_does_not_open(place: int) -> None:
     envelope = encrypt(KEYS, "pg", 1, VALUE)
     sealed = bytearray(envelope.sealed)
     sealed[place] ^= 1
-    with pytest.raises(CannotDecrypt, match=f"key {KEY.id} does not open it"):
+    with pytest.raises(CannotDecrypt, match=f"key {KEY.id} cannot decrypt it"):
         decrypt(KEYS, "pg", 1, SealedEnvelope(KEY.id, bytes(sealed)))
 
 
@@ -45,17 +45,17 @@ def test_an_empty_envelope_does_not_open() -> None:
         decrypt(KEYS, "pg", 1, SealedEnvelope(KEY.id, b""))
 
 
-def test_an_old_key_opens_and_does_not_encrypt() -> None:
+def test_an_old_key_decrypts_but_does_not_encrypt() -> None:
     envelope = encrypt(KEYS, "pg", 1, VALUE)
     rotated = KeyRing(OTHER, (KEY,))
     assert decrypt(rotated, "pg", 1, envelope) == VALUE
     assert encrypt(rotated, "pg", 1, VALUE).key_id == OTHER.id
 
 
-def test_a_missing_key_is_named_and_what_to_do_is_said() -> None:
+def test_a_missing_key_is_named_with_what_to_do() -> None:
     with pytest.raises(CannotDecrypt) as caught:
         decrypt(KeyRing(OTHER), "pg", 1, encrypt(KEYS, "pg", 1, VALUE))
-    assert f"is encrypted with key {KEY.id}, which is not here" in caught.value.message
+    assert f"is encrypted with key {KEY.id}, which is not configured" in caught.value.message
     assert caught.value.hint is not None
     assert OTHER.id in caught.value.hint and "NOETL_CREDENTIAL_OLD_KEYS" in caught.value.hint
 
@@ -67,7 +67,7 @@ def test_a_key_has_the_same_name_in_both_alphabets_and_without_padding() -> None
 
 
 @pytest.mark.parametrize("text", ["", "short", "!" * 44, base64.b64encode(b"x" * 31).decode()])
-def test_what_is_no_key_is_refused_without_being_shown(text: str) -> None:
+def test_an_invalid_key_is_rejected_without_being_shown(text: str) -> None:
     with pytest.raises(UsageError, match=r"^MY_KEY is ") as caught:
         read_key(text, "MY_KEY")
     assert "openssl rand -base64 32" in str(caught.value)
@@ -86,20 +86,20 @@ def test_the_first_key_of_a_ring_is_the_current_one() -> None:
     assert key_ring([], "a test") is None
 
 
-def test_the_asker_opens_what_was_sealed_to_its_question() -> None:
-    question = Question()
+def test_the_receiver_opens_what_was_sealed_to_its_key() -> None:
+    question = ReplyKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     assert question.open(sealed, b"about this") == VALUE
     assert VALUE not in b"".join(sealed)
 
 
-def test_nobody_else_opens_it_and_not_as_an_answer_to_something_else() -> None:
-    question = Question()
+def test_a_sealed_value_does_not_open_with_another_key_or_context() -> None:
+    question = ReplyKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     attempts = [
-        (Question(), sealed, b"about this"),
+        (ReplyKey(), sealed, b"about this"),
         (question, sealed, b"about that"),
-        (question, Sealed(Question().public_key, sealed.body), b"about this"),
+        (question, Sealed(ReplyKey().public_key, sealed.body), b"about this"),
         (question, Sealed(sealed.public_key, sealed.body[:-1]), b"about this"),
         (question, Sealed(b"no key", sealed.body), b"about this"),
     ]
@@ -109,6 +109,6 @@ def test_nobody_else_opens_it_and_not_as_an_answer_to_something_else() -> None:
 
 
 @pytest.mark.parametrize("receiver", [b"", b"x" * 31, b"\0" * 32])
-def test_a_receiver_that_is_no_key_gets_nothing(receiver: bytes) -> None:
+def test_sealing_to_an_invalid_key_fails(receiver: bytes) -> None:
     with pytest.raises(CannotOpen):
         seal(VALUE, receiver, b"")

@@ -1,4 +1,4 @@
-"""docs/limits.md tells the truth: every limit, its default, its unit and what it bounds, as the code says it."""
+"""docs/reference/limits.md is correct: every limit, its default, its unit and what it bounds, as in the code."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from pathlib import Path
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, NAMES, Limits
 
-PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
 UNITS = {"bytes": "bytes of JSON", "s": "seconds", "chars": "characters", "bits": "bits", "items": "elements"}
 FIXED_MODULES = tuple(
     f"noetl_stream.{name}"
-    for name in ("playbook.yaml.source", "playbook.model.loop", "playbook.check.templates", "worker.limits")
+    for name in (
+        "playbook.yaml.source",
+        "playbook.model.loop",
+        "playbook.check.templates",
+        "engine.runner.runner",
+        "worker.limits",
+    )
 )
 
 
 def described() -> dict[str, str]:
-    """What the docstring says of each limit."""
+    """The docstring's text for each limit."""
     attributes = (inspect.getdoc(Limits) or "").split("Attributes:\n")[1]
     found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}
@@ -37,7 +43,7 @@ def test_every_limit_is_described_where_it_is_defined() -> None:
 def test_the_page_has_exactly_the_limits_with_default_unit_and_meaning() -> None:
     expected = [row(name, text) for name, text in described().items()]
     found = [line for line in PAGE.split("\n## ")[0].splitlines() if line.startswith("| `")]
-    assert found == expected, "docs/limits.md needs these rows:\n" + "\n".join(expected)
+    assert found == expected, "docs/reference/limits.md needs these rows:\n" + "\n".join(expected)
 
 
 def fixed() -> dict[str, str]:

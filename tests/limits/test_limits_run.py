@@ -1,4 +1,4 @@
-"""Limits at work: the operator's and the playbook's, on the server and on the worker (LANGUAGE §14)."""
+"""Limits in effect: the operator's and the playbook's, on the server and the worker (LANGUAGE §14)."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ def test_a_playbooks_own_limits_bound_its_templates_everywhere(place: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("limits", "input", "said"),
+    ("limits", "input", "message"),
     [
-        ("max_template_chars: 10", "{{ 1 + 1 }} and so on", "limits.max_template_chars is 10"),
+        ("max_template_chars: 10", "{{ 1 + 1 }} and so on", "the limit is 10 (limits.max_template_chars)"),
         ("max_template_depth: 3", "{{ 1 + (2 + (3 + (4 + 5))) }}", "limits.max_template_depth (3)"),
         ("max_template_number_bits: 8", "{{ 1000 }}", "limits.max_template_number_bits (8)"),
     ],
 )
-def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, said: str) -> None:
+def test_limits_of_form_are_checked_with_the_playbook(limits: str, input: str, message: str) -> None:
     steps = f"- step: start\n  tool: {{kind: noop, args: {{a: '{input}'}}}}\n"
     assert check(playbook("", steps), KINDS).ok
     (found,) = check(playbook(limits, steps), KINDS).diagnostics
-    assert said in found.message
+    assert message in found.message
 
 
 async def loaded(operator: Limits, source: str) -> Plan | InvalidPlan:
-    """What a server with the operator's limits makes of a playbook."""
+    """Checks a playbook as a server with the operator's limits does."""
     broker = MemoryBroker()
     await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
     return (await PlanCache(MemoryStore(broker.clock), broker.blobs, KINDS, operator).load(digest_of(source))).plan

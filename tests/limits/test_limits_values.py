@@ -1,4 +1,4 @@
-"""Limits: what a playbook may lower, what an operator may set, and what each wrong wish is told (LANGUAGE §14)."""
+"""Limits: which ones a playbook may lower and an operator may set, and the errors for anything else (LANGUAGE §14)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import DEFAULT_LIMITS, NAMES, UNBOUNDED, VARIABLE_PREFIX, Limits, operator_limits
-from noetl_stream.settings.environment import LIMIT_PREFIX, Settings, limits_given
+from noetl_stream.settings.environment import LIMIT_PREFIX, Settings, limit_settings
 
 
 def refusal(name: str, value: Any, limits: Limits = DEFAULT_LIMITS) -> tuple[str, str]:
@@ -34,9 +34,9 @@ def test_a_playbook_may_keep_a_limit_as_it_is() -> None:
 
 def test_a_limit_with_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     assert refusal("max_ctx_byte", 1) == ("unknown_key", "unknown limit `max_ctx_byte`; did you mean `max_ctx_bytes`?")
-    code, said = refusal("zzz", 1)
+    code, message = refusal("zzz", 1)
     assert code == "unknown_key"
-    assert all(name in said for name in NAMES)
+    assert all(name in message for name in NAMES)
 
 
 @pytest.mark.parametrize("value", ["1", None, True, [1], {}, 1.5])
@@ -60,21 +60,21 @@ def test_a_limit_that_allows_nothing_at_all_is_refused(name: str, value: float, 
 def test_a_limit_above_the_operators_is_refused_with_the_operators() -> None:
     operator = Limits(max_step_runs=50, max_ctx_bytes=5_000_000)
     assert operator.lowered({"max_ctx_bytes": 5_000_000}).problems == ()
-    code, said = refusal("max_ctx_bytes", 5_000_001, operator)
+    code, message = refusal("max_ctx_bytes", 5_000_001, operator)
     assert code == "invalid_value"
-    assert said == "a playbook may only lower a limit: `max_ctx_bytes` is 5000000; raising it is the operator's to do"
+    assert message == "a playbook may only lower a limit: `max_ctx_bytes` is 5000000; only the operator can raise it"
 
 
 def test_an_operator_sets_limits_by_variables_higher_or_lower() -> None:
     environ = {"NOETL_LIMIT_MAX_STEP_RUNS": "5", "NOETL_LIMIT_Inline_Delay_S": "7", "NOETL_LIMIT_MAX_CTX_BYTES": ""}
     settings = Settings.from_environment({"HOME": "/home/ann", "NOETL_LIMIT_MAX_TEMPLATE_DEPTH": "200"} | environ)
-    assert settings.limits == limits_given(environ) | {"max_template_depth": "200"}
+    assert settings.limits == limit_settings(environ) | {"max_template_depth": "200"}
     assert operator_limits(settings.limits) == Limits(max_step_runs=5, inline_delay_s=7.0, max_template_depth=200)
     assert operator_limits({}) == DEFAULT_LIMITS
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("max_step_run", "5", "did you mean `max_step_runs`?"),
         ("max_step_runs", "many", "must be a whole number"),
@@ -84,16 +84,16 @@ def test_an_operator_sets_limits_by_variables_higher_or_lower() -> None:
         ("inline_delay_s", "nan", "must be 0 or more"),
     ],
 )
-def test_what_an_operator_cannot_set_is_refused_by_its_variable(name: str, text: str, said: str) -> None:
+def test_what_an_operator_cannot_set_is_refused_by_its_variable(name: str, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         operator_limits({name: text})
     assert f"NOETL_LIMIT_{name.upper()}" in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_environment_and_the_limits_agree_on_the_variables_name() -> None:
     assert VARIABLE_PREFIX == LIMIT_PREFIX
 
 
-def test_nothing_is_above_the_limits_of_who_compiles_what_was_checked() -> None:
+def test_unbounded_limits_accept_any_value() -> None:
     assert UNBOUNDED.lowered(dict.fromkeys(NAMES, 2**61)).problems == ()

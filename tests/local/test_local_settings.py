@@ -14,7 +14,7 @@ from noetl_stream.settings.environment import Settings, child_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 def test_an_empty_environment_means_the_embedded_stack_with_all_defaults() -> None:
@@ -72,7 +72,7 @@ def test_a_missing_home_is_an_error_only_where_it_is_needed() -> None:
 @pytest.mark.parametrize("given", sorted(OWN_SERVERS))
 def test_one_own_server_without_the_other_is_refused_by_name(given: str) -> None:
     (absent,) = OWN_SERVERS.keys() - {given}
-    with pytest.raises(UsageError, match=f"{given} is set and {absent} is not"):
+    with pytest.raises(UsageError, match=f"{given} is set, but {absent} is not"):
         Settings.from_environment(HOME | {given: OWN_SERVERS[given]})
 
 
@@ -94,7 +94,7 @@ def test_one_own_server_without_the_other_is_refused_by_name(given: str) -> None
         ("NOETL_LOG_FORMAT", "xml"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_variable_without_secrets(variable: str, value: str) -> None:
+def test_an_invalid_value_is_an_error_that_names_its_variable_but_no_secrets(variable: str, value: str) -> None:
     with pytest.raises(UsageError, match=variable) as refused:
         Settings.from_environment(HOME | OWN_SERVERS | {variable: value})
     assert "hidden" not in str(refused.value)
@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_is_refused_by_its_variable_without_secrets(varia
 def test_two_spellings_of_one_credential_are_refused_unless_they_say_the_same() -> None:
     both = {"NOETL_CREDENTIAL_SALES": "a", "NOETL_CREDENTIAL_sales": "a"}
     assert Settings.from_environment(HOME | both).credentials == {"sales": "a"}
-    with pytest.raises(UsageError, match="'sales' a second value"):
+    with pytest.raises(UsageError, match="sets credential 'sales' again"):
         Settings.from_environment(HOME | both | {"NOETL_CREDENTIAL_sales": "b"})
 
 
@@ -126,7 +126,7 @@ def test_a_default_in_words_is_the_default_in_fact() -> None:
             assert field.metadata["default"] == str(getattr(settings, field.name))
 
 
-def test_the_keys_of_credentials_are_read_and_are_no_credentials() -> None:
+def test_credential_keys_are_read_and_are_not_credentials() -> None:
     keys = [new_key() for _ in range(3)]
     given = {"NOETL_CREDENTIAL_KEY": keys[0], "NOETL_CREDENTIAL_OLD_KEYS": f"{keys[1]}, {keys[2]}"}
     settings = Settings.from_environment(HOME | given)
@@ -143,13 +143,13 @@ def test_the_keys_of_credentials_are_read_and_are_no_credentials() -> None:
         {"NOETL_CREDENTIAL_OLD_KEYS": new_key()},
     ],
 )
-def test_keys_that_cannot_be_are_refused_without_being_shown(given: dict[str, str]) -> None:
+def test_invalid_keys_are_rejected_without_being_shown(given: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"NOETL_CREDENTIAL_(OLD_)?KEY") as refused:
         Settings.from_environment(HOME | given)
     assert not any(value in str(refused.value) for value in given.values())
 
 
-def test_only_who_needs_the_keys_of_credentials_is_started_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_servers_and_gateways_are_started_with_credential_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOETL_CREDENTIAL_KEY", "of this process")
     monkeypatch.setenv("NOETL_CREDENTIAL_OLD_KEYS", "of this process too")
     worker = child_environment("nats://here", "postgresql://here", {"db": "a"})

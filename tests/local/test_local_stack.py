@@ -20,7 +20,7 @@ import pytest
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
-from noetl_stream.local.processes import is_alive, wait_until_gone
+from noetl_stream.local.processes import is_alive, wait_until_ended
 
 NewUser = Callable[[Path], "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]
@@ -30,7 +30,7 @@ GONE_WITHIN_S = 20.0
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert wait_until_gone(pid, GONE_WITHIN_S)
+    assert wait_until_ended(pid, GONE_WITHIN_S)
 
 
 def is_making(process: psutil.Process, home: Path) -> bool:
@@ -107,10 +107,10 @@ def test_the_second_user_shares_the_servers_and_the_last_one_stops_them(
     home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     stack = EmbeddedStack.join(home)
-    assert stack.others() is False
+    assert stack.has_other_users() is False
     other = new_user(home)
     assert said_by(other) == stack.pids()
-    assert stack.others() is True
+    assert stack.has_other_users() is True
 
     assert stack.leave() is False
     assert sorted(servers_under(home)) == sorted(stack.pids().values())
@@ -121,9 +121,9 @@ def test_the_second_user_shares_the_servers_and_the_last_one_stops_them(
 def test_two_uses_in_one_process_are_two_users(home: Path) -> None:
     first, second = EmbeddedStack.join(home), EmbeddedStack.join(home)
     assert first.pids() == second.pids()
-    assert first.others() is True
+    assert first.has_other_users() is True
     assert first.leave() is False
-    assert second.others() is False
+    assert second.has_other_users() is False
     assert second.leave() is True
 
 
@@ -131,10 +131,10 @@ def test_a_use_that_was_left_can_be_left_again_and_nothing_else(home: Path) -> N
     stack = EmbeddedStack.join(home)
     assert stack.leave() is True
     assert stack.leave() is False
-    with pytest.raises(UsageError, match="was left"):
+    with pytest.raises(UsageError, match="has already been left"):
         stack.revive()
-    with pytest.raises(UsageError, match="was left"):
-        stack.others()
+    with pytest.raises(UsageError, match="has already been left"):
+        stack.has_other_users()
 
 
 async def test_the_next_start_has_the_same_addresses_and_the_data(home: Path) -> None:
@@ -164,7 +164,7 @@ async def test_a_killed_nats_is_revived_on_its_port_with_its_streams(home: Path)
         assert stack.revive() == []
 
 
-async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_though_a_session_lives_on(home: Path) -> None:
+async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_despite_a_surviving_session(home: Path) -> None:
     with EmbeddedStack.join(home) as stack:
         await write_one_row(stack)
         session = await asyncpg.connect(stack.address.postgres_dsn)
@@ -181,7 +181,7 @@ async def test_a_killed_postgres_is_revived_on_its_port_with_its_rows_though_a_s
         session.terminate()
 
 
-def test_join_starts_what_died_though_nobody_collected_the_dead(home: Path, new_user: NewUser) -> None:
+def test_join_restarts_servers_that_are_zombies(home: Path, new_user: NewUser) -> None:
     with EmbeddedStack.join(home) as stack:
         for pid in stack.pids().values():
             os.kill(pid, signal.SIGKILL)
@@ -203,7 +203,7 @@ def test_servers_of_a_killed_user_are_taken_over_not_doubled(
 
     stack = EmbeddedStack.join(home)
     assert stack.pids() == pids
-    assert stack.others() is False
+    assert stack.has_other_users() is False
     assert stack.leave() is True
     assert servers_under(home) == []
 
@@ -229,7 +229,7 @@ def test_five_processes_that_join_a_fresh_home_at_once_get_the_same_servers(
     assert servers_under(fresh_home) == []
 
 
-def test_who_joins_while_the_last_one_stops_the_servers_gets_running_ones(
+def test_joining_while_the_last_user_stops_the_servers_gets_running_ones(
     home: Path, servers_under: ServersUnder
 ) -> None:
     def use_repeatedly(_: int) -> int:
@@ -263,7 +263,7 @@ def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
         assert not (fresh_home / "postgres" / "data.new").exists()
 
 
-def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_files_lives_on(
+def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_files_survives(
     own_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     user = new_user(own_home)
@@ -283,7 +283,7 @@ def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_fil
         editor.wait()
 
 
-def test_a_port_that_another_program_took_is_replaced_and_said(own_home: Path) -> None:
+def test_a_port_taken_by_another_program_is_replaced_with_a_notice(own_home: Path) -> None:
     EmbeddedStack.join(own_home).leave()
     before = json.loads((own_home / "stack.json").read_text())["servers"]
     with socket.create_server(("127.0.0.1", before["postgres"]["port"])), EmbeddedStack.join(own_home) as stack:
@@ -292,8 +292,8 @@ def test_a_port_that_another_program_took_is_replaced_and_said(own_home: Path) -
         assert after["postgres"]["port"] != before["postgres"]["port"]
         assert f":{after['postgres']['port']}/" in stack.address.postgres_dsn
         assert stack.notices == [
-            f"port {before['postgres']['port']} of the embedded Postgres is in use by another program:"
-            f" now {after['postgres']['port']}"
+            f"port {before['postgres']['port']} of the embedded Postgres is in use by another program;"
+            f" using {after['postgres']['port']}"
         ]
 
 
@@ -315,14 +315,14 @@ def test_a_pid_file_whose_pid_is_another_process_by_now_does_not_stop_postgres(o
         stranger.wait()
 
 
-def test_servers_stand_apart_from_the_terminal_and_the_environment_of_who_started_them(home: Path) -> None:
+def test_servers_are_detached_from_the_terminal_and_environment_of_their_starter(home: Path) -> None:
     with EmbeddedStack.join(home) as stack:
         for pid in stack.pids().values():
             assert os.getsid(pid) == pid
             assert psutil.Process(pid).environ() == {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def test_only_the_owner_can_read_what_a_home_holds(home: Path) -> None:
+def test_only_the_owner_can_read_files_in_a_home(home: Path) -> None:
     with EmbeddedStack.join(home):
         files = [path for path in home.rglob("*") if path.is_file()]
         assert [path for path in files if path.stat().st_mode & 0o077] == []
@@ -337,7 +337,7 @@ def test_a_home_that_a_server_out_of_sight_uses_is_refused(own_home: Path) -> No
         stdout=subprocess.PIPE,
     )
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    with pytest.raises(LocalStackError, match="in use by a NATS of another container or machine"):
+    with pytest.raises(LocalStackError, match="in use by a NATS in another container or machine"):
         EmbeddedStack.join(own_home)
     holder.communicate(b"\n")
     EmbeddedStack.join(own_home).leave()

@@ -1,4 +1,4 @@
-"""Broken playbooks that no text file can hold: encodings, and texts that would cost too much to read."""
+"""Broken playbooks that no text file can hold: encodings, and texts that are too costly to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES, MAX_YAML_ALIAS
 
 
 class Broken(NamedTuple):
-    """A text, and the code, line and column of each of its errors; ``limit`` is what a message must name."""
+    """A text, and the code, line and column of each of its errors; some message must contain ``limit``."""
 
     name: str
     text: str | bytes
@@ -26,25 +26,25 @@ GOOD = workflow("- step: start\n  tool: { kind: noop }")
 
 
 def described(mark: str) -> str:
-    """A playbook whose description, in line 3, holds ``mark``."""
+    """A playbook whose description, on line 3, is ``mark``."""
     return HEAD.replace("tests/test }", f'tests/test, description: "{mark}" }}') + "workflow: []\n"
 
 
 def bomb(levels: int) -> str:
-    """Each level names the one before ten times."""
+    """Each level refers to the previous one ten times."""
     first = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     return first + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, levels))
 
 
 def mapping_bomb(levels: int) -> str:
-    """The same with mappings, under a key that is free."""
+    """The same with mappings, under a key that accepts any value."""
     first = "  a0: &a0 { x: 1, y: 2, z: 3 }\n"
     more = (f"  a{n}: &a{n} {{ x: *a{n - 1}, y: *a{n - 1}, z: *a{n - 1} }}\n" for n in range(1, levels))
     return HEAD + "workload:\n" + first + "".join(more)
 
 
 def nested_loops(levels: int) -> str:
-    """Loops in loops, one line a level from line 6 on."""
+    """Nested loops, one level per line from line 6."""
     lines = ["- step: start", "  tool: { kind: noop }", "  loop:"]
     for level in range(levels):
         pad = "  " * (level + 2)
@@ -53,7 +53,7 @@ def nested_loops(levels: int) -> str:
 
 
 def joining(count: int) -> str:
-    """So many steps that join, one a line from line 6 on."""
+    """``count`` steps with a join, one per line from line 6."""
     steps = [
         f"- {{ step: s{n}, spec: {{ join: any }}, next: {{ arcs: [ {{ step: s{n + 1} }} ] }} }}" for n in range(count)
     ]
@@ -132,9 +132,7 @@ TOO_MUCH = [
         [("limit_exceeded", 7, 9)],
         "max_code_chars",
     ),
-    Broken(
-        "a_long_tag", HEAD + "workload: !" + "x" * 500_000 + " 1", [("yaml_syntax", 4, 11)], "a tag of more than 100"
-    ),
+    Broken("a_long_tag", HEAD + "workload: !" + "x" * 500_000 + " 1", [("yaml_syntax", 4, 11)], "tag longer than 100"),
     Broken(
         "many_tags_by_a_long_prefix",
         "%TAG !e! tag:" + "x" * 200_000 + "\n---\n[" + "!e!a 1, " * 10_000 + "]",

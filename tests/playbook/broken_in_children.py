@@ -1,6 +1,6 @@
-"""Checks every broken playbook in a process of its own and prints what that cost; run as a script by its test.
+"""Checks every broken playbook in its own process and prints the cost. A test runs this script.
 
-A line of output is ``name seconds peak_bytes exit_code``. A child that meets a limit of its own ends with a signal.
+Each line of output is ``name seconds peak_bytes exit_code``. A signal ends a child that exceeds its resource limits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_ADDRESSES_BYTES = 1024 * 1024 * 1024
 
 
 def in_a_child(text: str | bytes) -> tuple[float, int, int]:
-    """Seconds, peak bytes and exit code of a process that checks ``text``: 0 if it is refused, 1 if it is accepted."""
+    """Seconds, peak bytes and exit code of a process that checks ``text``: 0 if it has errors, 1 if not."""
     began = time.perf_counter()
     child = os.fork()
     if child == 0:
@@ -39,7 +39,7 @@ def in_a_child(text: str | bytes) -> tuple[float, int, int]:
 
 
 def main() -> None:
-    """One line for each broken playbook."""
+    """Prints one line per broken playbook."""
     cases: dict[str, str | bytes] = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.yaml"))}
     cases |= {broken.name: broken.text for broken in GENERATED}
     for name, text in cases.items():

@@ -1,4 +1,4 @@
-"""Short ways to a playbook for tests."""
+"""Builds playbooks for tests."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: test, path: t
 
 
 def playbook(body: str) -> str:
-    """A playbook with these root keys beside the obligatory ones."""
+    """A playbook with these root keys and the required ones."""
     return HEAD + dedent(body).lstrip("\n")
 
 
 def workflow(steps: str, root: str = "") -> str:
-    """A playbook of these steps."""
+    """A playbook with these steps."""
     return HEAD + dedent(root) + "workflow:\n" + indent(dedent(steps).strip("\n"), "  ") + "\n"
 
 
 def pipeline(tool: str, root: str = "") -> str:
-    """A playbook of one step with these tasks."""
+    """A playbook with one step with these tasks."""
     return workflow("- step: start\n  tool:\n" + indent(dedent(tool).strip("\n"), "    "), root)
 
 
@@ -45,7 +45,7 @@ def task_of(text: str, index: int = 0) -> TaskPlan:
 
 
 def found(text: str, code: str) -> list[Diagnostic]:
-    """The diagnostics of one code."""
+    """The diagnostics with this code."""
     return [item for item in checked(text).diagnostics if item.code == code]
 
 

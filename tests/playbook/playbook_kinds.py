@@ -1,4 +1,4 @@
-"""Small tool kinds for checking playbooks: the shapes of the real ones, without the tools."""
+"""Small tool kinds for checking playbooks: the models of the real ones, without the tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is accepted, and the plan that comes of it (LANGUAGE §1, §3 to §7; v10 §7, §12)."""
+"""Valid playbooks and their plans (LANGUAGE §1, §3 to §7; v10 §7, §12)."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_constants_are_checked_and_templates_are_not() -> None:
     assert codes(pipeline('- { kind: http, url: a, headers: { x: "{{ workload.x }}" } }')) == []
 
 
-def test_a_rule_over_several_inputs_is_judged_when_all_are_known() -> None:
+def test_a_rule_across_inputs_applies_when_all_are_known() -> None:
     assert found(pipeline("- { kind: range, low: 3, high: 2 }"), "invalid_value")[0].message == (
         "`low` must not be above `high`"
     )
@@ -329,7 +329,7 @@ def test_templates_are_bound_by_the_limits_of_their_playbook() -> None:
     policy = "executor: { spec: { policy: { limits: { max_template_chars: 20 } } } }\n"
     text = pipeline('- { kind: noop, args: { a: "{{ workload.a }} and more" } }', policy)
     [problem] = checked(text).diagnostics
-    assert problem.code == "template_too_long" and "limits.max_template_chars is 20" in problem.message
+    assert problem.code == "template_too_long" and "the limit is 20 (limits.max_template_chars)" in problem.message
 
 
 @pytest.mark.parametrize(

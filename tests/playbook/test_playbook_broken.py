@@ -1,7 +1,7 @@
-"""Every broken playbook gets exactly the diagnostics that its header says: code, line and column (LANGUAGE §1 to §7).
+"""Every broken playbook gets exactly the diagnostics in its header: code, line and column (LANGUAGE §1 to §7).
 
-A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. Add a case by adding a file;
-what no text file can hold stands in ``broken_generated.py``.
+A header line is ``# expect: code line:column`` for an error, ``# warn: …`` for a warning. To add a case, add a file;
+cases that no text file can hold are in ``broken_generated.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from broken_generated import GENERATED, Broken
 from playbook_kinds import KINDS
 
 from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.testing.simulation.plans import check_once
 
 FOLDER = Path(__file__).with_name("broken")
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -31,7 +32,7 @@ def expected_of(text: str) -> list[tuple[int, int, str, str]]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_broken_playbook_gets_each_of_its_diagnostics_and_no_other(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    checked = check(text, KINDS, file=path.name)
+    checked = check_once(text, KINDS, file=path.name)
     found = sorted((item.line, item.column, item.severity, item.code) for item in checked.diagnostics)
     assert found == expected_of(text)
     assert not checked.ok
@@ -51,12 +52,12 @@ POINTED = {
     *("set_vars_in_parallel_loop", "unknown_step", "unknown_task", "unknown_kind", "duplicate_name", "reserved"),
     *("namespace_not_here", "impossible_comparison"),
 }
-"""Codes whose every diagnostic has a hint."""
+"""Codes whose diagnostics all have a hint."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_error_about_an_older_form_shows_the_form_to_write(path: Path) -> None:
-    for item in check(path.read_text(encoding="utf-8"), KINDS).diagnostics:
+    for item in check_once(path.read_text(encoding="utf-8"), KINDS, file=path.name).diagnostics:
         assert item.hint or item.code not in POINTED, item.render()
 
 
@@ -84,7 +85,7 @@ def test_no_broken_playbook_costs_much_or_ends_in_a_traceback(capsys: pytest.Cap
         )
 
 
-def test_diagnostics_stand_in_the_order_of_the_file() -> None:
+def test_diagnostics_are_in_file_order() -> None:
     diagnostics = check((FOLDER / "executor_problems.yaml").read_text(encoding="utf-8"), KINDS).diagnostics
     places = [(item.line, item.column) for item in diagnostics]
     assert places == sorted(places)
@@ -107,8 +108,8 @@ def test_diagnostics_stand_in_the_order_of_the_file() -> None:
         ("next_is_text", "next_shape", "write next: { arcs: [ { step: start } ] }"),
         ("next_is_a_list", "next_shape", "write next: { arcs: [ { step: start, … } ] }"),
         ("loop_problems", "wrong_type", 'write in: "{{ workload.items }}"'),
-        ("yaml_unquoted_template", "yaml_key", 'put the template in quotes: "{{ … }}"'),
-        ("yaml_key_not_text", "yaml_key", 'write "1" in quotes'),
+        ("yaml_unquoted_template", "yaml_key", 'quote the template: "{{ … }}"'),
+        ("yaml_key_not_text", "yaml_key", 'quote it: "1"'),
     ],
 )
 def test_the_hint_says_what_was_probably_meant(file: str, code: str, hint: str) -> None:

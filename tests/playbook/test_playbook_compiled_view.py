@@ -1,4 +1,4 @@
-"""``playbook show --compiled``: what a playbook became. Each ``compiled/*.txt`` shows the playbook beside it."""
+"""``playbook show --compiled``. Each ``compiled/*.txt`` is the view of the playbook with the same name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playbook_kinds import KINDS
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.compile.view import compiled_text, compiled_view
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.vocabulary.labels import is_generated
+from noetl_stream.playbook.vocabulary.names import is_generated
 
 FOLDER = Path(__file__).with_name("compiled")
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -56,7 +56,7 @@ def test_every_task_has_its_line_and_generated_ones_their_origin() -> None:
     }
 
 
-def test_the_view_holds_what_the_document_and_its_steps_say() -> None:
+def test_the_view_has_the_settings_of_the_document_and_its_steps() -> None:
     view = compiled_view(load(FOLDER / "routing.yaml"))
     start, left, right, merge = view["steps"]
     assert (view["timeout_s"], view["limits"], view["result"]) == (600.0, {"max_step_runs": 50}, "{{ merge.total }}")
@@ -71,7 +71,7 @@ def test_the_view_holds_what_the_document_and_its_steps_say() -> None:
     assert (merge["join"], merge["deadline_s"]) == ("all", 60.0)
 
 
-def test_nothing_is_shown_of_what_a_playbook_does_not_say() -> None:
+def test_the_view_omits_what_a_playbook_does_not_set() -> None:
     view = compiled_view(plan_of(pipeline("- { kind: noop }")))
     assert view["steps"] == [{"step": "start", "line": 5, "pool": "default", "tasks": [view["steps"][0]["tasks"][0]]}]
     assert view["steps"][0]["tasks"][0] == {"name": "task_0", "kind": "noop", "line": 7}

@@ -13,9 +13,9 @@ from noetl_stream.playbook.diagnostics import (
     BareLocation,
     Diagnostic,
     InvalidPlaybook,
-    ListIsFull,
     Position,
     Problems,
+    TooManyProblems,
     did_you_mean,
     nearest,
 )
@@ -73,11 +73,11 @@ def test_the_same_problem_at_the_same_place_is_kept_once() -> None:
     assert len(problems.sorted()) == 1
 
 
-def test_nobody_looks_for_more_errors_than_are_listed() -> None:
+def test_checking_stops_when_the_list_is_full() -> None:
     problems = Problems("a.yaml")
     for line in range(1, MAX_DIAGNOSTICS + 5):
         problems.warn("no_effect", "m", BareLocation(Position(line, 1)))
-    with pytest.raises(ListIsFull):
+    with pytest.raises(TooManyProblems):
         problems.error("wrong_type", "m", BareLocation(Position(1, 1)))
     assert problems.sorted()[-1].severity == "error"
 

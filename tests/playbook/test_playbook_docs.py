@@ -1,14 +1,13 @@
-"""Every YAML block of the reference is what the checker accepts. Its word after ``yaml`` says which part it is."""
+"""Every YAML block of the documents is what the checker accepts, and the page about playbooks tells the truth."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from textwrap import indent
 
 import pytest
 from playbook_building import workflow
 from playbook_kinds import KINDS
+from playbook_parts import DOCS, Part, parts, whole
 
 from noetl_stream.model.limits import NAMES
 from noetl_stream.playbook import diagnostics
@@ -18,52 +17,28 @@ from noetl_stream.playbook.model import loop
 from noetl_stream.playbook.yaml import source
 from noetl_stream.tools.registry import kinds_of, load_tools
 
-PAGE = Path(__file__).parents[2] / "docs" / "playbook.md"
+PAGE = DOCS / "reference" / "playbook.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```yaml (\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-TARGETS = "".join(f"- step: {name}\n  tool: {{ kind: noop }}\n" for name in ("store", "cleanup"))
+TESTED_ELSEWHERE = {"tasks", "values"}
+"""Blocks of the pages about tools and templates, which are not parts of playbooks."""
+
+BLOCKS = [part for page in sorted(DOCS.rglob("*.md")) for part in parts(page) if part.name not in TESTED_ELSEWHERE]
 INSTALLED = {**KINDS, **kinds_of(load_tools())}
 
 
-def whole(part: str, block: str) -> str:
-    """The playbook in which a block stands."""
-    match part:
-        case "playbook":
-            return block
-        case "steps":
-            return workflow(block)
-        case "step":
-            return workflow(f"- step: start\n  tool: {{ kind: http, url: a }}\n{indent(block, '  ')}")
-        case "keychain":
-            return workflow("- step: start\n  tool: { kind: noop }", root=block)
-        case "rules":
-            spec = f"      policy:\n        rules:\n{indent(block, ' ' * 10)}"
-            return workflow(f"- step: start\n  tool:\n    name: fetch\n    kind: http\n    url: a\n    spec:\n{spec}")
-        case "loop":
-            return workflow(f"- step: start\n  tool: {{ kind: noop }}\n  loop:\n{indent(block, ' ' * 4)}")
-        case "admit":
-            admit = f"  spec:\n    policy:\n      admit:\n{indent(block, ' ' * 8)}"
-            return workflow(f"- step: start\n  tool: {{ kind: noop }}\n{admit}")
-        case "next":
-            step = "- step: start\n  loop: { in: [1], iterator: item }\n  tool: { kind: noop }\n"
-            return workflow(f"{step}  next:\n{indent(block, ' ' * 4)}{TARGETS}")
-        case _:
-            raise AssertionError(f"the page has a block of an unknown part: {part}")
-
-
-@pytest.mark.parametrize(("part", "block"), BLOCKS, ids=[f"{part}{n}" for n, (part, _) in enumerate(BLOCKS)])
-def test_a_block_of_the_reference_is_accepted_without_a_word(part: str, block: str) -> None:
-    keychain = next(text for name, text in BLOCKS if name == "keychain")
-    text = whole(part, block)
+@pytest.mark.parametrize("block", BLOCKS, ids=[f"{part.page}-{part.name}{n}" for n, part in enumerate(BLOCKS)])
+def test_a_block_of_the_documents_is_accepted_without_a_word(block: Part) -> None:
+    text = whole(block.name, block.text)
     if "auth: warehouse" in text:
+        keychain = next(part.text for part in parts(PAGE) if part.name == "keychain")
         text = text.replace("workflow:", f"{keychain}workflow:")
-    assert [item.render() for item in check(text, INSTALLED, file=part).diagnostics] == []
+    assert [item.render() for item in check(text, INSTALLED, file=block.page).diagnostics] == []
 
 
 def test_the_reference_shows_every_part_of_a_playbook() -> None:
-    shown = {part for part, _ in BLOCKS}
+    shown = {part.name for part in parts(PAGE)}
     assert shown == {"playbook", "steps", "step", "rules", "loop", "admit", "next", "keychain"}
-    assert TEXT.count("```yaml") == len(BLOCKS)
+    assert TEXT.count("```yaml") == len(parts(PAGE))
 
 
 def test_the_limits_on_the_page_are_those_of_the_checker() -> None:

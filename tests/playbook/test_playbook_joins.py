@@ -1,4 +1,4 @@
-"""Joins: what they may say, which of them each step can reach, and the args they merge (LANGUAGE §7)."""
+"""Joins: their values, which of them each step can reach, and the args they merge (LANGUAGE §7)."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def test_a_joining_step_reads_what_the_join_adds_by_its_bare_name() -> None:
 WRITE = "spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { total: 1 } } } } ] } }"
 
 
-def meeting(*lines: str) -> list[tuple[str, str]]:
-    """The pairs of steps that are said to run together, of steps as in :func:`graph`; those with ``!`` set a key.
+def concurrent_writers(*lines: str) -> list[tuple[str, str]]:
+    """The pairs of steps reported as concurrent, for steps as in :func:`graph`; those with ``!`` set a key.
 
-    A step whose arcs are written with ``>>`` takes all of them.
+    A step whose arcs are written with ``>>`` is inclusive.
     """
     steps = []
     for line in lines:
@@ -133,12 +133,12 @@ def meeting(*lines: str) -> list[tuple[str, str]]:
 def test_steps_on_two_branches_of_a_fork_run_together_up_to_a_join_of_all(
     lines: list[str], pairs: list[tuple[str, str]]
 ) -> None:
-    assert meeting(*lines) == pairs
+    assert concurrent_writers(*lines) == pairs
 
 
 def test_each_step_is_warned_about_once_for_a_key() -> None:
     lines = ["start >> a b c d", "a! >", "b! >", "c! >", "d! >"]
-    assert meeting(*lines) == [("a", "b"), ("a", "c"), ("a", "d")]
+    assert concurrent_writers(*lines) == [("a", "b"), ("a", "c"), ("a", "d")]
 
 
 def test_steps_that_share_a_key_do_not_compete() -> None:

@@ -1,4 +1,4 @@
-"""The root keychain, and where its entries can be read (LANGUAGE §11)."""
+"""The root keychain, and the places that can read its entries (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ keychain:
 
 
 def reading(inputs: str, before: str = "") -> str:
-    """A pipeline whose last task has these inputs."""
+    """A playbook whose last task has these inputs."""
     return workflow(f"- step: start\n  tool:\n{before}    - {{ kind: noop, args: {{ {inputs} }} }}", root=ENTRIES)
 
 
@@ -62,13 +62,13 @@ def test_a_secrets_task_makes_a_credential_readable_after_it() -> None:
     assert codes(reading("a: 1", before=too_early)) == ["unknown_name", "unknown_name"]
 
 
-def test_a_secrets_task_opens_nothing_in_other_steps() -> None:
+def test_a_secrets_task_has_no_effect_in_other_steps() -> None:
     steps = f"- step: start\n  tool:\n{OPENED}  next: {{ arcs: [ {{ step: end }} ] }}\n"
     end = '- step: end\n  tool: { kind: noop, args: { a: "{{ keychain.stored }}" } }'
     assert codes(workflow(steps + end)) == ["unknown_name"]
 
 
-def test_auth_may_name_what_only_the_worker_knows() -> None:
+def test_auth_may_name_a_credential_of_the_worker() -> None:
     text = "- step: start\n  tool: { kind: http, url: a, auth: stored_somewhere }"
     assert codes(workflow(text, root=ENTRIES)) == []
 
@@ -83,4 +83,4 @@ def test_a_secret_written_into_the_playbook_is_warned_about() -> None:
     text = workflow("- step: start\n  tool: { kind: noop }", root=f"keychain: [ {entry} ]\n")
     [warning] = checked(text).diagnostics
     assert (warning.severity, warning.code) == ("warning", "plain_secret")
-    assert found(text, "plain_secret")[0].hint == "keep it as a credential, and name that with `credential`"
+    assert found(text, "plain_secret")[0].hint == "store it as a credential and name it with `credential`"

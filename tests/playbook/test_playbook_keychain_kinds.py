@@ -1,4 +1,4 @@
-"""The settings of keychain entries, and kinds that others add by entry point."""
+"""Settings of keychain entries, and kinds added by entry points."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 from noetl_stream.playbook.kinds.keychain import (
     CREDENTIAL_KINDS,
     GROUP,
+    credential_name,
     keychain_kinds,
-    opened_name,
+    plain_text_secrets,
     read_kinds,
-    stored_name,
-    written_secrets,
+    secret_name,
 )
 
 OAUTH: dict[str, Any] = {"token_url": "https://a.example/token"}
@@ -58,8 +58,8 @@ def point(name: str, attribute: str) -> EntryPoint:
         ("oauth2_client_credentials", OAUTH | {"credential": "c", "auth_method": "client_secret_post"}),
     ],
 )
-def test_settings_that_make_sense_are_taken(kind: str, settings: dict[str, Any]) -> None:
-    keychain_kinds()[kind].model_validate(settings)
+def test_valid_settings_are_taken(kind: str, settings: dict[str, Any]) -> None:
+    assert keychain_kinds()[kind].model_validate(settings).model_dump(mode="json", exclude_unset=True) == settings
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_settings_that_make_sense_are_taken(kind: str, settings: dict[str, Any])
         ("credential", {"variable": "X"}, "Extra inputs"),
         ("env", {}, "Field required"),
         ("env", {"variable": "A B"}, "pattern"),
-        ("env", {"variable": "NOETL_POSTGRES_DSN"}, "cannot be one of noetl-stream's own"),
-        ("file", {"path": "token"}, "must be a whole path"),
-        ("oauth2_client_credentials", OAUTH, "`client_secret` or `credential`"),
-        ("oauth2_client_credentials", OAUTH | {"client_secret": "a", "credential": "b"}, "one of the two"),
+        ("env", {"variable": "NOETL_POSTGRES_DSN"}, "must not start with NOETL_"),
+        ("file", {"path": "token"}, "must be an absolute path"),
+        ("oauth2_client_credentials", OAUTH, "exactly one of `client_secret` and `credential`"),
+        ("oauth2_client_credentials", OAUTH | {"client_secret": "a", "credential": "b"}, "exactly one of"),
         ("oauth2_client_credentials", OAUTH | {"client_secret": "a"}, "`client_id` is missing"),
         ("oauth2_client_credentials", {"token_url": "ftp://a", "credential": "b"}, "pattern"),
         ("oauth2_client_credentials", OAUTH | {"credential": "b", "scopes": "a b"}, "list"),
@@ -94,13 +94,13 @@ def test_kinds_are_added_by_entry_points() -> None:
 @pytest.mark.parametrize(
     ("name", "attribute", "reason"),
     [
-        ("env", "Vault", "there is another kind of that name"),
+        ("env", "Vault", "a kind with this name already exists"),
         ("broken", "Nothing", "importing it raised AttributeError"),
         ("broken", "WithoutSettings", "no pydantic model as the attribute `settings`"),
         ("broken", "WithoutResolve", "no `async def resolve"),
     ],
 )
-def test_a_kind_that_cannot_be_used_is_left_out_with_the_reason(name: str, attribute: str, reason: str) -> None:
+def test_an_unusable_kind_is_skipped_with_the_reason(name: str, attribute: str, reason: str) -> None:
     found = read_kinds([point(name, attribute)])
     assert reason in found.unusable[name]
     assert found.plugins == {}
@@ -109,21 +109,21 @@ def test_a_kind_that_cannot_be_used_is_left_out_with_the_reason(name: str, attri
 
 @pytest.mark.parametrize("kind", CREDENTIAL_KINDS)
 def test_a_stored_credential_has_the_entrys_name_unless_it_says_another(kind: str) -> None:
-    assert stored_name("entry", kind, {}) == "entry"
-    assert stored_name("entry", kind, {"credential": "other"}) == "other"
+    assert credential_name("entry", kind, {}) == "entry"
+    assert credential_name("entry", kind, {"credential": "other"}) == "other"
 
 
 def test_other_kinds_need_a_stored_credential_only_if_they_name_one() -> None:
-    assert stored_name("entry", "env", {"variable": "X"}) is None
-    assert stored_name("entry", "oauth2_client_credentials", {"client_secret": "a"}) is None
-    assert stored_name("entry", "oauth2_client_credentials", {"credential": "client"}) == "client"
+    assert credential_name("entry", "env", {"variable": "X"}) is None
+    assert credential_name("entry", "oauth2_client_credentials", {"client_secret": "a"}) is None
+    assert credential_name("entry", "oauth2_client_credentials", {"credential": "client"}) == "client"
 
 
 def test_secrets_in_plain_text_are_named() -> None:
-    assert written_secrets({"client_secret": "a", "client_id": "b"}) == ("client_secret",)
-    assert written_secrets({"credential": "a"}) == ()
+    assert plain_text_secrets({"client_secret": "a", "client_id": "b"}) == ("client_secret",)
+    assert plain_text_secrets({"credential": "a"}) == ()
 
 
-def test_a_secrets_task_opens_what_its_input_names_else_its_own_name() -> None:
-    assert opened_name("task", {"auth": "pg"}) == "pg"
-    assert opened_name("task", {"credential": None}) == "task"
+def test_a_secrets_task_reads_the_name_in_its_input_else_its_own() -> None:
+    assert secret_name("task", {"auth": "pg"}) == "pg"
+    assert secret_name("task", {"credential": None}) == "task"

@@ -1,4 +1,4 @@
-"""LANGUAGE §8, §12: the kinds that no tool runs: ``wait``, ``playbook``, ``workbook``."""
+"""LANGUAGE §8, §12: kinds that no tool runs: ``wait``, ``playbook``, ``workbook``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_wait_has_one_end(written: str) -> None:
         ('for_s: "{{ workload.a }}", until: "{{ workload.b }}"', "exactly one"),
         ("signal: go", "`signal` needs `timeout_s`"),
         ('signal: "{{ workload.a }}"', "`signal` needs `timeout_s`"),
-        ("for_s: 5, timeout_s: 9", "`timeout_s` belongs to `signal`"),
+        ("for_s: 5, timeout_s: 9", "`timeout_s` goes with `signal` only"),
         ("until: 2030-01-31T09:00:00", "needs an offset"),
         ("until: 2030-01-31", "needs an offset"),
         ("until: soon", "must be a time"),
@@ -93,9 +93,9 @@ def test_a_playbook_is_called_by_its_path() -> None:
     )
 
 
-def test_the_version_of_a_called_playbook_stands_beside_its_path() -> None:
+def test_the_version_of_a_called_playbook_is_a_separate_input() -> None:
     [problem] = found(pipeline("- { kind: playbook, path: library/child@2 }"), "invalid_value")
-    assert problem.message == "`path`: is a path alone: its version stands beside it, as in `version: '1.0'`"
+    assert problem.message == "`path`: must not contain `@`: give the version separately, as in `version: '1.0'`"
     assert codes(pipeline("- { kind: playbook, path: library/child, version: '2' }")) == []
 
 

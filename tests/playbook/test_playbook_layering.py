@@ -1,4 +1,4 @@
-"""What executor, step and loop say for the tasks inside them: timeouts and the kinds' own knobs (LANGUAGE §1)."""
+"""Timeouts and knobs that executor, step and loop set for the tasks inside them (LANGUAGE §1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field
 
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.compile.layering import MAX_LAYERED_VALUES
-from noetl_stream.playbook.kinds.spec import KindSpec, foreign_kind
+from noetl_stream.playbook.kinds.spec import KindSpec, unchecked_kind
 from noetl_stream.playbook.plan import TaskPlan, Timeouts
 
 
@@ -22,13 +22,13 @@ class SessionKnobs(Strict):
     pool: str = "small"
 
 
-WITH_SESSIONS = {**KINDS, "session": KindSpec("session", NoInputs, SessionKnobs), "mine": foreign_kind("mine")}
+WITH_SESSIONS = {**KINDS, "session": KindSpec("session", NoInputs, SessionKnobs), "mine": unchecked_kind("mine")}
 
 
 def checked(
     executor: str = "{}", step: str = "{}", loop: str = "{}", task: str = "{}", kind: str = "session"
 ) -> CheckResult:
-    """A playbook with these ``spec`` blocks around a task of this kind, and its own."""
+    """A playbook with these ``spec`` blocks, the innermost of a task of this kind."""
     steps = (
         f"- step: start\n  spec: {step}\n  loop: {{ in: [1], iterator: item, spec: {loop} }}\n"
         f"  tool: {{ kind: {kind}, spec: {task} }}\n"
@@ -71,7 +71,7 @@ def test_a_knob_that_no_task_there_has_is_warned_about(scope: str) -> None:
     [warning] = checked(**{scope: "{ retries: 1 }"}, kind="noop").diagnostics
     where = "this playbook" if scope == "executor" else "this step"
     assert (warning.severity, warning.code) == ("warning", "no_effect")
-    assert warning.message == f"`retries` has no effect: no task of {where} is of a kind that has it"
+    assert warning.message == f"`retries` has no effect: no task in {where} uses it"
 
 
 def test_a_kind_that_is_not_installed_may_have_any_knob() -> None:
@@ -86,14 +86,14 @@ def test_a_knob_that_no_installed_kind_has_is_unknown(scope: str) -> None:
 
 @pytest.mark.parametrize(("written", "code"), [("many", "invalid_value"), ('"{{ ctx.n }}"', "template_not_rendered")])
 @pytest.mark.parametrize("scope", ["executor", "step", "loop", "task"])
-def test_a_wrong_value_is_reported_where_it_stands(scope: str, written: str, code: str) -> None:
+def test_an_invalid_value_is_reported_at_its_position(scope: str, written: str, code: str) -> None:
     [problem] = checked(**{scope: f"{{ retries: {written} }}"}).diagnostics
     assert problem.code == code
     assert problem.pointer.startswith("/executor/spec" if scope == "executor" else "/workflow/0/")
     assert problem.pointer.endswith("/spec/retries")
 
 
-def test_a_wrong_value_that_an_inner_scope_replaces_is_not_used() -> None:
+def test_an_invalid_value_that_an_inner_scope_replaces_is_ignored() -> None:
     assert task_of(executor="{ retries: many }", task="{ retries: 2 }").knobs == {"retries": 2}
 
 

@@ -1,4 +1,4 @@
-"""Loops in loops: where each level runs, what `iter` holds at each place, what may be written (LANGUAGE §6)."""
+"""Nested loops: where each level runs, what `iter` holds at each place, what can be set (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noetl_stream.playbook.plan import LoopPlan, Reads, Timeouts
 
 
 def nested(*levels: str, tool: str = "{ kind: noop }", step: str = "{}") -> str:
-    """A step with these levels: the ``spec`` of each, from the outside in. Iterators are ``i0``, ``i1`` …"""
+    """A step with these levels: the ``spec`` of each, outermost first. Iterators are ``i0``, ``i1`` …"""
     loop = ""
     for depth, spec in reversed(list(enumerate(levels))):
         inner = f", loop: {loop}" if loop else ""
@@ -26,7 +26,7 @@ def levels_of(text: str) -> list[LoopPlan]:
 
 
 def places(*levels: str) -> str:
-    """The placements, shortened: ``l`` and ``d``."""
+    """The placements, abbreviated to ``l`` and ``d``."""
     return "".join(level.placement[0] for level in levels_of(nested(*levels)))
 
 
@@ -64,7 +64,7 @@ def test_the_failure_mode_of_the_step_holds_at_every_level_that_says_nothing_els
     assert [level.failure_mode for level in levels_of(text)] == ["best_effort", "fail_fast", "best_effort"]
 
 
-def test_inner_levels_win_over_outer_ones_in_what_they_say_for_tasks() -> None:
+def test_task_defaults_of_inner_levels_win_over_outer_ones() -> None:
     text = nested("{ timeout: { total: 9, read: 3 } }", "{ timeout: { total: 5 } }")
     assert start_of(text).tasks[0].timeouts == Timeouts(total=5.0, read=3.0)
 
@@ -101,21 +101,21 @@ def test_every_level_reads_the_levels_around_it(hotels: str, pages: str, task: s
 
 
 @pytest.mark.parametrize(
-    ("hotels", "pages", "task", "meant"),
+    ("hotels", "pages", "task", "hint"),
     [
         ("iter.hotel", "[]", "1", None),
         ("iter.parent.city", "[]", "1", None),
-        ("[]", "iter.city", "1", "that is `iter.parent.city`"),
-        ("[]", "iter.parent.hotel", "1", "that is `iter.hotel`"),
-        ("[]", "[]", "iter.city", "that is `iter.parent.parent.city`"),
+        ("[]", "iter.city", "1", "write `iter.parent.city`"),
+        ("[]", "iter.parent.hotel", "1", "write `iter.hotel`"),
+        ("[]", "[]", "iter.city", "write `iter.parent.parent.city`"),
         ("[]", "[]", "iter.parent.parent.parent.city", None),
         ("[]", "[]", "iter.parent.citi", None),
     ],
 )
-def test_a_name_that_a_level_does_not_have_is_found(hotels: str, pages: str, task: str, meant: str | None) -> None:
+def test_a_name_that_a_level_does_not_have_is_found(hotels: str, pages: str, task: str, hint: str | None) -> None:
     [problem] = checked(workflow(CITIES % (hotels, pages, task))).diagnostics
     assert (problem.severity, problem.code) == ("error", "unknown_name")
-    assert meant is None or problem.hint == meant
+    assert hint is None or problem.hint == hint
 
 
 def test_bare_iterators_are_bound_to_their_level() -> None:
@@ -123,7 +123,7 @@ def test_bare_iterators_are_bound_to_their_level() -> None:
     assert inputs.paths == {("iter", "parent", "parent", "city"), ("iter", "parent", "hotel"), ("iter", "page")}
 
 
-def test_what_a_rule_sets_is_read_in_the_pipeline_and_in_no_loop() -> None:
+def test_keys_set_by_rules_are_readable_in_the_pipeline_only() -> None:
     text = """
     - step: start
       loop: { in: [1], iterator: city, loop: { in: "{{ %s }}", iterator: hotel } }
@@ -178,7 +178,7 @@ def test_what_iterations_share_is_not_replaced_where_any_level_is_parallel(
 
 
 @pytest.mark.parametrize("name", ["i0", "i1", "index", "count", "parent"])
-def test_what_the_levels_set_cannot_be_written(name: str) -> None:
+def test_keys_set_by_the_levels_are_read_only(name: str) -> None:
     tool = WRITING.replace("total", name) % "set_iter"
     assert codes(nested("{}", "{}", tool=tool)) == ["read_only"]
 

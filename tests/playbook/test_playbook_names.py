@@ -1,4 +1,4 @@
-"""What bare names mean, what is shadowed, and what a step's commands must carry (LANGUAGE §2)."""
+"""What bare names are bound to, shadowed names, and what a step's commands must carry (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_step_reads_what_its_worker_side_templates_read() -> None:
 
 
 @pytest.mark.parametrize("template", ["{{ ctx }}", "{{ ctx[workload.key] }}", "{{ ctx | length }}"])
-def test_reading_a_namespace_as_a_whole_carries_all_of_it(template: str) -> None:
+def test_reading_an_entire_namespace_carries_all_of_it(template: str) -> None:
     assert start_of(pipeline(f'- {{ kind: noop, args: {{ a: "{template}" }} }}')).reads.ctx is None
 
 

@@ -1,4 +1,4 @@
-"""A place inside a scalar's text is found in the file, however the scalar is written."""
+"""A position in a scalar's text is mapped to the file, however the scalar is written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_character_of_the_text_is_found_where_it_is_written(spelling: str) -> 
     assert locate(source.text, scalar, line, column) == expected
 
 
-def test_a_problem_in_a_block_of_sql_stands_in_its_own_line() -> None:
+def test_a_problem_in_a_block_of_sql_has_its_own_line() -> None:
     text = pipeline(
         """
         - kind: postgres

@@ -1,4 +1,4 @@
-"""``noetl-stream playbook schema``: it says of a file what the parser says, but for what only the parser can see."""
+"""``noetl-stream playbook schema``: it accepts what the parser accepts, except for what only the parser can see."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INSTALLED_SCHEMA = Draft202012Validator(playbook_schema(INSTALLED))
 ANNOTATIONS = {"$schema", "$defs", "title", "description", "default", "examples", "then", "else"}
 OF_EDITORS = {"doNotSuggest", "errorMessage"}
 KEYWORDS = {*Draft202012Validator.VALIDATORS, *ANNOTATIONS, *OF_EDITORS}
-"""Of any other keyword a validator would say nothing."""
+"""A validator would ignore any other keyword."""
 
 ONLY_THE_CHECKER_SEES = {
     # what templates read, and how they are written
@@ -53,20 +53,20 @@ ONLY_THE_CHECKER_SEES = {
     ),
     *("template_syntax", "template_too_long", "statement_not_allowed", "unknown_filter", "unknown_test"),
     *("guard_not_expression", "template_not_rendered"),
-    # what one place says of another
+    # relations between places
     *("unknown_step", "unknown_task", "unknown_entry", "duplicate_name", "conflicting_keys", "read_only"),
     *("set_ctx_in_parallel_loop", "set_vars_in_parallel_loop", "workbook_entry", "reserved_name", "limit_exceeded"),
-    # the place of `else` among its like
+    # the place of `else`
     *("else_not_last", "else_twice"),
 }
 ALSO_NOT_SEEN = {
-    "workbook_problems": "what a call gives its entry",
+    "workbook_problems": "arguments of a call to its entry",
 }
-"""Files with other problems that a schema cannot tell, and which."""
+"""Files with other problems that a schema cannot express."""
 
 
 def document_of(text: bytes) -> Any:
-    """The YAML as plain JSON; ``None`` if it is none, or not whole."""
+    """The YAML as plain JSON; ``None`` if it is invalid."""
     problems = Problems("file")
     source = read_source(text, problems)
     return None if source is None or problems.has_errors else source.root.plain()
@@ -115,16 +115,16 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutant(document: Any, random: Random) -> Any:
-    """The document with one part replaced, removed, or given a key too many."""
+    """The document with one part replaced or removed, or with an extra key."""
     changed = copy.deepcopy(document)
     path = random.choice(list(places(changed)))
     parent = changed
     for key in path[:-1]:
         parent = parent[key]
-    deed = random.random()
-    if deed < 0.15 and isinstance(parent, dict):
+    choice = random.random()
+    if choice < 0.15 and isinstance(parent, dict):
         del parent[path[-1]]
-    elif deed < 0.3 and isinstance(parent[path[-1]], dict):
+    elif choice < 0.3 and isinstance(parent[path[-1]], dict):
         parent[path[-1]]["unheard_of"] = 1
     else:
         parent[path[-1]] = random.choice(REPLACEMENTS)
@@ -168,7 +168,7 @@ def test_the_words_of_older_dialects_carry_the_form_to_write() -> None:
     assert step["not"] == {} and "spec: { policy: { admit:" in step["errorMessage"]
 
 
-def test_a_template_may_stand_where_it_is_rendered_and_nowhere_else() -> None:
+def test_a_template_is_valid_only_where_it_is_rendered() -> None:
     def document(url: Any, headers: Any, follow: Any) -> Any:
         tool = {"kind": "http", "url": url, "headers": headers, "spec": {"follow_redirects": follow}}
         return {
@@ -184,7 +184,7 @@ def test_a_template_may_stand_where_it_is_rendered_and_nowhere_else() -> None:
     assert not SCHEMA.is_valid(document("/a", {}, "{{ workload.follow }}"))
 
 
-def test_a_called_path_is_no_address_with_a_version() -> None:
+def test_a_called_path_has_no_version() -> None:
     def fits(path: str) -> bool:
         return SCHEMA.is_valid(document_of(pipeline(f"- {{ kind: playbook, path: '{path}' }}").encode()))
 
@@ -211,7 +211,7 @@ def test_a_kind_whose_model_has_no_schema_takes_any_values() -> None:
 
 
 def inside(resource: Resource[Any]) -> Iterator[Any]:
-    """All schemas of a schema, itself included."""
+    """A schema and all its subschemas."""
     yield resource.contents
     for one in resource.subresources():
         yield from inside(one)
@@ -219,18 +219,18 @@ def inside(resource: Resource[Any]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("kinds", [KINDS, INSTALLED], ids=["of tests", "installed"])
 def test_the_schema_is_one_of_the_draft_it_names_with_no_keyword_beyond_it(kinds: Kinds) -> None:
-    whole = playbook_schema(kinds)
-    assert whole["$schema"] == schema_module.DIALECT
-    Draft202012Validator.check_schema(whole)
-    used = {key for schema in inside(DRAFT202012.create_resource(whole)) if isinstance(schema, dict) for key in schema}
+    schema = playbook_schema(kinds)
+    assert schema["$schema"] == schema_module.DIALECT
+    Draft202012Validator.check_schema(schema)
+    used = {key for part in inside(DRAFT202012.create_resource(schema)) if isinstance(part, dict) for key in part}
     assert {"$ref", "if", "errorMessage"} <= used <= KEYWORDS
 
 
 @pytest.mark.parametrize("kinds", [KINDS, INSTALLED], ids=["of tests", "installed"])
 def test_every_reference_of_the_schema_leads_to_a_definition_and_every_definition_is_used(kinds: Kinds) -> None:
-    whole = playbook_schema(kinds)
-    text = json.dumps(whole)
-    assert set(re.findall(r'"\$ref": "([^"]*)"', text)) == {f"#/$defs/{name}" for name in whole["$defs"]}
+    schema = playbook_schema(kinds)
+    text = json.dumps(schema)
+    assert set(re.findall(r'"\$ref": "([^"]*)"', text)) == {f"#/$defs/{name}" for name in schema["$defs"]}
 
 
 def test_the_schema_is_the_same_each_time() -> None:

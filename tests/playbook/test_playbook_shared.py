@@ -1,4 +1,4 @@
-"""What iterations share: `set_shared`, and how it goes with what is set (LANGUAGE §5, §6)."""
+"""`set_shared`, and how it combines with `set_ctx` (LANGUAGE §5, §6)."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def test_count_takes_no_value() -> None:
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("[total]", "`set_shared` must be a mapping, this is a list"),
-        ("{ total: 1 }", "`total` of `set_shared` must say its operation, this is a number"),
+        ("[total]", "`set_shared` must be a mapping, not a list"),
+        ("{ total: 1 }", "`total` of `set_shared` must be a mapping with `op`, not a number"),
         ("{ total: { value: 1 } }", "a key of `set_shared` needs `op`"),
         ("{ total: { op: add } }", "`op: add` needs a `value`"),
-        ("{ total: { op: count, value: 1 } }", "`op: count` takes no `value`: it counts the tasks that say it"),
-        ("{ total: { op: add, value: [1] } }", "`op: add` takes a number, this is a list"),
-        ("{ total: { op: extend, value: 1 } }", "`op: extend` takes a list, this is a number"),
-        ("{ total: { op: merge, value: [] } }", "`op: merge` takes a mapping, this is a list"),
-        ("{ total: { op: max, value: true } }", "`op: max` takes a number, this is a boolean"),
-        ("{ 'a b': { op: count } }", "a key of `set_shared` must match [A-Za-z_][A-Za-z0-9_]*, `a b` does not"),
+        ("{ total: { op: count, value: 1 } }", "`op: count` takes no `value`"),
+        ("{ total: { op: add, value: [1] } }", "`op: add` takes a number, not a list"),
+        ("{ total: { op: extend, value: 1 } }", "`op: extend` takes a list, not a number"),
+        ("{ total: { op: merge, value: [] } }", "`op: merge` takes a mapping, not a list"),
+        ("{ total: { op: max, value: true } }", "`op: max` takes a number, not a boolean"),
+        ("{ 'a b': { op: count } }", "a key of `set_shared` must match [A-Za-z_][A-Za-z0-9_]*, not `a b`"),
     ],
 )
-def test_each_wrong_shape_is_said_in_its_own_words(written: str, message: str) -> None:
+def test_each_invalid_form_has_its_own_message(written: str, message: str) -> None:
     [problem] = checked(workflow(step(f"set_shared: {written}"))).diagnostics
     assert problem.message == message
 
@@ -71,7 +71,7 @@ def test_shared_keys_are_names_of_ctx() -> None:
     assert plan_of(workflow(text)).steps["show"].tasks[0].inputs.reads == {("ctx", "total")}
 
 
-def test_what_a_shared_value_reads_is_carried() -> None:
+def test_a_command_carries_the_reads_of_shared_values() -> None:
     text = workflow(step('set_shared: { total: { op: add, value: "{{ ctx.a + workload.b }}" } }'))
     reads = plan_of(text).steps["start"].reads
     assert (reads.ctx, reads.workload) == (frozenset(["a"]), frozenset(["b"]))
@@ -84,7 +84,7 @@ def test_a_key_is_written_one_way_in_the_whole_playbook(together: bool) -> None:
         step(f"{shared}, set_ctx: {{ total: 0 }}") if together else step(shared) + step("set_ctx: { total: 0 }", "end")
     )
     [problem] = found(workflow(one), "conflicting_keys")
-    assert "`set_shared` here and with `set_ctx` in line" in problem.message
+    assert "`set_shared` here and with `set_ctx` on line" in problem.message
 
 
 def test_a_key_may_be_shared_by_several_steps_and_operations() -> None:

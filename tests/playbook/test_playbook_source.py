@@ -1,4 +1,4 @@
-"""Reading YAML: the 1.2 core schema, and text that is none, or too much (LANGUAGE §1, §14)."""
+"""Reading YAML: the 1.2 core schema, invalid text and limits (LANGUAGE §1, §14)."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_plain_words_follow_the_core_schema(yaml: str, value: Any) -> None:
     assert found == value and type(found) is type(value)
 
 
-def test_an_alias_stands_for_a_copy_of_its_anchor() -> None:
+def test_an_alias_is_a_copy_of_its_anchor() -> None:
     assert value_of("{ a: &x { n: [1] }, b: *x }") == {"a": {"n": [1]}, "b": {"n": [1]}}
 
 
-def test_a_problem_in_an_aliased_part_is_said_once_where_it_is_written() -> None:
+def test_a_problem_in_an_aliased_part_is_reported_once() -> None:
     text = workflow(
         """
         - step: start
@@ -102,13 +102,13 @@ def test_a_problem_in_an_aliased_part_is_said_once_where_it_is_written() -> None
         ('a: "\\UFFFFFFFF"', ("yaml_syntax", 1, 1)),
     ],
 )
-def test_text_that_is_no_playbook_yaml_is_placed(text: str | bytes, problem: tuple[str, int, int]) -> None:
+def test_invalid_yaml_has_a_position(text: str | bytes, problem: tuple[str, int, int]) -> None:
     assert problems_of(text) == [problem]
 
 
 def test_an_open_quote_is_reported_with_the_line_where_it_starts() -> None:
     [problem] = check('a: 1\nb: "open\n', KINDS).diagnostics
-    assert "starts in line 2" in problem.message
+    assert "starts on line 2" in problem.message
 
 
 def test_a_byte_order_mark_is_ignored() -> None:

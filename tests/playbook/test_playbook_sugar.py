@@ -9,7 +9,7 @@ import pytest
 from playbook_building import codes, found, pipeline, plan_of, start_of, task_of, workflow
 
 from noetl_stream.playbook.plan import RulePlan, StepPlan
-from noetl_stream.playbook.vocabulary.labels import is_generated, label_of, name_in_file, result_name
+from noetl_stream.playbook.vocabulary.names import is_generated, label_of, name_in_file, result_name
 
 NOOP = "{ kind: noop }"
 PICK = """
@@ -108,7 +108,7 @@ def test_a_jump_to_a_construct_leads_to_its_begin() -> None:
     assert rules(step, "back") == [(None, "jump", "pick__choose")]
 
 
-def test_generated_tasks_have_the_line_and_the_origin_of_what_they_come_from() -> None:
+def test_generated_tasks_have_the_line_and_origin_of_their_source() -> None:
     text = pipeline(PICK)
     step = start_of(text)
     lines = text.splitlines()
@@ -128,7 +128,7 @@ def test_a_construct_has_a_result_of_its_name_and_generated_tasks_have_none() ->
 
 
 @pytest.mark.parametrize("name", ["outcome", "_attempt", "_task"])
-def test_a_guard_of_a_construct_is_no_policy_of_a_task(name: str) -> None:
+def test_a_guard_of_a_construct_cannot_read_task_policy_names(name: str) -> None:
     text = pipeline(f'- choose: [ {{ when: "{{{{ {name} == 1 }}}}", then: [ {NOOP} ] }} ]')
     [problem] = found(text, "namespace_not_here")
     assert problem.hint and (name != "outcome" or "`<task>.outcome`" in problem.hint)
@@ -139,15 +139,15 @@ def test_the_policy_of_a_task_inside_reads_its_outcome() -> None:
     assert codes(pipeline(f"- choose: [ {{ when: true, then: [ {{ kind: noop, {policy} }} ] }} ]")) == []
 
 
-def test_names_are_unique_in_the_whole_pipeline() -> None:
+def test_names_are_unique_in_a_pipeline() -> None:
     text = "- { name: a, kind: noop }\n- { name: a, while: { when: true, do: [ { name: a, kind: noop } ] } }"
     assert [item.message for item in found(pipeline(text), "duplicate_name")] == [
-        "a second task called `a` in this pipeline, the first is in line 7"
+        "duplicate task `a`, first on line 7"
     ] * 2
 
 
 @pytest.mark.parametrize("word", ["choose", "while", "until"])
-def test_sugar_beside_a_kind_is_an_unknown_key(word: str) -> None:
+def test_sugar_next_to_a_kind_is_an_unknown_key(word: str) -> None:
     assert codes(pipeline(f"- {{ kind: noop, {word}: [] }}")) == ["unknown_key"]
 
 

@@ -1,4 +1,4 @@
-"""Warnings: what can run, and probably does not do what its author meant (LANGUAGE §2, §5)."""
+"""Warnings: playbooks that run but probably not as their author intended (LANGUAGE §2, §5)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_keys_a_loop_sets_can_be_read() -> None:
 def test_a_template_in_a_key_is_warned_about() -> None:
     text = pipeline('- { kind: http, url: a, params: { "{{ workload.a }}": 1 } }')
     [warning] = found(text, "template_not_rendered")
-    assert "keys are never rendered" in warning.message
+    assert "keys are not rendered" in warning.message
 
 
 def test_a_retry_of_one_attempt_has_no_effect() -> None:
@@ -153,23 +153,23 @@ def test_a_word_on_what_no_rule_matches_has_no_effect_where_one_always_does(rule
 
 @pytest.mark.parametrize("certain", ["true", '"{{ true }}"', '"{{- True -}}"'])
 def test_what_stands_after_a_rule_that_always_holds_has_no_effect(certain: str) -> None:
-    def said(first: str, then: str) -> list[int]:
+    def warned(first: str, then: str) -> list[int]:
         ladder = f"{first}, {{ when: false, then: {then} }}, {{ else: {{ then: {then} }} }}"
         admit = f"- step: start\n  spec: {{ policy: {{ admit: {{ rules: [ {ladder} ] }} }} }}\n  tool: {{ kind: noop }}"
         text = workflow(admit) if "allow" in then else with_rules(ladder)
         return [warning.column for warning in found(text, "no_effect")]
 
     for then in ("{ allow: false }", "{ do: break }"):
-        assert len(said(f"{{ when: {certain}, then: {then} }}", then)) == 2
-        assert said(f"{{ when: false, then: {then} }}", then) == []
-    assert said(f"{{ when: {certain}, then: {{ do: retry, attempts: 3 }} }}", "{ do: break }") == []
+        assert len(warned(f"{{ when: {certain}, then: {then} }}", then)) == 2
+        assert warned(f"{{ when: false, then: {then} }}", then) == []
+    assert warned(f"{{ when: {certain}, then: {{ do: retry, attempts: 3 }} }}", "{ do: break }") == []
     choose = f"{{ choose: [ {{ when: {certain}, then: [] }}, {{ else: {{ then: [] }} }} ] }}"
     [warning] = found(pipeline(f"- {choose}"), "no_effect")
-    assert warning.message.startswith("a branch after the one in line 7")
+    assert warning.message == "a branch here has no effect: the one on line 7 always matches"
 
 
 def test_of_exclusive_arcs_those_after_one_that_always_fires_have_no_effect() -> None:
-    def said(mode: str, *arcs: str) -> list[str]:
+    def warned(mode: str, *arcs: str) -> list[str]:
         router = f"{{ spec: {{ mode: {mode} }}, arcs: [ {', '.join(arcs)} ] }}"
         text = workflow(
             f"- step: start\n  tool: {{ kind: noop }}\n  next: {router}\n- step: a\n  tool: {{ kind: noop }}"
@@ -178,7 +178,7 @@ def test_of_exclusive_arcs_those_after_one_that_always_fires_have_no_effect() ->
 
     plain, failed = "{ step: a }", "{ step: a, when: \"{{ event.name == 'step.failed' }}\" }"
     guarded = '{ step: a, when: "{{ ctx.x is defined }}" }'
-    assert said("exclusive", plain, guarded, failed, plain) == ["/workflow/0/next/arcs/1", "/workflow/0/next/arcs/3"]
-    assert said("exclusive", "{ step: a, when: true }", plain) == ["/workflow/0/next/arcs/1"]
-    assert said("exclusive", guarded, plain) == []
-    assert said("inclusive", plain, guarded, plain) == []
+    assert warned("exclusive", plain, guarded, failed, plain) == ["/workflow/0/next/arcs/1", "/workflow/0/next/arcs/3"]
+    assert warned("exclusive", "{ step: a, when: true }", plain) == ["/workflow/0/next/arcs/1"]
+    assert warned("exclusive", guarded, plain) == []
+    assert warned("inclusive", plain, guarded, plain) == []

@@ -1,4 +1,4 @@
-"""LANGUAGE §12: tasks that are written once, in the workbook, and run by ``kind: workbook``."""
+"""LANGUAGE §12: the workbook's reusable tasks, run by ``kind: workbook``."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_spec_of_the_call_is_laid_over_the_entrys_part_by_part() -> None:
     assert task.policy is not None and task.policy.rules[0].do == "fail"
 
 
-def test_the_policy_of_the_call_stands_instead_of_the_entrys() -> None:
+def test_the_policy_of_the_call_replaces_the_entrys() -> None:
     policy = "policy: { on_unmatched: fail, rules: [ { when: true, then: { do: break } } ] }"
     task = call(f"name: t, task: get, spec: {{ {policy} }}")
     assert task.policy is not None and task.policy.on_unmatched == "fail"
@@ -101,14 +101,14 @@ def test_the_entry_lies_between_the_scopes_around_the_call_and_the_call() -> Non
     assert call("name: t, task: get", root).timeouts == Timeouts(total=10.0, connect=5.0)
 
 
-def test_templates_of_an_entry_mean_what_they_mean_where_it_is_called() -> None:
+def test_templates_of_an_entry_are_bound_at_the_call() -> None:
     root = 'workbook: { tasks: { show: { kind: noop, args: { seen: "{{ before }}", n: "{{ item }}" } } } }\n'
     tool = "- { name: before, kind: noop }\n- { name: show, kind: workbook }"
     [problem] = found(pipeline(tool, root), "unbound_name")
     assert "`item`" in problem.message and problem.line == 4
 
 
-def test_what_is_wrong_in_an_entry_is_said_once_for_all_its_calls() -> None:
+def test_a_problem_in_an_entry_is_reported_once() -> None:
     root = "workbook: { tasks: { get: { kind: http, url: /a, methd: GET } } }\n"
     tool = "- { name: a, kind: workbook, task: get }\n- { name: b, kind: workbook, task: get }"
     assert codes(pipeline(tool, root)) == ["unknown_key"]
@@ -119,7 +119,7 @@ def test_an_entry_may_be_called_in_a_construct() -> None:
     assert task_of(pipeline(tool, dedent(GET)), 1).kind == "http"
 
 
-def test_an_entry_nobody_calls_is_a_warning_and_is_checked_all_the_same() -> None:
+def test_an_unused_entry_is_a_warning_and_still_checked() -> None:
     root = 'workbook: { tasks: { get: { kind: http, url: "{{ free.name }}", headers: 7 } } }\n'
     assert codes(pipeline("- { kind: noop }", root)) == ["unused_entry", "invalid_value"]
 
@@ -128,12 +128,12 @@ def test_an_entry_nobody_calls_is_a_warning_and_is_checked_all_the_same() -> Non
     "template",
     ["{{ workload.a", "{{ a | nofilter }}", "{{ outcome.status }}"],
 )
-def test_the_templates_of_an_entry_nobody_calls_are_judged_by_their_form(template: str) -> None:
+def test_the_templates_of_an_unused_entry_are_checked(template: str) -> None:
     root = f'workbook: {{ tasks: {{ get: {{ kind: http, url: "{template}" }} }} }}\n'
     assert not checked(pipeline("- { kind: noop }", root)).ok
 
 
-def test_the_policy_of_an_entry_nobody_calls_is_judged_too() -> None:
+def test_the_policy_of_an_unused_entry_is_checked() -> None:
     def root(when: str, value: str) -> str:
         then = f'{{ do: retry, attempts: 2, delay: "{{{{ {value} }}}}", set_ctx: {{ a: "{{{{ {value} }}}}" }} }}'
         policy = f'{{ rules: [ {{ when: "{{{{ {when} }}}}", then: {then} }} ] }}'

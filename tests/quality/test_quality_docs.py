@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def whole_playbooks() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_leads_to_a_file(path: Path) -> None:
     missing = [target for target in LINK.findall(path.read_text()) if not (path.parent / target).exists()]
+    assert missing == []
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Where links into a page may lead: its headings, as code hosts name them, and what has an id."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    named = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return frozenset(named | set(re.findall(r'id="([^"]+)"', text)))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_into_a_page_leads_to_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*\.md|)#([^)\s]+)\)", path.read_text())
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors(path.parent / target if target else path)
+    ]
     assert missing == []
 
 

@@ -35,10 +35,12 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.testing.simulation.host import Fate, GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
@@ -58,6 +60,7 @@ class Stage:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = Interrupted(MemoryStore(self.clock))
+        self.tables = self.store.real.tables
         self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
         self.running: list[asyncio.Task[None]] = []
@@ -65,9 +68,9 @@ class Stage:
         self._names = 0
         self.kinds: Kinds = KINDS
 
-    def host(self, role: str, fate: Fate | None = None) -> SimulatedHost:
+    def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
-        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, fate or GoodFate())
+        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or NoFaults())
 
     def start_server(
         self, host: SimulatedHost | None = None, **times: float
@@ -83,7 +86,7 @@ class Stage:
             clock=self.clock,
             catalog=self.catalog,
         )
-        server = Server(host.name, ports, self.kinds, ServerTimes(**times))
+        server = Server(host.name, ports, self.kinds, ServerTimes(**times), checker=check_once)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -120,8 +123,8 @@ class Stage:
             ]
             await self.store.real.commit(Tick(owner="thief", partitions=advances))
 
-    def start_worker(self, slots: int = 8, fate: Fate | None = None) -> SimulatedHost:
-        host = self.host("worker", fate)
+    def start_worker(self, slots: int = 8, injector: FaultInjector | None = None) -> SimulatedHost:
+        host = self.host("worker", injector)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
         worker = Worker(
             name=host.name,
@@ -133,7 +136,7 @@ class Stage:
             blobs=host.blobs,
             clock=self.clock,
             tools=tools,
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self.running.append(asyncio.create_task(worker.run()))
@@ -182,7 +185,8 @@ class Stage:
         broker = self.broker
         while True:
             try:
-                return await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                answer = await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                return dict(plain(answer))
             except RequestRefused as refused:
                 return refused.message
             except Unreachable:
@@ -211,7 +215,7 @@ class Stage:
 
     async def ended(self, execution_id: str, patience_s: float = PATIENCE_S) -> ExecutionRow:
         """Its row, once it has ended."""
-        rows = self.store.real._tables.executions
+        rows = self.tables.executions
         await self.until(lambda: execution_id in rows and rows[execution_id].finished_ms is not None, patience_s)
         return rows[execution_id]
 

@@ -44,7 +44,7 @@ ASKED: dict[str, InterventionFact] = {
 
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
-async def test_what_is_asked_is_done_and_answered_with_its_position(stage: Stage, fact: InterventionFact) -> None:
+async def test_a_request_is_done_and_answered_with_its_position(stage: Stage, fact: InterventionFact) -> None:
     await begin_gate(stage)
     answer = await stage.ask(EXECUTION, fact)
     assert isinstance(answer, dict)
@@ -57,7 +57,7 @@ async def test_what_is_asked_is_done_and_answered_with_its_position(stage: Stage
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
-async def test_what_is_told_twice_is_done_once_and_keeps_its_answer(
+async def test_a_repeated_request_is_done_once_and_keeps_its_answer(
     stage: Stage, fact: InterventionFact, restarted: bool
 ) -> None:
     server = await stage.server()
@@ -75,7 +75,7 @@ async def test_what_is_told_twice_is_done_once_and_keeps_its_answer(
     assert (await whole(stage, EXECUTION)).count(str(fact.__struct_config__.tag)) == 1
 
 
-async def test_what_is_told_twice_in_one_breath_is_done_once(stage: Stage) -> None:
+async def test_a_request_repeated_in_one_batch_is_done_once(stage: Stage) -> None:
     await begin_gate(stage)
     for fact in ASKED.values():
         for _ in range(2):
@@ -102,10 +102,10 @@ async def test_an_execution_that_has_ended_takes_nothing(stage: Stage, fact: Int
 
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)
-async def test_an_execution_nobody_knows_is_named(stage: Stage, fact: InterventionFact) -> None:
+async def test_an_unknown_execution_is_named(stage: Stage, fact: InterventionFact) -> None:
     await stage.server()
-    assert await stage.ask("nobody", fact) == "there is no execution nobody"
-    assert await stage.ask("nobody", fact) == "there is no execution nobody"
+    assert await stage.ask("nobody", fact) == "execution nobody does not exist"
+    assert await stage.ask("nobody", fact) == "execution nobody does not exist"
     assert await stage.store.real.execution("nobody") is None
     assert (await answer_row(stage, execution_id="nobody"))["ok"] is False
 
@@ -144,21 +144,21 @@ async def test_a_request_whose_tick_went_wrong_is_done_once(
 async def test_a_server_that_dies_over_a_request_leaves_it_to_the_next(
     stage: Stage, point: str, fact: InterventionFact
 ) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", GATE)
     await is_waiting(stage, EXECUTION)
-    fate.left = 1
+    injector.left = 1
     await publish(stage, fact)
-    await stage.until(lambda: fate.left == 0)
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     answer = await stage.ask(EXECUTION, fact)
     assert isinstance(answer, dict) or "ctx is at version" in answer
     assert (await whole(stage, EXECUTION)).count(str(fact.__struct_config__.tag)) == isinstance(answer, dict)
 
 
-async def test_a_client_that_no_server_hears_asks_until_one_does(stage: Stage) -> None:
+async def test_a_client_repeats_its_question_until_a_server_answers(stage: Stage) -> None:
     await begin_gate(stage)
     stage.store.away = True
     said: list[str] = []
@@ -169,17 +169,17 @@ async def test_a_client_that_no_server_hears_asks_until_one_does(stage: Stage) -
 
     answer = await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, EXECUTION, ASKED["patch"], unanswered)
     assert len(said) >= 3
-    assert answer == {"execution_id": EXECUTION, "position": answer["position"]}
+    assert answer.execution_id == EXECUTION and answer.position
     assert (await whole(stage, EXECUTION)).count("ctx.patched") == 1
 
 
 async def test_a_refusal_reaches_the_client_as_an_error(stage: Stage) -> None:
     await stage.server()
-    with pytest.raises(RequestRefused, match="there is no execution nobody"):
+    with pytest.raises(RequestRefused, match="execution nobody does not exist"):
         await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, "nobody", ASKED["cancel"])
 
 
-async def test_what_is_asked_together_with_the_start_finds_the_execution(stage: Stage) -> None:
+async def test_a_request_sent_with_the_start_finds_the_execution(stage: Stage) -> None:
     source = next(job.source for job in JOBS if job.name == "approved")
     await stage.request(EXECUTION, "request-1", source)
     await publish(stage, CtxPatched("p", patch={"approved": True}))
@@ -191,7 +191,7 @@ async def test_what_is_asked_together_with_the_start_finds_the_execution(stage: 
     assert (await answer_row(stage, "s"))["ok"] is True
 
 
-async def test_what_is_asked_before_the_start_finds_nothing(stage: Stage) -> None:
+async def test_a_request_before_the_start_finds_no_execution(stage: Stage) -> None:
     await publish(stage, CtxPatched("p", patch={"approved": True}))
     await stage.request(EXECUTION, "request-1", GATE)
     await stage.server()
@@ -199,7 +199,7 @@ async def test_what_is_asked_before_the_start_finds_nothing(stage: Stage) -> Non
     assert await answer_row(stage, "p") == {
         "ok": False,
         "execution_id": EXECUTION,
-        "error": f"there is no execution {EXECUTION}",
+        "error": f"execution {EXECUTION} does not exist",
         "code": "unknown_execution",
     }
 

@@ -37,13 +37,13 @@ async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) ->
     [
         ("etl/airport.daily", None, f"no playbook etl/airport.daily in the catalog (did you mean `{NESTED}`?)"),
         (NESTED, "9", f"{NESTED} has no version 9 (there is `3`, `2`, `1.0`)"),
-        (NESTED, "1.0@2", "name no playbook"),
-        (f"{NESTED}@1.0", None, "name no playbook"),
-        ("", None, "name no playbook"),
-        ("a b", None, "the catalog knows PATH[@VERSION]"),
+        (NESTED, "1.0@2", "are not a playbook address"),
+        (f"{NESTED}@1.0", None, "are not a playbook address"),
+        ("", None, "are not a playbook address"),
+        ("a b", None, "use PATH[@VERSION]"),
     ],
 )
-async def test_what_is_not_there_is_said_with_what_is(
+async def test_an_unknown_version_is_reported_with_the_known_ones(
     stage: Stage, path: str, version: str | None, reason: str
 ) -> None:
     await stage.server()
@@ -59,10 +59,10 @@ async def test_a_question_of_another_shape_is_answered_in_words(stage: Stage, qu
     await stage.server()
     answer = await asked(stage, question)
     assert answer["known"] is False
-    assert "name no playbook" in answer["reason"]
+    assert "are not a playbook address" in answer["reason"]
 
 
-async def test_a_question_that_is_no_json_is_answered_in_words(stage: Stage) -> None:
+async def test_a_question_that_is_not_json_gets_an_error(stage: Stage) -> None:
     await stage.server()
     answer = codec.decode_json(await stage.broker.bus.ask(ASK_CATALOG, b"\xff", 1) or b"")
     assert answer["known"] is False

@@ -68,7 +68,7 @@ async def begun(stage: Stage, source: str) -> tuple[Hand, StepCommand, Any]:
     return hand, *(await hand.take())
 
 
-async def test_a_message_that_is_none_becomes_a_letter_with_all_that_is_known_of_it(stage: Stage) -> None:
+async def test_an_invalid_message_becomes_a_dead_letter_with_its_details(stage: Stage) -> None:
     server = await stage.server()
     partition = next(iter(server.ownership.ids))
     sequence = stage.broker.event_log.store_stray(partition, "not.one!", b"\x00\xff")
@@ -99,8 +99,8 @@ async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: 
     assert len(await letters(stage)) == 1
 
 
-async def test_a_message_of_the_inbox_that_is_none_becomes_a_letter(stage: Stage) -> None:
-    tables = stage.store.real._tables
+async def test_an_invalid_inbox_message_becomes_a_dead_letter(stage: Stage) -> None:
+    tables = stage.tables
     tables.inbox_sent = 6
     tables.inbox[6] = InboxRow(id="put", partition=0, execution_id=EXECUTION, body=b'{"fact":1}')
     await stage.server()
@@ -175,7 +175,7 @@ async def names(stage: Stage) -> list[str]:
     ],
     ids=["an unknown field", "a result", "a result with a number"],
 )
-async def test_a_fact_whose_json_is_none_somewhere_is_refused(stage: Stage, raw: bytes) -> None:
+async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: bytes) -> None:
     hand, command, delivery = await begun(stage, ONE_STEP)
     run = hand.run_of(command, delivery)
     report = Report(
@@ -220,7 +220,7 @@ async def test_a_step_whose_reports_can_never_be_folded_fails_after_as_many_issu
     assert given_up.partition == partition_of(EXECUTION)
 
 
-async def test_a_command_that_nobody_takes_up_is_issued_again_as_often_as_it_takes(stage: Stage) -> None:
+async def test_a_command_no_worker_claims_is_reissued_without_limit(stage: Stage) -> None:
     await stage.server(reconcile_s=1.0)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     for _ in range(2 * DEFAULT_LIMITS.max_deliveries):
@@ -304,7 +304,7 @@ FUZZED = [
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_whatever_workers_say_no_server_falls_and_every_execution_ends(stage: Stage, seed: int) -> None:
+async def test_every_execution_ends_whatever_random_workers_report(stage: Stage, seed: int) -> None:
     dice = Random(seed)
     hand, command, delivery = await begun(stage, dice.choice(FUZZED))
     run = hand.run_of(command, delivery)
@@ -321,5 +321,5 @@ async def test_whatever_workers_say_no_server_falls_and_every_execution_ends(sta
     if not (await stage.state(EXECUTION)).ended:  # type: ignore[union-attr]
         signal = SignalReceived("request-2", "test", signal="s")
         await stage.ask(EXECUTION, signal)
-    await stage.until(lambda: stage.store.real._tables.executions[EXECUTION].finished_ms is not None, 300)
+    await stage.until(lambda: stage.tables.executions[EXECUTION].finished_ms is not None, 300)
     assert not stage.running[0].done()

@@ -62,7 +62,7 @@ PLACES = {"local": LOCAL, "distributed": SPREAD, "in order": IN_ORDER}
 
 @pytest.mark.parametrize("spec", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["small items", "items in the object store"])
-async def test_results_stand_in_the_order_of_the_items(stage: Stage, spec: dict[str, Any], text: str) -> None:
+async def test_results_are_in_the_order_of_the_items(stage: Stage, spec: dict[str, Any], text: str) -> None:
     tool = work({"n": "{{ iter.n }}", "text": text}, "{{ (20 - iter.n) / 100 }}")
     whole, read = await gathered(stage, gathers(loop(list(range(20)), spec), tool))
     assert whole == [{"n": n, "text": text} for n in range(20)]
@@ -78,9 +78,7 @@ async def test_failed_iterations_are_null(stage: Stage, spec: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("spec", PLACES.values(), ids=PLACES)
-async def test_an_iteration_that_failed_after_a_first_task_is_null_all_the_same(
-    stage: Stage, spec: dict[str, Any]
-) -> None:
+async def test_an_iteration_that_failed_after_a_first_task_is_null_anyway(stage: Stage, spec: dict[str, Any]) -> None:
     tasks = [
         {"name": "first", **work(TEXT)},
         {"name": "second", **work("{{ first }}", failures="{{ 9 if iter.n == 1 else 0 }}")},
@@ -153,9 +151,9 @@ async def test_iterations_that_waited_have_what_came_after_the_wait(stage: Stage
 
 async def test_a_loop_whose_item_is_lost_is_lost_by_name(stage: Stage) -> None:
     class Forgetful:
-        async def befall(self, host: Any, point: str) -> None:
+        async def inject(self, host: Any, point: str) -> None:
             if point == "store.iteration_results":
-                for key in list(stage.broker.blobs._values):
+                for key in stage.broker.blobs.keys:
                     stage.broker.blobs.lose(key)
 
         def loses(self, host: Any, what: str) -> bool:
@@ -186,7 +184,7 @@ async def test_a_worker_asks_again_while_no_server_can_gather(stage: Stage) -> N
     class Away:
         refusals = 0
 
-        async def befall(self, host: Any, point: str) -> None:
+        async def inject(self, host: Any, point: str) -> None:
             if point == "store.iteration_results" and self.refusals < 5:
                 self.refusals += 1
                 raise Unreachable("the database is away")
@@ -221,7 +219,7 @@ async def test_a_loop_that_is_lost_to_a_worker_fails_its_task_in_words(stage: St
     ]
     await stage.request(EXECUTION, "request-1", playbook("gathers", steps, executor={"spec": SMALL}))
     await is_waiting(stage, EXECUTION)
-    for key in list(stage.broker.blobs._values):
+    for key in stage.broker.blobs.keys:
         if not key.startswith("playbook/"):
             stage.broker.blobs.lose(key)
     await stage.ask(EXECUTION, signal())
@@ -229,7 +227,7 @@ async def test_a_loop_that_is_lost_to_a_worker_fails_its_task_in_words(stage: St
     assert "read" in error["message"] and "lost" in error["message"], error
 
 
-async def test_any_server_gathers_a_loop_for_whoever_asks(stage: Stage) -> None:
+async def test_any_server_gathers_a_loop_for_any_client(stage: Stage) -> None:
     whole, _ = await gathered(stage, gathers(loop(list(range(20)), SPREAD), work(LONG)))
     facts = await stage.facts(EXECUTION)
     step_run_id = next(fact.step_run_id for fact in facts if isinstance(fact, NextEvaluated))

@@ -27,7 +27,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.store import InboxRow, Tick
 from noetl_stream.server.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 
@@ -57,7 +57,7 @@ async def children_of(stage: Stage, execution_id: str = EXECUTION) -> list[str]:
 
 async def the_child(stage: Stage) -> str:
     """The one child, once it is there."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: set(rows) - {EXECUTION})
     (found,) = set(rows) - {EXECUTION}
     return found
@@ -72,14 +72,14 @@ def others(server: Server) -> list[str]:
 
 def put(stage: Stage, body: bytes) -> None:
     """A message from somewhere, to an execution of partition 0."""
-    tables = stage.store.real._tables
+    tables = stage.tables
     tables.inbox_sent += 1
     tables.inbox[tables.inbox_sent] = InboxRow(
         id=f"put-{tables.inbox_sent}", partition=0, execution_id=EXECUTION, body=body
     )
 
 
-async def test_a_parent_goes_on_with_the_result_of_its_child(stage: Stage) -> None:
+async def test_a_parent_continues_with_the_result_of_its_child(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(CALLED)
@@ -90,7 +90,7 @@ async def test_a_parent_goes_on_with_the_result_of_its_child(stage: Stage) -> No
     below = await stage.store.real.execution(child_id)
     assert below is not None and below.status == "completed" and below.trace_id == row.trace_id
     assert (await whole(stage, child_id))[0] == "execution.requested"
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 async def test_children_live_in_partitions_of_other_servers(stage: Stage) -> None:
@@ -130,12 +130,12 @@ async def test_with_its_nudges_a_message_needs_no_looking(stage: Stage) -> None:
 
 
 async def test_a_nudge_that_comes_while_the_inbox_is_read_is_not_forgotten(stage: Stage) -> None:
-    class Meanwhile(GoodFate):
+    class Meanwhile(NoFaults):
         """Somebody else's message is committed, and told of, between the reading and its answer."""
 
         reads = 0
 
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "store.inbox.done":
                 self.reads += 1
                 if self.reads == 1:
@@ -145,7 +145,7 @@ async def test_a_nudge_that_comes_while_the_inbox_is_read_is_not_forgotten(stage
 
     stage.start_server(stage.host("server", Meanwhile()), mark_s=1000.0)
     await stage.pass_time(2)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
@@ -180,13 +180,13 @@ async def test_a_message_whose_tick_went_wrong_is_delivered_exactly_once(
 async def test_a_server_that_dies_anywhere_in_a_call_is_replaced_by_the_other(
     stage: Stage, point: str, left: int
 ) -> None:
-    fate = Dies(point, 10**9)
-    first, _, _ = stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    first, _, _ = stage.start_server(stage.host("server", injector))
     await stage.until(lambda: len(first.ownership) == 32)
     await stage.server_beside(first)
     stage.start_worker()
     await stage.register(CALLED)
-    fate.left = left
+    injector.left = left
     for parent in ("execution-1", "execution-2", "execution-3"):
         await starts(stage, calls_for_each(4), parent)
     for parent in ("execution-1", "execution-2", "execution-3"):
@@ -196,7 +196,7 @@ async def test_a_server_that_dies_anywhere_in_a_call_is_replaced_by_the_other(
         assert names.count("child.requested") == names.count("child.finished") == 4
         for one in await children_of(stage, parent):
             assert (await whole(stage, one)).count("execution.requested") == 1
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 async def test_the_parents_end_ends_its_children_even_those_that_have_not_begun(stage: Stage) -> None:
@@ -233,7 +233,7 @@ async def test_a_start_and_a_cancel_that_wait_together_are_folded_in_their_order
         assert (await stage.ended(one)).status == "cancelled"
     host.thaw()
     await stage.pass_time(10)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
 
 
 async def test_pause_and_resume_go_down_to_the_children(stage: Stage) -> None:
@@ -251,7 +251,7 @@ async def test_pause_and_resume_go_down_to_the_children(stage: Stage) -> None:
     assert result_of(await stage.ended(EXECUTION, 5)) == "rested"
 
 
-async def test_a_child_that_ends_while_its_parent_is_paused_is_heard_on_resume(stage: Stage) -> None:
+async def test_the_end_of_a_child_takes_effect_when_its_paused_parent_resumes(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(child("slow", {"name": "long", **work("done", 5.0)}))
@@ -265,7 +265,7 @@ async def test_a_child_that_ends_while_its_parent_is_paused_is_heard_on_resume(s
     assert (await stage.ended(below)).status == "completed"
 
 
-async def test_a_signal_to_the_child_lets_the_parent_go_on(stage: Stage) -> None:
+async def test_a_signal_to_the_child_lets_the_parent_continue(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(child("asks", hear()))
@@ -302,10 +302,10 @@ async def test_a_child_whose_playbook_is_lost_fails_the_call_in_words(stage: Sta
     await stage.server()
     stage.start_worker()
     await stage.register(CALLED)
-    stage.store.real._tables.playbooks.clear()
+    stage.tables.playbooks.clear()
     await starts(stage, calls(args={"n": 1}))
     error = error_of(await stage.ended(EXECUTION))
-    assert error["kind"] == "child_failed" and "no playbook with digest" in error["message"]
+    assert error["kind"] == "child_failed" and "unknown playbook digest" in error["message"]
 
 
 async def test_playbooks_that_call_themselves_end_at_the_limit(stage: Stage) -> None:
@@ -350,9 +350,7 @@ async def test_more_messages_than_one_tick_folds_are_all_folded(stage: Stage) ->
     assert set(stage.effects.values()) == {1}
 
 
-async def test_a_message_nobody_can_read_is_passed_over_with_a_word(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_message_is_skipped_and_logged(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     await stage.server()
     stage.start_worker()
     await stage.register(CALLED)
@@ -361,7 +359,7 @@ async def test_a_message_nobody_can_read_is_passed_over_with_a_word(
     await starts(stage, calls(args={"n": 7}))
     assert result_of(await stage.ended(EXECUTION)) == 70
     await stage.pass_time(2)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(told) == 3 and all("dead letter in the inbox" in one for one in told)
 
@@ -373,5 +371,5 @@ async def test_words_to_an_execution_that_has_ended_change_nothing(stage: Stage)
     before = await stage.ended(EXECUTION)
     put(stage, b'{"execution_id":"execution-1","fact":{"name":"execution.cancel_requested","request_id":"r"}}')
     await stage.pass_time(5)
-    assert stage.store.real._tables.inbox == {}
+    assert stage.tables.inbox == {}
     assert await stage.store.real.execution(EXECUTION) == before

@@ -111,11 +111,11 @@ async def test_a_signal_that_many_wait_for_wakes_the_oldest_alone(stage: Stage) 
     assert result_of(await stage.ended(EXECUTION)) == [f"signal {n}" for n in range(4)]
 
 
-async def test_too_many_signals_that_nobody_takes_are_refused(stage: Stage) -> None:
+async def test_too_many_queued_signals_are_refused(stage: Stage) -> None:
     await begin_gate(stage)
     answers = [await stage.ask(EXECUTION, signal(n)) for n in range(5)]
     assert [isinstance(answer, dict) for answer in answers] == [True, True, True, False, False]
-    assert answers[-1] == "3 signals wait already (limits.max_queued_signals)"
+    assert answers[-1] == "3 signals are already queued (limits.max_queued_signals)"
 
 
 # --- tokens ---
@@ -130,7 +130,7 @@ async def test_an_injected_token_runs_its_step_with_its_args(stage: Stage) -> No
     assert names.count("step.done") == 1
 
 
-async def test_a_token_to_a_step_that_is_not_there_is_refused_with_those_that_are(stage: Stage) -> None:
+async def test_a_token_for_an_unknown_step_is_refused_with_the_known_ones(stage: Stage) -> None:
     await begin_gate(stage)
     refused = await stage.ask(EXECUTION, TokenInjected("t", step="asied"))
     assert refused == "playbook simulation/gate has no step asied; it has gate, aside"
@@ -176,7 +176,7 @@ async def test_a_paused_execution_starts_nothing_and_takes_everything(stage: Sta
     assert [effect.step for effect in stage.effects].count("second") == 2
 
 
-async def test_a_local_loop_stops_at_its_next_iteration_and_goes_on_where_it_was(stage: Stage) -> None:
+async def test_a_local_loop_stops_at_its_next_iteration_and_continues_where_it_was(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     loop = {"in": list(range(10)), "iterator": "n", "spec": {"mode": "sequential"}}
@@ -216,7 +216,7 @@ async def test_an_order_to_stop_that_was_lost_goes_out_again_with_the_next_repor
     assert (await stage.ended(EXECUTION, 5)).status == "cancelled"
 
 
-async def test_a_loop_that_pauses_while_one_iteration_waits_goes_on_with_the_others(stage: Stage) -> None:
+async def test_a_loop_that_pauses_while_one_iteration_waits_continues_with_the_others(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     loop = {
@@ -265,7 +265,7 @@ async def test_cancel_stops_what_runs_and_what_waits(stage: Stage) -> None:
         assert await stage.ask(EXECUTION, fact) == f"execution {EXECUTION} has ended (cancelled)"
 
 
-async def test_while_it_is_being_cancelled_a_second_cancel_is_so_already_and_the_rest_refused(stage: Stage) -> None:
+async def test_during_a_cancel_a_second_one_is_redundant_and_the_rest_is_refused(stage: Stage) -> None:
     server = await stage.server()
     worker = stage.start_worker()
     await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": work(1, 1000.0)}]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from server_stage import Stage
 
-from noetl_stream.hosting import may_leave
+from noetl_stream.hosting import can_exit
 from noetl_stream.ports import subjects
 
 
@@ -14,16 +14,16 @@ async def is_answered(stage: Stage) -> bool:
 
 
 @pytest.mark.parametrize("somebody_came", [False, True])
-async def test_a_server_leaves_only_if_nobody_came_while_it_still_answered(stage: Stage, somebody_came: bool) -> None:
+async def test_a_server_leaves_only_if_no_request_came_while_it_answered(stage: Stage, somebody_came: bool) -> None:
     server = await stage.server()
     assert await is_answered(stage)
-    assert await may_leave(server, lambda: somebody_came) is not somebody_came
+    assert await can_exit(server, lambda: somebody_came) is not somebody_came
     assert await is_answered(stage) is somebody_came
 
 
 async def test_a_server_that_stays_answers_everything_again(stage: Stage) -> None:
     server = await stage.server()
     for _ in range(2):
-        assert not await may_leave(server, lambda: True)
+        assert not await can_exit(server, lambda: True)
     known = await stage.broker.bus.ask(subjects.ask_request("execution-1", "request-1"), b"", 1)
     assert known == b'{"known":false}'

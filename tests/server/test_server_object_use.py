@@ -48,20 +48,20 @@ async def runs(stage: Stage, source: str, *known: str) -> Any:
 
 
 def uses(stage: Stage) -> set[ObjectUseRow]:
-    return set(stage.store.real._tables.object_uses.values())
+    return set(stage.tables.object_uses.values())
 
 
-async def test_a_parent_that_takes_over_a_large_result_says_so(stage: Stage) -> None:
+async def test_a_parent_records_its_use_of_a_large_child_result(stage: Stage) -> None:
     assert await runs(stage, calls("parent", CHILD, result="{{ call[39].n }}"), large()) == 39
     child = await child_of(stage, EXECUTION)
-    (key,) = [key for key in stage.broker.blobs._values if key.startswith(f"{child}/")]
+    (key,) = [key for key in stage.broker.blobs.keys if key.startswith(f"{child}/")]
     assert await stage.store.real.objects_used_elsewhere(child) == [
         ObjectUseRow(execution_id=EXECUTION, key=key, store="nats", owner=child)
     ]
     assert await stage.store.real.objects_used_elsewhere(EXECUTION) == []
 
 
-async def test_the_row_stands_with_the_record_and_not_before(stage: Stage) -> None:
+async def test_the_row_is_written_with_the_record_and_not_before(stage: Stage) -> None:
     seen: list[tuple[bool, bool]] = []
 
     def look(tick: Any) -> None:
@@ -108,7 +108,7 @@ async def test_each_child_of_a_loop_is_named(stage: Stage) -> None:
     assert len({use.owner for use in uses(stage)}) == 3
 
 
-async def test_what_a_parent_hands_down_is_a_value_and_costs_no_row(stage: Stage) -> None:
+async def test_the_args_of_a_child_are_values_and_need_no_use_row(stage: Stage) -> None:
     called = book("child", {"step": "count", "tool": work("{{ workload.big | length }}")}, result="{{ count }}")
     call = {"name": "call", "kind": "playbook", "path": CHILD, "args": {"big": "{{ big }}"}}
     steps: list[dict[str, Any]] = [

@@ -23,7 +23,7 @@ class Freezing:
         self.armed = False
         self.struck = False
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed, self.struck = False, True
             host.freeze()
@@ -40,7 +40,7 @@ class SlowOnce:
         self.point = point
         self.armed = False
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if self.armed and point == self.point:
             self.armed = False
             await self.stage.clock.sleep(2)
@@ -84,15 +84,15 @@ async def test_the_second_server_takes_over_when_the_first_dies(stage: Stage) ->
 
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done", "store.executions", "store.renew"])
-async def test_a_zombie_finds_itself_fenced_and_goes_on_with_what_it_still_owns(stage: Stage, point: str) -> None:
-    fate = Freezing(point)
-    host = stage.host("server", fate)
+async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_owns(stage: Stage, point: str) -> None:
+    injector = Freezing(point)
+    host = stage.host("server", injector)
     first, _, task = stage.start_server(host)
     await stage.until(lambda: len(first.ownership) == 32)
     stage.start_worker()
-    fate.armed = True
+    injector.armed = True
     await stage.request(EXECUTION, "request-1", ONE_STEP)
-    await stage.until(lambda: fate.struck)
+    await stage.until(lambda: injector.struck)
     second, _, _ = stage.start_server()
     await stage.until(lambda: len(second.ownership) == 32)
     await stage.ended(EXECUTION)
@@ -138,7 +138,7 @@ async def test_the_published_tick_never_goes_back_when_a_partition_comes_back(st
     await stage.ended(EXECUTION)
     await stage.pass_time(5)
     seen = [(await stage.store.real.read_partitions([partition]))[0].published_tick]
-    first.ownership._owned.pop(partition)  # as if its lease had been lost unheard
+    first.ownership.forget(partition)  # as if its lease had been lost unheard
     stage.expire(partition)
     thief = await stage.store.real.take_over("thief", 0.5, 32)
     await stage.steal_ticks(thief, 10)
@@ -150,28 +150,28 @@ async def test_the_published_tick_never_goes_back_when_a_partition_comes_back(st
 
 async def test_nothing_is_lost_when_a_partition_goes_away_and_comes_back(stage: Stage) -> None:
     """While it was away, messages passed its reader; its new reader is slow, and the old one sees the next message."""
-    fate = SlowOnce(stage, "log.next_batch.done")
-    server, _, _ = stage.start_server(stage.host("server", fate))
+    injector = SlowOnce(stage, "log.next_batch.done")
+    server, _, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
     neighbour = next(name for n in range(2, 1000) if partition_of(name := f"execution-{n}") == partition)
-    server.ownership._owned.pop(partition)
+    server.ownership.forget(partition)
     await stage.request(EXECUTION, "request-1", ONE_STEP)  # read, and passed over: not ours
     await stage.pass_time(0.2)
-    fate.armed = True
+    injector.armed = True
     stage.expire(partition)
-    await stage.until(lambda: not fate.armed)
+    await stage.until(lambda: not injector.armed)
     await stage.request(neighbour, "request-2", ONE_STEP)
-    await stage.ended(neighbour)
-    await stage.ended(EXECUTION)
+    assert (await stage.ended(neighbour)).status == "completed"
+    assert (await stage.ended(EXECUTION)).status == "completed"
 
 
 async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await stage.server()
     await stage.pass_time(1)
     partition = partition_of(EXECUTION)
-    server.ownership._owned.pop(partition)
+    server.ownership.forget(partition)
     stage.expire(partition)
     await stage.until(lambda: server.ownership.get(partition) is not None)
     seen: list[Any] = []
@@ -187,7 +187,7 @@ async def test_each_message_is_folded_by_one_reader_alone(stage: Stage, monkeypa
     assert len(seen) == len(set(seen)) == 1
 
 
-async def test_a_server_that_hears_nothing_leaves_its_partitions_to_others_for_a_while(stage: Stage) -> None:
+async def test_a_server_without_messages_releases_its_partitions_for_a_while(stage: Stage) -> None:
     server = await stage.server()
     stage.broker.event_log.deaf = True
     await stage.until(lambda: len(server.ownership) == 0, 30)

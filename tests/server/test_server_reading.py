@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
@@ -18,7 +18,7 @@ class Breaking:
         self.stage = stage
         self.left = at
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         self.left -= 1
         if self.left == 0:
             self.stage.broker.event_log.break_readers()
@@ -29,11 +29,11 @@ class Breaking:
 
 @pytest.mark.parametrize("at", range(1, 60, 3))
 async def test_a_reader_may_break_at_any_point(stage: Stage, at: int) -> None:
-    fate = Breaking(stage, 10**9)
-    server, _, task = stage.start_server(stage.host("server", fate))
+    injector = Breaking(stage, 10**9)
+    server, _, task = stage.start_server(stage.host("server", injector))
     await stage.until(lambda: len(server.ownership) == 32)
     stage.start_worker()
-    fate.left = at
+    injector.left = at
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.ended(EXECUTION)
     assert not task.done()
@@ -78,14 +78,12 @@ async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_r
 
 
 async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stage) -> None:
-    await stage.server()
-    log: Any = stage.broker.event_log
+    class Defect(NoFaults):
+        async def inject(self, host: SimulatedHost, point: str) -> None:
+            if point == "log.next_batch.done":
+                raise ZeroDivisionError("a defect")
 
-    def explode(limit: int) -> Any:
-        raise ZeroDivisionError("a defect")
-
-    for reader in log._readers:
-        reader._read = explode
+    stage.start_server(stage.host("server", Defect()))
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     with pytest.raises(ZeroDivisionError):
         await stage.running[0]

@@ -17,7 +17,7 @@ class Slow:
         self.point = point
         self.takes_s = takes_s
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == self.point:
             await self.stage.clock.sleep(self.takes_s)
 
@@ -96,7 +96,7 @@ async def test_after_a_takeover_what_is_owed_is_issued_at_once(stage: Stage) -> 
 
 async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: Stage) -> None:
     class DiesAfterCommit:
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "store.commit.done":
                 host.kill()
 
@@ -120,7 +120,7 @@ async def test_reconcile_asks_the_queue_nothing_while_nothing_is_owed(stage: Sta
     asked: list[str] = []
 
     class Listening:
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             asked.append(point)
 
         def loses(self, host: SimulatedHost, what: str) -> bool:

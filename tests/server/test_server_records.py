@@ -25,7 +25,7 @@ class Noted:
     def __init__(self) -> None:
         self.points: list[str] = []
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         self.points.append(point)
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
@@ -39,7 +39,7 @@ def written(stage: Stage) -> list[EventRow]:
     return rows
 
 
-async def test_a_decided_record_says_where_it_stands_and_is_named_by_its_tick(stage: Stage) -> None:
+async def test_a_journal_record_has_its_position_and_its_ticks_message_id(stage: Stage) -> None:
     server = await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
@@ -89,7 +89,7 @@ async def test_what_was_not_committed_is_not_published(stage: Stage) -> None:
     published: list[int] = []
 
     def note(tick: Any) -> None:
-        published.append(len(stage.records()) + len(stage.broker.command_queue._standing))
+        published.append(len(stage.records()) + len(stage.broker.command_queue.standing))
 
     await stage.server()
     stage.store.before_commit = once(Fenced("another server has it"))
@@ -101,13 +101,13 @@ async def test_what_was_not_committed_is_not_published(stage: Stage) -> None:
 
 
 async def test_decided_records_go_out_before_the_commands_of_their_tick(stage: Stage) -> None:
-    fate = Noted()
-    stage.start_server(stage.host("server", fate))
+    injector = Noted()
+    stage.start_server(stage.host("server", injector))
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.until(stage.records)
     await stage.pass_time(1)
     wanted = ("store.commit", "store.commit.done", "log.publish_decided", "queue.issue")
-    order = [point for point in fate.points if point in wanted]
+    order = [point for point in injector.points if point in wanted]
     at = order.index("log.publish_decided")
     assert order[at - 2 : at + 2] == list(wanted)
 
@@ -127,7 +127,7 @@ async def test_times_of_one_execution_are_those_of_the_stores_and_never_go_back(
     assert fired.source_seq is None
 
 
-async def test_a_request_stands_whole_in_the_journal(stage: Stage) -> None:
+async def test_a_request_is_recorded_in_full(stage: Stage) -> None:
     await stage.server()
     digest = digest_of(ONE_STEP)
     await stage.broker.blobs.put(subjects.playbook_key(digest), ONE_STEP.encode())
@@ -138,7 +138,7 @@ async def test_a_request_stands_whole_in_the_journal(stage: Stage) -> None:
     assert codec.decode_fact((await stage.journal(EXECUTION))[0].data) == fact
 
 
-async def test_a_patch_stands_whole_in_the_journal(stage: Stage) -> None:
+async def test_a_patch_is_recorded_in_full(stage: Stage) -> None:
     await begin_gate(stage)
     patch = CtxPatched("patch-1", "ann", patch={"a": {"deep": [1]}}, reason="because")
     assert isinstance(await stage.ask(EXECUTION, patch), dict)

@@ -8,7 +8,7 @@ from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, wh
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"spec": {"policy": {"limits": {"max_inline_bytes": 300}}}}
@@ -35,12 +35,12 @@ async def starts(stage: Stage, source: str, execution_id: str = EXECUTION) -> No
 
 async def parks(stage: Stage, execution_id: str = EXECUTION) -> str:
     """The key of the reference it looks into, once it does."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: execution_id in rows and rows[execution_id].looks_into)
     return str(rows[execution_id].looks_into)
 
 
-class Slow(GoodFate):
+class Slow(NoFaults):
     """Once there is an execution, one kind of call takes its time, as long as ``takes_s`` says."""
 
     def __init__(self, stage: Stage, point: str, takes_s: float) -> None:
@@ -48,18 +48,18 @@ class Slow(GoodFate):
         self.takes_s = takes_s
         self._stage = stage
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
-        if point == self.point and self._stage.store.real._tables.executions:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        if point == self.point and self._stage.tables.executions:
             await self._stage.clock.sleep(self.takes_s)
 
 
 def slow_server(stage: Stage, takes_s: float) -> Slow:
-    fate = Slow(stage, "blobs.get", takes_s)
-    stage.start_server(stage.host("server", fate))
-    return fate
+    injector = Slow(stage, "blobs.get", takes_s)
+    stage.start_server(stage.host("server", injector))
+    return injector
 
 
-async def test_a_guard_looks_into_a_large_result(stage: Stage) -> None:
+async def test_a_guard_reads_a_large_result(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await starts(stage, branching())
@@ -70,7 +70,7 @@ async def test_a_guard_looks_into_a_large_result(stage: Stage) -> None:
     assert names.index("reference.awaited") < names.index("reference.resolved") < names.index("next.evaluated")
 
 
-async def test_an_execution_that_looks_into_a_result_names_it_in_its_row(stage: Stage) -> None:
+async def test_an_execution_that_reads_a_result_names_it_in_its_row(stage: Stage) -> None:
     slow_server(stage, 5.0)
     stage.start_worker()
     await starts(stage, branching())
@@ -97,7 +97,7 @@ async def test_while_it_looks_facts_are_folded_and_nothing_is_decided(stage: Sta
     assert sorted(order, key=names.index) == order
 
 
-async def test_other_executions_go_on_meanwhile(stage: Stage) -> None:
+async def test_other_executions_continue_meanwhile(stage: Stage) -> None:
     slow = slow_server(stage, 0.0)
     stage.start_worker()
     quick = playbook("quick", [{"step": "only", "tool": work("quick")}])
@@ -112,7 +112,7 @@ async def test_other_executions_go_on_meanwhile(stage: Stage) -> None:
     assert result_of(await stage.ended(EXECUTION)) == 39
 
 
-async def test_what_a_dead_server_was_looking_into_its_successor_loads(stage: Stage) -> None:
+async def test_the_successor_of_a_dead_server_loads_its_pending_result(stage: Stage) -> None:
     _, host, _ = stage.start_server(stage.host("server", Slow(stage, "blobs.get", 1e9)))
     stage.start_worker()
     await starts(stage, branching())
@@ -125,20 +125,20 @@ async def test_what_a_dead_server_was_looking_into_its_successor_loads(stage: St
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done"])
 async def test_a_server_that_dies_with_the_value_in_its_hand_is_replaced(stage: Stage, point: str) -> None:
-    fate = Dies(point, 10**9)
+    injector = Dies(point, 10**9)
     slow = Slow(stage, "blobs.get", 3.0)
 
-    class Both(GoodFate):
-        async def befall(self, host: SimulatedHost, at: str) -> None:
-            await slow.befall(host, at)
-            await fate.befall(host, at)
+    class Both(NoFaults):
+        async def inject(self, host: SimulatedHost, at: str) -> None:
+            await slow.inject(host, at)
+            await injector.inject(host, at)
 
     stage.start_server(stage.host("server", Both()))
     stage.start_worker()
     await starts(stage, branching())
     await parks(stage)
-    fate.left = 1
-    await stage.until(lambda: fate.left == 0)
+    injector.left = 1
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     assert result_of(await stage.ended(EXECUTION)) == 39
     assert (await whole(stage, EXECUTION)).count("reference.resolved") == 1
@@ -170,7 +170,7 @@ async def test_a_result_that_is_lost_fails_the_execution_by_name(stage: Stage) -
     slow.takes_s = 0
     row = await stage.ended(EXECUTION)
     assert (row.status, error_of(row)["kind"]) == ("failed", "result_lost")
-    assert "bytes cannot be read" in error_of(row)["message"]
+    assert "cannot read a result of" in error_of(row)["message"]
 
 
 async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> None:
@@ -181,13 +181,13 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
     stage.broker.blobs.lose(key)
     await stage.broker.blobs.put(key, b"[]")
     row = await stage.ended(EXECUTION)
-    assert (error_of(row)["kind"], "checksum differs" in error_of(row)["message"]) == ("result_lost", True)
+    assert (error_of(row)["kind"], "checksum mismatch" in error_of(row)["message"]) == ("result_lost", True)
 
 
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
-    class Gone(GoodFate):
-        async def befall(self, host: SimulatedHost, point: str) -> None:
-            if point == "blobs.get" and stage.store.real._tables.executions:
+    class Gone(NoFaults):
+        async def inject(self, host: SimulatedHost, point: str) -> None:
+            if point == "blobs.get" and stage.tables.executions:
                 raise NotReady("there is no stream OBJ_noetl-results")
 
     _, _, task = stage.start_server(stage.host("server", Gone()))
@@ -226,7 +226,7 @@ async def test_a_database_that_is_away_while_a_loop_is_gathered_is_waited_for(st
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
-async def test_a_paused_execution_may_look_into_a_result_and_decides_on_resume(stage: Stage, restarted: bool) -> None:
+async def test_a_paused_execution_may_read_a_result_and_decides_on_resume(stage: Stage, restarted: bool) -> None:
     slow = Slow(stage, "blobs.get", 5.0)
     _, host, _ = stage.start_server(stage.host("server", slow))
     stage.start_worker()
@@ -329,7 +329,7 @@ DOORS: dict[str, tuple[list[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
-async def test_every_door_of_the_server_looks_into_large_results(stage: Stage, door: str, restarted: bool) -> None:
+async def test_every_server_side_expression_reads_large_results(stage: Stage, door: str, restarted: bool) -> None:
     steps, expected = DOORS[door]
     slow = Slow(stage, "blobs.get", 2.0)
     _, host, _ = stage.start_server(stage.host("server", slow))
@@ -343,7 +343,7 @@ async def test_every_door_of_the_server_looks_into_large_results(stage: Stage, d
     assert (row.status, result_of(row)) == ("completed", expected), row.error
 
 
-async def test_the_result_of_an_execution_may_look_into_a_large_one(stage: Stage) -> None:
+async def test_the_result_of_an_execution_may_read_a_large_one(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     spec = {**SMALL["spec"], "result": {"last": "{{ big[39].n }}"}}

@@ -23,12 +23,12 @@ ASKED: dict[str, tuple[InterventionFact, str]] = {
 }
 
 
-def test_every_code_says_something() -> None:
+def test_every_code_has_a_meaning() -> None:
     assert set(REFUSALS) == set(get_args(RejectionCode)) and all(REFUSALS.values())
 
 
 @pytest.mark.parametrize("name", ASKED)
-async def test_what_cannot_be_done_is_refused_with_a_code(stage: Stage, name: str) -> None:
+async def test_an_impossible_request_is_refused_with_a_code(stage: Stage, name: str) -> None:
     fact, code = ASKED[name]
     await begin_gate(stage)
     assert isinstance(await stage.ask(EXECUTION, fact), str)
@@ -51,10 +51,10 @@ async def test_after_the_end_everything_is_refused_with_a_code(stage: Stage) -> 
     assert (await answer_row(stage))["code"] == "ended"
 
 
-async def test_of_what_is_not_there_nothing_can_be_asked(stage: Stage) -> None:
+async def test_requests_to_an_unknown_execution_are_rejected(stage: Stage) -> None:
     await stage.server()
     await publish(stage, CtxPatched("ask", patch={"k": 1}), "nobody")
-    await stage.until(lambda: ("nobody", "ask") in stage.store.real._tables.requests)
+    await stage.until(lambda: ("nobody", "ask") in stage.tables.requests)
     assert (await answer_row(stage, execution_id="nobody"))["code"] == "unknown_execution"
 
 
@@ -71,5 +71,5 @@ async def test_a_second_start_of_the_same_id_is_refused_with_a_code(stage: Stage
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.request(EXECUTION, "request-2", ONE_STEP)
-    await stage.until(lambda: (EXECUTION, "request-2") in stage.store.real._tables.requests)
+    await stage.until(lambda: (EXECUTION, "request-2") in stage.tables.requests)
     assert (await answer_row(stage, "request-2"))["code"] == "exists"

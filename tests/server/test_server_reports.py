@@ -52,7 +52,7 @@ async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
     assert {names.count(name) for name in ("step.started", "task.processed", "step.done")} == {1}
 
 
-async def test_a_report_that_repeats_the_one_before_and_goes_on_gives_only_what_is_new(stage: Stage) -> None:
+async def test_of_an_overlapping_report_only_new_events_are_folded(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
     run = hand.run_of(command, delivery)
     await hand.report(command, run, 0, 0, StepStarted("hand"))
@@ -147,7 +147,7 @@ async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -
     assert isinstance(heard[0], Drop)
 
 
-async def test_a_claim_of_an_execution_nobody_knows_is_dropped(stage: Stage) -> None:
+async def test_a_claim_of_an_unknown_execution_is_dropped(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
     heard = await answers(stage, "claim")
     stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))
@@ -207,7 +207,7 @@ async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stag
 
 async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
     class SlowReports:
-        async def befall(self, host: SimulatedHost, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "log.publish_reported.done":
                 await stage.clock.sleep(3)
 
@@ -215,7 +215,7 @@ async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_i
             return False
 
     await stage.server()
-    stage.start_worker(fate=SlowReports())
+    stage.start_worker(injector=SlowReports())
     await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": work(1, 10.0)}]))
     await stage.pass_time(0.2)
     run = codec.decode_reported([one for one in stage.broker.event_log.stored if one.is_reported][-1].message.body)

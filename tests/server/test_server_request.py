@@ -28,7 +28,7 @@ async def test_a_request_is_answered_once_and_leaves_its_row(stage: Stage) -> No
     assert [entry.position for entry in journal] == list(range(1, row.position + 1))
 
 
-async def test_any_server_tells_the_answer_to_whoever_asks(stage: Stage) -> None:
+async def test_any_server_returns_the_answer_to_any_client(stage: Stage) -> None:
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(1)
@@ -64,7 +64,7 @@ async def test_a_request_that_comes_again_after_the_end_changes_nothing(stage: S
     await stage.pass_time(5)
     assert await stage.store.real.execution(EXECUTION) == before
     assert len(await stage.journal(EXECUTION)) == before.position
-    assert len(stage.store.real._tables.requests) == 1
+    assert len(stage.tables.requests) == 1
 
 
 @pytest.mark.parametrize("after_the_end", [False, True])
@@ -102,17 +102,17 @@ async def test_an_invalid_playbook_ends_failed_with_its_diagnostics_and_a_row(st
     assert names == ["execution.requested", "execution.evaluated", "execution.finished", "playbook.processed"]
 
 
-async def test_a_digest_nobody_knows_ends_failed_and_is_looked_for_anew_next_time(stage: Stage) -> None:
+async def test_an_unknown_digest_fails_and_is_looked_up_again_next_time(stage: Stage) -> None:
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP, known=False)
     row = await stage.ended(EXECUTION)
-    assert row.status == "failed" and b"no playbook with digest" in (row.error or b"")
+    assert row.status == "failed" and b"unknown playbook digest" in (row.error or b"")
     await stage.request("execution-2", "request-2", ONE_STEP)
-    await stage.until(lambda: "execution-2" in stage.store.real._tables.executions)
-    assert stage.store.real._tables.executions["execution-2"].status == "running"
+    await stage.until(lambda: "execution-2" in stage.tables.executions)
+    assert stage.tables.executions["execution-2"].status == "running"
 
 
-async def test_a_client_hears_why_its_playbook_is_refused(stage: Stage) -> None:
+async def test_a_client_gets_the_reason_its_playbook_is_rejected(stage: Stage) -> None:
     await stage.server()
     with pytest.raises(Refused) as refused:
         await stage.submit(playbook("broken", [{"step": "a", "tol": {}}]))
@@ -130,7 +130,7 @@ async def test_a_playbook_of_each_shape_runs_to_its_right_end(stage: Stage, job:
     assert set(stage.effects.values()) <= {1}
 
 
-async def _dead(stage: Stage, caplog: pytest.LogCaptureFixture, why: str) -> None:
+async def _check_dead_letter(stage: Stage, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """The message is passed over with a word in the log, and the partition goes on."""
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
@@ -145,13 +145,13 @@ async def _dead(stage: Stage, caplog: pytest.LogCaptureFixture, why: str) -> Non
         (b"\x00\xff garbage", "cannot read"),
         (b"{}", "cannot read"),
         (b'{"type":"request","execution_id":"other","request_id":"r","fact":{"name":"execution.requested",'
-         b'"request_id":"r","digest":"d"}}', "another execution"),
+         b'"request_id":"r","digest":"d"}}', "different executions"),
         (b'{"type":"request","execution_id":"execution-1","request_id":"a.b","fact":{"name":"execution.requested",'
-         b'"request_id":"a.b","digest":"d"}}', "cannot stand in a subject"),
+         b'"request_id":"a.b","digest":"d"}}', "not valid in a subject"),
         (b'{"type":"request","execution_id":"execution-1","request_id":"r","fact":{"name":"execution.requested",'
-         b'"request_id":"r","digest":"d > *"}}', "cannot stand in a subject"),
+         b'"request_id":"r","digest":"d > *"}}', "not valid in a subject"),
         (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
-         b'"num_delivered":1,"nonce":"n.1","number":0,"first":0,"events":[]}', "cannot stand in a subject"),
+         b'"num_delivered":1,"nonce":"n.1","number":0,"first":0,"events":[]}', "not valid in a subject"),
         (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
          b'"num_delivered":1,"nonce":"n","number":0,"first":0,"events":[{"name":"no.such.fact"}]}', "cannot read"),
     ],
@@ -163,7 +163,7 @@ async def test_a_dead_letter_is_passed_over_and_logged(
     await stage.server()
     await stage.broker.event_log.publish_reported(EXECUTION, "dead", body)
     await stage.pass_time(1)
-    await _dead(stage, caplog, why)
+    await _check_dead_letter(stage, caplog, why)
 
 
 async def test_a_message_in_the_wrong_partition_is_a_dead_letter(
@@ -174,7 +174,7 @@ async def test_a_message_in_the_wrong_partition_is_a_dead_letter(
     wrong = (partition_of(EXECUTION) + 1) % 32
     stage.broker.event_log.store_stray(wrong, EXECUTION, body)
     await stage.pass_time(1)
-    await _dead(stage, caplog, "another partition")
+    await _check_dead_letter(stage, caplog, "a partition other than")
 
 
 async def test_a_server_without_a_running_playbooks_kinds_refuses_to_judge_it(stage: Stage) -> None:
@@ -185,7 +185,7 @@ async def test_a_server_without_a_running_playbooks_kinds_refuses_to_judge_it(st
     await ended
     stage.kinds = {}
     second, _, working = stage.start_server()
-    with pytest.raises(NotReady, match="cannot compile"):
+    with pytest.raises(NotReady, match="does not compile on this server"):
         await working
     assert second.executions.get(EXECUTION) is None
     row = await stage.store.real.execution(EXECUTION)

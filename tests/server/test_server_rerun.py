@@ -22,7 +22,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.reruns import ORIGINALS_AT_ONCE
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 AGAIN = "execution-again"
@@ -76,26 +76,26 @@ def times_run(stage: Stage, step: str) -> int:
     return sum(times for effect, times in stage.effects.items() if effect.step == step)
 
 
-class Slow(GoodFate):
+class Slow(NoFaults):
     """Reading a journal takes its time, as long as ``takes_s`` says."""
 
     def __init__(self, stage: Stage) -> None:
         self.takes_s = 0.0
         self._stage = stage
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == "store.journal":
             await self._stage.clock.sleep(self.takes_s)
 
 
-class Counting(GoodFate):
+class Counting(NoFaults):
     """Counts how many journals are read at once."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._now = self.most = 0
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == "store.journal":
             self._now += 1
             self.most = max(self.most, self._now)
@@ -105,7 +105,7 @@ class Counting(GoodFate):
 
 async def looks(stage: Stage) -> None:
     """It has been asked for, and looks into its original."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: AGAIN in rows and rows[AGAIN].looks_into == EXECUTION)
 
 
@@ -122,8 +122,8 @@ async def test_a_retry_runs_what_failed_and_nothing_else(failed: Stage) -> None:
 
 
 async def test_of_many_retries_few_journals_are_in_memory_at_once(stage: Stage) -> None:
-    fate = Counting(stage)
-    server, _, _ = stage.start_server(stage.host("server", fate))
+    injector = Counting(stage)
+    server, _, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await stage.until(lambda: len(server.ownership) > 0)
     await begin(stage)
@@ -133,7 +133,7 @@ async def test_of_many_retries_few_journals_are_in_memory_at_once(stage: Stage) 
         await stage.broker.event_log.publish_reported(name, name, codec.encode(Request(name, "r", fact)))
     for name in names:
         assert (await stage.ended(name)).status == "completed"
-    assert 1 < fate.most <= ORIGINALS_AT_ONCE
+    assert 1 < injector.most <= ORIGINALS_AT_ONCE
 
 
 async def test_a_rerun_from_a_step_takes_other_args(failed: Stage) -> None:
@@ -145,7 +145,7 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 9})
     assert (await failed.ended(AGAIN)).status == "failed"
     fact = ExecutionRequested("r", digest_of(SOURCE), ctx={"fails": 0}, rerun=Rerun(AGAIN))
-    del failed.store.real._tables.journals[EXECUTION]
+    del failed.tables.journals[EXECUTION]
     await failed.broker.event_log.publish_reported("third", "r", codec.encode(Request("third", "r", fact)))
     row = await failed.ended("third")
     assert (row.status, result_of(row), row.rerun_of) == ("completed", [39, 40, 0], AGAIN)
@@ -155,7 +155,7 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
 async def test_large_results_that_are_taken_over_must_stay_as_long_as_whoever_uses_them(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 0})
     await failed.ended(AGAIN)
-    (key,) = [key for key in failed.broker.blobs._values if key.startswith(f"{EXECUTION}/")]
+    (key,) = [key for key in failed.broker.blobs.keys if key.startswith(f"{EXECUTION}/")]
     used = await failed.store.real.objects_used_elsewhere(EXECUTION)
     assert used == [ObjectUseRow(execution_id=AGAIN, key=key, store="nats", owner=EXECUTION)]
 
@@ -181,16 +181,21 @@ async def test_a_rerun_that_waits_is_known_to_the_next_server(stage: Stage) -> N
 
 
 REFUSED = {
-    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "there is no execution nobody"),
+    "an unknown original": (Rerun("nobody", "second"), {}, "unknown_execution", "execution nobody does not exist"),
     "another playbook": (Rerun(EXECUTION, "second"), {"digest": "OTHER"}, "version_mismatch", "ran the playbook"),
-    "an unknown playbook": (Rerun(EXECUTION, "second"), {"digest": "none"}, "invalid_playbook", "none is known"),
+    "an unknown playbook": (
+        Rerun(EXECUTION, "second"),
+        {"digest": "none"},
+        "invalid_playbook",
+        "unknown playbook digest none",
+    ),
     "an unknown step": (
         Rerun(EXECUTION, "third"),
         {},
         "unknown_step",
         "has no step third; it has first, second, never",
     ),
-    "a step it never came to": (Rerun(EXECUTION, "never"), {}, "never_ran", "never came to step never"),
+    "a step it never reached": (Rerun(EXECUTION, "never"), {}, "never_ran", "never reached step never"),
     "too large ctx": (Rerun(EXECUTION), {"ctx": {"k": "x" * 2_000_000}}, "too_large", "limits.max_ctx_bytes"),
 }
 
@@ -212,7 +217,7 @@ async def test_a_rerun_that_cannot_be_is_refused_with_a_code_and_ends_as_failed(
 
 
 async def test_one_that_is_being_deleted_cannot_be_run_again(failed: Stage) -> None:
-    del failed.store.real._tables.journals[EXECUTION][7]
+    del failed.tables.journals[EXECUTION][7]
     await ask(failed, Rerun(EXECUTION))
     await failed.ended(AGAIN)
     found = await answer(failed)
@@ -228,7 +233,7 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
     await ask(stage, Rerun(EXECUTION, "long"), digest=digest_of(long))
     await stage.ended(AGAIN)
     found = await answer(stage)
-    assert found is not None and (found["code"], "has not ended: it is running" in found["error"]) == (
+    assert found is not None and (found["code"], "has not ended: its status is running" in found["error"]) == (
         "not_ended",
         True,
     )
@@ -240,12 +245,12 @@ async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:
 @pytest.fixture
 async def slow(stage: Stage) -> tuple[Stage, Slow, SimulatedHost]:
     """The same, with a server that takes its time to read journals from then on."""
-    fate = Slow(stage)
-    _, host, _ = stage.start_server(stage.host("server", fate))
+    injector = Slow(stage)
+    _, host, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await begin(stage)
-    fate.takes_s = 5.0
-    return stage, fate, host
+    injector.takes_s = 5.0
+    return stage, injector, host
 
 
 async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
@@ -259,24 +264,26 @@ async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tupl
     assert (await whole(stage, AGAIN)).count("execution.requested") == 1
 
 
-async def test_meanwhile_others_go_on_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
-    stage, fate, _ = slow
-    fate.takes_s = 1e6
+async def test_meanwhile_others_continue_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
+    stage, injector, _ = slow
+    injector.takes_s = 1e6
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
     await looks(stage)
     quick = playbook("quick", [{"step": "only", "tool": work("quick")}])
     await stage.request("other", "request-2", quick)
     assert result_of(await stage.ended("other", 2)) == "quick"
     refused = await stage.ask(AGAIN, CtxPatched("p", patch={"k": 1}))
-    assert isinstance(refused, str) and "has not started: it is still looking at" in refused
+    assert isinstance(refused, str) and "has not started: it is still reading its original" in refused
     assert isinstance(await stage.ask(AGAIN, CancelRequested("c")), dict)
     assert (await stage.ended(AGAIN, 5)).status == "cancelled"
     assert await answer(stage) == {"ok": True, "execution_id": AGAIN}
 
 
-async def test_what_a_dead_server_was_looking_at_its_successor_reads(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
-    stage, fate, host = slow
-    fate.takes_s = 1e9
+async def test_the_successor_of_a_dead_server_reads_its_pending_original(
+    slow: tuple[Stage, Slow, SimulatedHost],
+) -> None:
+    stage, injector, host = slow
+    injector.takes_s = 1e9
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
     await looks(stage)
     host.kill()
@@ -314,13 +321,13 @@ async def test_what_is_reused_is_taken_over_once_whatever_becomes_of_its_tick(
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done"])
 async def test_a_server_that_dies_as_it_takes_over_what_is_reused_is_replaced(stage: Stage, point: str) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await begin(stage)
     await ask(stage, Rerun(EXECUTION), {"fails": 0})
-    fate.left = 2  # the tick of the request, then that of what is reused
-    await stage.until(lambda: fate.left <= 0)
+    injector.left = 2  # the tick of the request, then that of what is reused
+    await stage.until(lambda: injector.left <= 0)
     await stage.server()
     assert (await stage.ended(AGAIN)).status == "completed"
     assert set(stage.effects.values()) == {1}

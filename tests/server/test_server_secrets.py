@@ -19,7 +19,7 @@ from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
-from noetl_stream.sealing.handover import Question, Sealed
+from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.keychain_check import missing_credentials, with_credentials
 from noetl_stream.server.responders.secrets import SecretsResponder
@@ -46,8 +46,8 @@ class Desk:
     def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsResponder:
         return SecretsResponder(self.credentials, self.store, keys, offered)
 
-    async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, Question, SecretAnswer]:
-        question = Question()
+    async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, ReplyKey, SecretAnswer]:
+        question = ReplyKey()
         given: dict[str, Any] = {"execution_id": "living", "name": "pg", "public_key": question.public_key, **changes}
         asked = SecretQuestion(**given)
         return asked, question, await self.answers(keys).answer(asked)
@@ -70,7 +70,7 @@ async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("execution_id", "reason"),
-    [("ended", "has ended: it gets no secrets"), ("none", "is not known: it gets no secrets")],
+    [("ended", "has ended: it gets no credentials"), ("none", "is unknown: it gets no credentials")],
 )
 async def test_only_a_living_execution_gets_secrets(desk: Desk, execution_id: str, reason: str) -> None:
     _, _, answer = await desk.ask(execution_id=execution_id)
@@ -90,19 +90,19 @@ async def test_a_server_without_a_key_says_so(desk: Desk) -> None:
 
 async def test_a_server_with_another_key_names_the_one_it_lacks(desk: Desk) -> None:
     _, _, answer = await desk.ask(keys=KeyRing(read_key(new_key(), "a test")))
-    assert f"is encrypted with key {KEYS.current.id}, which is not here" in answer.refused
+    assert f"is encrypted with key {KEYS.current.id}, which is not configured" in answer.refused
 
 
 async def test_a_question_without_a_proper_key_gets_nothing(desk: Desk) -> None:
     _, _, answer = await desk.ask(public_key=b"short")
-    assert "public key is 32 bytes" in answer.refused
+    assert "an X25519 public key of 32 bytes" in answer.refused
     assert answer.body == b""
 
 
 async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
     bus = MemoryBroker(desk.clock).bus
     subscription = await desk.answers().listen(bus, "servers")
-    asked = SecretQuestion("living", "pg", Question().public_key)
+    asked = SecretQuestion("living", "pg", ReplyKey().public_key)
     body = await bus.ask(subjects.ASK_SECRET, codec.encode(asked), 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
     damaged = await bus.ask(subjects.ASK_SECRET, b"[]", 1)
@@ -118,7 +118,7 @@ async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_othe
     bus = MemoryBroker(desk.clock).bus
     away = SecretsResponder(Away(desk.clock), desk.store, KEYS)
     subscriptions = [await away.listen(bus, "servers"), await desk.answers().listen(bus, "others")]
-    asked = codec.encode(SecretQuestion("living", "pg", Question().public_key))
+    asked = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
     body = await bus.ask(subjects.ASK_SECRET, asked, 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
     for subscription in subscriptions:
@@ -143,7 +143,7 @@ def plan() -> Plan:
     return compile_playbook(PLAYBOOK, {"noop": NoopTool.spec})
 
 
-def test_what_is_missing_is_named_with_its_line_and_the_nearest_name() -> None:
+def test_a_missing_credential_is_named_with_its_line_and_the_nearest_name() -> None:
     known = {"pg", "local_postgres", "crm_client"}
     [missing] = missing_credentials(plan().keychain, known, "a.yaml")
     assert (missing.severity, missing.code, missing.file, missing.line) == ("error", "missing_credential", "a.yaml", 7)

@@ -11,33 +11,33 @@ import pytest
 
 from effort import SIMULATIONS
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, FaultPlan
-from noetl_stream.testing.simulation.simulation import tell
+from noetl_stream.testing.simulation.simulation import simulate
 
 SEEDS = SIMULATIONS
 SEEDS_A_TEST = 20
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
-def test_whatever_goes_wrong_all_comes_to_its_right_end(first: int) -> None:
-    broken = [story for seed in range(first, first + SEEDS_A_TEST) if (story := tell(seed)).problems]
+def test_every_execution_ends_correctly_despite_faults(first: int) -> None:
+    broken = [report for seed in range(first, first + SEEDS_A_TEST) if (report := simulate(seed)).problems]
     assert not broken, "\n".join(map(str, broken))
 
 
 @pytest.mark.parametrize("kind", [*HARMLESS, *TOUCHING])
 def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
-    broken = [story for seed in range(3) if (story := tell(seed, (kind,))).problems]
+    broken = [report for seed in range(3) if (report := simulate(seed, (kind,))).problems]
     assert not broken, "\n".join(map(str, broken))
 
 
 def test_fair_weather_is_fair() -> None:
-    story = tell(0, ())
-    assert story.problems == () and story.length_s < 120
+    report = simulate(0, ())
+    assert report.problems == () and report.length_s < 120
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
-    first, second = tell(7), tell(7)
+def test_the_same_seed_yields_the_same_run() -> None:
+    first, second = simulate(7), simulate(7)
     assert first == second
-    assert first.digest != tell(9).digest
+    assert first.digest != simulate(9).digest
 
 
 def test_the_seeds_meet_every_kind_of_trouble() -> None:

@@ -96,7 +96,7 @@ async def test_a_clock_that_drifts_is_compared_again_and_again(stage: Stage) -> 
     assert 59 <= await seconds_until(stage, EXECUTION, "timer.fired") < 63
 
 
-async def test_what_was_before_the_wait_is_there_after_it_and_not_done_again(stage: Stage) -> None:
+async def test_work_before_a_wait_survives_it_and_is_not_repeated(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await starts(stage, before_and_after(rest(30)))
@@ -173,13 +173,13 @@ async def test_a_timer_that_fell_due_while_no_server_lived_fires_when_one_does(s
 
 @pytest.mark.parametrize("point", ["store.commit", "store.commit.done"])
 async def test_a_server_that_dies_while_a_timer_fires_leaves_it_to_the_next(stage: Stage, point: str) -> None:
-    fate = Dies(point, 10**9)
-    stage.start_server(stage.host("server", fate))
+    injector = Dies(point, 10**9)
+    stage.start_server(stage.host("server", injector))
     stage.start_worker()
     await starts(stage, before_and_after(rest(30)))
     await is_waiting(stage, EXECUTION)
-    fate.left = 1
-    await stage.until(lambda: fate.left == 0)
+    injector.left = 1
+    await stage.until(lambda: injector.left == 0)
     await stage.server()
     row = await stage.ended(EXECUTION)
     assert (row.status, result_of(row)) == ("completed", "kept")
@@ -235,7 +235,7 @@ async def test_a_wait_that_ended_otherwise_leaves_no_timer(stage: Stage, restart
     assert "timer.fired" not in await whole(stage, EXECUTION)
 
 
-async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Stage) -> None:
+async def test_a_server_forgets_timers_that_are_no_longer_awaited(stage: Stage) -> None:
     server = await stage.server()
     await starts(stage, gated(600), "stays")
     await is_waiting(stage, "stays")
@@ -248,7 +248,7 @@ async def test_a_server_forgets_timers_that_nobody_waits_for_any_more(stage: Sta
     assert error_of(await stage.ended("stays", 600))["kind"] == "admission_timeout"
 
 
-async def test_iterations_of_one_command_whose_time_is_over_together_go_on_together(stage: Stage) -> None:
+async def test_iterations_of_one_command_whose_time_is_over_together_continue_together(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     spec = {"mode": "parallel", "exec": "local", "max_in_flight": 50}
@@ -313,7 +313,7 @@ async def test_a_wait_that_falls_due_while_paused_acts_on_resume(stage: Stage) -
     assert (await stage.ended(EXECUTION, 5)).status == "completed"
 
 
-async def test_a_paused_execution_taken_over_fires_nothing_until_it_goes_on(stage: Stage) -> None:
+async def test_a_paused_execution_taken_over_fires_nothing_until_it_continues(stage: Stage) -> None:
     _, host, _ = stage.start_server()
     stage.start_worker()
     await starts(stage, before_and_after(hear(30)))

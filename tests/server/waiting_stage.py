@@ -11,7 +11,7 @@ from noetl_stream.model.events import InterventionFact, SignalReceived
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ExecutionRow
-from noetl_stream.testing.simulation.host import GoodFate, SimulatedHost
+from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
@@ -70,7 +70,7 @@ def error_of(row: ExecutionRow) -> dict[str, Any]:
 
 async def is_waiting(stage: Stage, execution_id: str) -> ExecutionRow:
     """Its row, once nothing of it is in a worker or a queue."""
-    rows = stage.store.real._tables.executions
+    rows = stage.tables.executions
     await stage.until(lambda: execution_id in rows and rows[execution_id].status == "waiting")
     return rows[execution_id]
 
@@ -88,21 +88,21 @@ async def whole(stage: Stage, execution_id: str) -> list[str]:
     return [row.name for row in journal]
 
 
-class Dies(GoodFate):
+class Dies(NoFaults):
     """Kills the host at its ``left``-th visit to ``point``."""
 
     def __init__(self, point: str, left: int = 1) -> None:
         self.point = point
         self.left = left
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == self.point:
             self.left -= 1
             if self.left == 0:
                 host.kill()
 
 
-class Mute(GoodFate):
+class Mute(NoFaults):
     """Loses messages on this subject: all, or so many."""
 
     def __init__(self, subject: str, left: float = float("inf")) -> None:

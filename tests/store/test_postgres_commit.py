@@ -183,7 +183,7 @@ class AnswerThief:
 
 
 @pytest.mark.parametrize(("events", "order"), [(SMALL, b""), (LARGE, b"commit\0")], ids=["one statement", "copy"])
-async def test_a_commit_whose_answer_was_lost_stands(dsn: str, watcher: Any, events: list[Any], order: bytes) -> None:
+async def test_a_commit_with_a_lost_answer_is_kept(dsn: str, watcher: Any, events: list[Any], order: bytes) -> None:
     parts = urlsplit(dsn)
     thief = AnswerThief(parse_qs(parts.query)["host"][0] + "/.s.PGSQL.5432")
     proxy = await asyncio.start_server(thief.serve, "127.0.0.1", 0)
@@ -206,7 +206,7 @@ async def test_a_commit_whose_answer_was_lost_stands(dsn: str, watcher: Any, eve
         proxy.close()
 
 
-async def test_the_store_goes_on_after_postgres_ended_all_its_connections(
+async def test_the_store_continues_after_postgres_ended_all_its_connections(
     postgres_store: PostgresStore, watcher: Any
 ) -> None:
     leases = await taken(postgres_store, limit=2)
@@ -232,7 +232,7 @@ async def test_the_partition_row_names_the_backend_that_commits(postgres_store: 
 
 
 @BOTH_SHAPES
-async def test_a_full_disk_is_said_in_one_line_and_the_tick_can_be_tried_again(
+async def test_a_full_disk_is_one_clear_error_and_the_tick_can_be_retried(
     postgres_store: PostgresStore, watcher: Any, events: list[Any]
 ) -> None:
     (lease,) = await taken(postgres_store)

@@ -48,13 +48,13 @@ async def test_an_address_where_nothing_listens_is_unreachable() -> None:
             assert "NOETL_POSTGRES_DSN" in (error.hint or "")
 
 
-async def test_a_socket_that_is_not_there_is_unreachable(tmp_path: Any) -> None:
+async def test_a_missing_socket_is_unreachable(tmp_path: Any) -> None:
     for error in await refusals(f"postgresql://me:{SECRET}@/work?host={tmp_path}"):
         assert isinstance(error, Unreachable)
         assert "there is no such socket" in error.message
 
 
-async def test_a_database_that_is_not_there_is_unreachable(postgres_server: Any) -> None:
+async def test_a_missing_database_is_unreachable(postgres_server: Any) -> None:
     for error in await refusals(postgres_server.dsn("nowhere")):
         assert isinstance(error, Unreachable)
         assert "there is no such database" in error.message
@@ -72,20 +72,20 @@ async def login_with_password(postgres_server: Any) -> AsyncIterator[None]:
 
 
 @pytest.mark.usefixtures("login_with_password")
-async def test_a_wrong_password_is_said_without_showing_it(postgres_server: Any) -> None:
+async def test_a_wrong_password_is_reported_without_showing_it(postgres_server: Any) -> None:
     for error in await refusals(postgres_server.dsn("postgres", f"guarded:{SECRET}")):
         assert isinstance(error, Unreachable)
         assert "wrong password" in error.message
 
 
 @pytest.mark.usefixtures("login_with_password")
-async def test_a_user_without_rights_is_told_so(postgres_server: Any) -> None:
+async def test_a_user_without_rights_gets_a_clear_error(postgres_server: Any) -> None:
     with pytest.raises(Unreachable, match="lacks a right"):
         await migrate(postgres_server.dsn("postgres", "guarded:right"))
 
 
 @pytest.mark.parametrize("dsn", ["", "mysql://me@there/work", f"me:{SECRET}@there", "postgresql://there:port/work"])
-async def test_what_is_no_postgres_url_is_a_usage_error(dsn: str) -> None:
+async def test_an_invalid_postgres_url_is_a_usage_error(dsn: str) -> None:
     for error in await refusals(dsn):
         assert isinstance(error, UsageError)
         assert "postgresql://user:password@host:5432/database" in str(error)

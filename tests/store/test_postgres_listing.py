@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
@@ -26,7 +25,7 @@ async def test_what_ended_before_is_found_by_its_labels_and_words(
     dsn: str, postgres_store: PostgresStore, watcher: Any
 ) -> None:
     source = "text"
-    entry = await PostgresCatalog(postgres_store._database).register(entry_of(source, labels=LABELS), source)
+    entry = await postgres_store.catalog.register(entry_of(source, labels=LABELS), source)
     (lease,) = await taken(postgres_store)
     rows = [
         execution_row("a", digest=entry.digest, finished_ms=1),

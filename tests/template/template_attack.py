@@ -1,4 +1,4 @@
-"""What an attack on templates is, and what the attacks find in ``ctx``."""
+"""Attacks on templates, and the ``ctx`` that they run against."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 REFUSED: Final = "refused"
-"""A problem of ``check``."""
+"""A problem found by ``check``."""
 FAILED: Final = "failed"
 """An ``ExpressionError``."""
 VALUE: Final = "value"
-"""Harmless: the value it gives."""
+"""Harmless: it renders to a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ def gives(value: Any, *texts: str) -> list[Attack]:
 
 
 def again(start: str, step: str, times: int = 99) -> str:
-    """A block that makes ``n.x`` anew from itself, many times."""
+    """A block that repeatedly computes ``n.x`` from itself."""
     loop = f"{{% for i in range({times}) %}}{{% set n.x = {step} %}}{{% endfor %}}"
     return f"{{% set n = namespace(x={start}) %}}{loop}{{{{ n.x }}}}"
 
 
 def many(expression: str, times: int) -> str:
-    """One list of the same expression, many times."""
+    """A list that repeats one expression."""
     return f"{{{{ [{', '.join([expression] * times)}] | length }}}}"
 
 
 def data() -> dict[str, Any]:
-    """``ctx``: about what the limits of a workload or of a result let in."""
+    """``ctx``, of about the size that the limits of a workload or result allow."""
     return {
         "text": "x" * 1_000_000,
         "copy": "x" * 999_999 + "y",

@@ -1,4 +1,4 @@
-"""Attacks that try to cost too much: text, lists, numbers, comparisons, loops."""
+"""Attacks by cost: text, lists, numbers, comparisons, loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PAIRS: Final = (
     "{% set n = namespace(a=[], b=[]) %}"
     "{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% set n.b = [n.b, n.b] %}{% endfor %}"
 )
-"""Two values of sixty lists each that have 2 ** 60 elements when they are walked."""
+"""Two values of sixty nested lists each, which have 2 ** 60 elements when traversed."""
 
 TEXTS: Final[list[Attack]] = [
     *failed(
@@ -65,10 +65,14 @@ TEXTS: Final[list[Attack]] = [
         many("ctx.text | wordcount", 2_000),
         many("ctx.words.upper()", 2_000),
     ),
-    *failed("`indent` of tojson", "{{ ctx.list | tojson(indent=10 ** 8) }}"),
-    *failed("a `%` begins no placeholder", "{{ '%*d' % [10 ** 9, 1] }}", "{{ ('%(' * 1000000) % {'a': 1} }}"),
+    *failed("`indent` of `tojson`", "{{ ctx.list | tojson(indent=10 ** 8) }}"),
+    *failed("`%` does not start a placeholder", "{{ '%*d' % [10 ** 9, 1] }}", "{{ ('%(' * 1000000) % {'a': 1} }}"),
     *failed("`round` takes a number", "{{ 'a' | round(9, 'ceil') }}"),
-    *failed("only a number can be odd", "{{ '%999999999d' is odd }}", "{{ '%999999999d' is divisibleby 2 }}"),
+    *failed(
+        "`odd`, `even` and `divisibleby` take a number",
+        "{{ '%999999999d' is odd }}",
+        "{{ '%999999999d' is divisibleby 2 }}",
+    ),
     *failed("expected length", "{{ 'x' | truncate(1) }}"),
     *gives(False, "{{ ([ctx.text] * 1000) is lower }}"),
     *gives(-1, "{{ ctx.text.find('xy' ~ ctx.text) }}"),
@@ -89,11 +93,13 @@ NUMBERS: Final[list[Attack]] = [
     ),
     *refused("larger than limits.max_template_number_bits", "{{ 0x" + "f" * 60_000 + " }}"),
     *refused("Exceeds the limit", "{{ " + "9" * 60_000 + " }}"),
-    *failed("is no JSON number", "{{ 1e308 * 10 }}", "{{ [1e308, 1e308] | sum }}", "{{ ('9' * 1000000) | float }}"),
+    *failed(
+        "is not a valid JSON number", "{{ 1e308 * 10 }}", "{{ [1e308, 1e308] | sum }}", "{{ ('9' * 1000000) | float }}"
+    ),
     *failed("division by zero", "{{ 1 / 0 }}", "{{ 1 // 0 }}", "{{ 1 % 0 }}", "{{ [1] | slice(0) }}"),
     *failed("too large for a float", "{{ 2 ** 4000 / 3 }}"),
-    *failed("`precision` of round", "{{ 5 | round(10 ** 9) }}", "{{ 5 | round(-10 ** 9) }}"),
-    *failed("of type complex", "{{ (0 - 8) ** 0.5 }}"),
+    *failed("`precision` of `round`", "{{ 5 | round(10 ** 9) }}", "{{ 5 | round(-10 ** 9) }}"),
+    *failed("a complex object", "{{ (0 - 8) ** 0.5 }}"),
 ]
 
 LISTS: Final[list[Attack]] = [
@@ -135,9 +141,9 @@ LISTS: Final[list[Attack]] = [
         many("ctx.copy.find('z')", 2_000),
         again("[]", "[n.x, namespace(ctx.mapping)]", 99_999),
     ),
-    *failed("nests too deeply", again("[]", "[n.x]", 99_999)),
+    *failed("is nested too deeply", again("[]", "[n.x]", 99_999)),
     *gives(60_000, "{{ ctx.colliding | unique | length }}"),
-    *failed("a key of a mapping must be text", "{{ dict(ctx.colliding | batch(2)) }}"),
+    *failed("a mapping key must be text", "{{ dict(ctx.colliding | batch(2)) }}"),
 ]
 
 COMPARISONS: Final[list[Attack]] = [

@@ -1,4 +1,4 @@
-"""Attacks by form: deep, long, broken and strange texts, which must be refused soon; deep values."""
+"""Attacks by form: deep, long, broken and unusual texts, which must be rejected early; deep values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEEP: Final[list[Attack]] = [
     *gives("1" * 10_001, "{{ 1" + " ~ 1" * 10_000 + " }}"),
     *gives(False, "{{ 1" + " < 1" * 10_000 + " }}"),
     *failed(
-        "nests too deeply",
+        "is nested too deeply",
         "{{ ctx.deep }}",
         "{{ ctx.deep | string }}",
         "{{ ctx.deep | tojson }}",
@@ -72,9 +72,9 @@ BROKEN: Final[list[Attack]] = [
         "{{ \x00 }}",
     ),
     *refused("limits.max_template_chars", "{{ 1 }}" + "x" * 65_536, "{{ 'x' }}" * 10_000),
-    *refused("half a character", "{{ '\\ud800' }}", "{{ '\\ud83d\\ude00' }}", "\ud800{{ 1 }}", "{{ '\ud800' }}"),
+    *refused("lone surrogate", "{{ '\\ud800' }}", "{{ '\\ud83d\\ude00' }}", "\ud800{{ 1 }}", "{{ '\ud800' }}"),
     *refused("Unicode character", "{{ '\\U00110000' }}", "{{ '\\N{no such}' }}"),
-    *refused("is bound to nothing", "{{ \uff43\uff54\uff58 }}", "{% set \uff58 = 1 %}{{ x }}"),
+    *refused("is not defined", "{{ \uff43\uff54\uff58 }}", "{% set \uff58 = 1 %}{{ x }}"),
     *failed("is undefined", "{{ ctx." + "a" * 60_000 + " }}", "{{ ctx['" + "\u4e00" * 60_000 + "'] }}"),
     *gives("", "{# {{ }} #}" * 5_000),
     *gives("\x00", "{{ '\x00' }}"),

@@ -1,4 +1,4 @@
-"""Shared by the template tests: a scope as a worker or server builds it, and short ways to compile and render."""
+"""Shared by the template tests: a scope like those of workers and servers, and helpers to compile and render."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FAILED = Outcome("error", error=ErrorInfo("http_status", "503", retryable=True),
 
 
 def scope(**namespaces: Any) -> Scope:
-    """A scope with something in every namespace; ``namespaces`` replaces some."""
+    """A scope with a value in every namespace; ``namespaces`` replaces some."""
     return Scope(
         {
             "workload": {"url": "http://api", "items": [{"n": 1}, {"n": 2}], "flag": "false", "deep": {"a": {"b": 1}}},
@@ -64,34 +64,34 @@ def scope(**namespaces: Any) -> Scope:
 
 
 def referenced(key: str = "k") -> Payload:
-    """A payload that stands in the object store."""
+    """A payload in the object store."""
     return Payload(reference=Reference("nats", key, 1_000_000))
 
 
 def rendered(source: Any, in_scope: Scope | None = None, **namespaces: Any) -> Any:
-    """``source`` compiled and rendered."""
+    """Compiles and renders ``source``."""
     template = compile_template(source, namespaces=NAMESPACES, bindings=BINDINGS)
     return render(template, in_scope or scope(**namespaces))
 
 
 def failure(source: Any, in_scope: Scope | None = None, **namespaces: Any) -> ExpressionError:
-    """Why rendering ``source`` fails."""
+    """The error of rendering ``source``."""
     template = compile_template(source, namespaces=NAMESPACES, bindings=BINDINGS)
     try:
         value = render(template, in_scope or scope(**namespaces))
     except ExpressionError as error:
         return error
-    raise AssertionError(f"{source!r} gave {value!r}")
+    raise AssertionError(f"{source!r} rendered to {value!r}")
 
 
 def decided(condition: str | bool, in_scope: Scope | None = None, **namespaces: Any) -> bool:
-    """Whether the guard ``condition`` holds."""
+    """Whether the guard ``condition`` is true."""
     guard = compile_guard(condition, namespaces=NAMESPACES, bindings=BINDINGS)
     return holds(guard, in_scope or scope(**namespaces))
 
 
 def problems(source: Any, **options: Any) -> tuple[TemplateFinding, ...]:
-    """What is wrong with ``source``."""
+    """The problems of ``source``."""
     given = {"namespaces": NAMESPACES, "bindings": BINDINGS} | options
     try:
         compile_template(source, **given)
@@ -101,5 +101,5 @@ def problems(source: Any, **options: Any) -> tuple[TemplateFinding, ...]:
 
 
 def codes(source: Any, **options: Any) -> list[str]:
-    """The codes of what is wrong with ``source``."""
+    """The codes of the problems of ``source``."""
     return [problem.code for problem in problems(source, **options)]

@@ -59,7 +59,9 @@ def test_an_absent_value_equals_only_none(part: str, absent: dict[str, Any]) -> 
     ],
 )
 def test_ordering_calculating_with_or_iterating_an_absent_value_is_an_error(use: str, absent: dict[str, Any]) -> None:
-    failure(f"{{{{ {use.replace('{}', 'outcome.error')} }}}}", **absent)
+    error = failure(f"{{{{ {use.replace('{}', 'outcome.error')} }}}}", **absent)
+    message = error.message.partition(" in {{")[0]
+    assert message.endswith("an absent value") or message == "cannot slice null"
 
 
 def test_iterating_an_absent_value_in_a_loop_is_an_error(absent: dict[str, Any]) -> None:
@@ -142,7 +144,7 @@ def test_an_undefined_part_of_a_local_value_is_an_error_too() -> None:
 
 
 def test_a_condition_without_else_that_is_false_is_an_error() -> None:
-    assert "there is no `else`" in failure("{{ 'x' if false }}").message
+    assert "`else` is missing" in failure("{{ 'x' if false }}").message
 
 
 def test_an_empty_list_has_no_first_element() -> None:

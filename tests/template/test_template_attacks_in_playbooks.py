@@ -1,4 +1,4 @@
-"""Attacks in the places of a playbook: each ends as an error event, and the engine goes on (LANGUAGE §2)."""
+"""Attacks at each place of a playbook: each ends as an error event, and the engine continues (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAYLOADS = {
     "work": ("{{ ([range(100000)] * 1000) | map('sum') | sum }}", "limits.max_template_operations"),
     "list": ("{{ [[0] * 1000] * 1000000 }}", "limits.max_template_result_items"),
     "escape": ("{{ workload['__class__'].__mro__ }}", "`workload.__class__` is undefined"),
-    "format": ("{{ '%999999999d' is odd }}", "only a number can be odd"),
+    "format": ("{{ '%999999999d' is odd }}", "`odd`, `even` and `divisibleby` take a number"),
     "key": ("{{ workload['k' * 8000000] }}", "is undefined"),
 }
 PLACES = {

@@ -102,24 +102,24 @@ def test_an_empty_selection_is_false_and_has_a_length() -> None:
 @pytest.mark.parametrize(
     ("expression", "part"),
     [
-        ("1 | tojson(indent=99)", "`indent` of tojson"),
-        ("1.5 | round(1000)", "`precision` of round"),
+        ("1 | tojson(indent=99)", "`indent` of `tojson`"),
+        ("1.5 | round(1000)", "`precision` of `round`"),
         ("ctx.rows | items", "takes a mapping"),
-        ("'%*d' % [9, 1]", "a `%` begins no placeholder"),
+        ("'%*d' % [9, 1]", "`%` does not start a placeholder"),
         ("'%s' | format(1, a=2)", "not both"),
         ("'%s %s' % [1]", "not enough arguments"),
         ("ctx.rows | sort(attribute='x')", "`x` is undefined"),
         ("ctx.rows | batch", "missing 1 required"),
         ("[1, 'a'] | sort", "not supported between"),
-        ("outcome.error | int", "absent value has no use in the filter `int`"),
+        ("outcome.error | int", "filter `int` does not accept an absent value"),
     ],
 )
-def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:
+def test_filters_reject_invalid_values(expression: str, part: str) -> None:
     assert part in failure("{{ " + expression + " }}").message
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{{ 'a' | replace }}", "`replace` missing 2 required positional arguments"),
         ("{{ [1] | groupby }}", "`groupby` missing 1 required positional argument"),
@@ -130,5 +130,5 @@ def test_filters_refuse_what_does_not_fit(expression: str, part: str) -> None:
         ("{{ ctx.get() }}", "`get` missing 1 required positional argument"),
     ],
 )
-def test_a_wrong_call_is_told_in_the_names_of_templates(text: str, said: str) -> None:
-    assert failure(text).message.startswith(said)
+def test_an_invalid_call_is_reported_by_its_template_name(text: str, message: str) -> None:
+    assert failure(text).message.startswith(message)

@@ -1,4 +1,4 @@
-"""Attacks: what a template may cost is counted, and the limit that ends it is named (LANGUAGE §14)."""
+"""Attacks by cost: the cost of a template is counted, and the error names the limit (LANGUAGE §14)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.template import Scope, compile_template
+from noetl_stream.template import Scope
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.meter import Meter
 
@@ -89,7 +89,7 @@ def test_a_template_that_is_too_long_is_refused() -> None:
     assert "max_template_chars" in problem.message
 
 
-def test_a_long_text_without_a_template_is_no_template() -> None:
+def test_the_length_limit_does_not_apply_to_plain_text() -> None:
     assert rendered("x" * 1_000_000) == "x" * 1_000_000
 
 
@@ -119,11 +119,16 @@ def test_a_value_that_nests_too_deeply_is_an_error() -> None:
     deep: list[object] = []
     for _ in range(5_000):
         deep = [deep]
-    assert "nests too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
+    assert "is nested too deeply" in failure("{{ ctx.deep }}", ctx={"deep": deep}).message
 
 
-def test_nothing_is_computed_while_compiling() -> None:
-    compile_template("{{ 'a' * 10 ** 9 }} {{ 9 ** 9 ** 9 ** 9 }}", namespaces=frozenset(), bindings={})
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("{{ 'a' * 10 ** 9 }}", "max_template_output_chars"), ("{{ 9 ** (9 ** 9) }}", "max_template_number_bits")],
+)
+def test_nothing_is_computed_while_compiling(text: str, limit: str) -> None:
+    assert codes(text) == []
+    assert limit in failure(text).message
 
 
 def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:
@@ -133,7 +138,7 @@ def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:
     assert "max_template_output_chars" in failure([text, text, text], Scope({"ctx": BIG})).message
 
 
-def test_a_meter_allows_what_its_limits_say() -> None:
+def test_a_meter_enforces_its_limits() -> None:
     meter = Meter(Limits(max_template_operations=2))
     meter.work(2)
     with pytest.raises(EvaluationFailure, match="max_template_operations"):

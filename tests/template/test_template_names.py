@@ -1,4 +1,4 @@
-"""Which names a template may use, and what is said about the others (LANGUAGE §2)."""
+"""Names that a template may use, and the errors for others (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from template_rendering import codes, failure, problems, rendered
 
 from noetl_stream.template import BareName, TemplateProblem, compile_template
-from noetl_stream.template.compile.findings import MOST_PROBLEMS
+from noetl_stream.template.compile.findings import MAX_PROBLEMS
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 
@@ -19,14 +19,14 @@ def test_a_name_bound_nowhere_is_a_problem_that_says_what_to_write() -> None:
     (problem,) = problems("{{ who }}")
     assert isinstance(problem, BareName)
     assert (problem.code, problem.name, problem.line, problem.column) == ("unbound_name", "who", 1, 4)
-    assert problem.hint == "write `workload.who`, `ctx.who` or `args.who` for what comes from outside"
+    assert problem.hint == "write `workload.who`, `ctx.who` or `args.who` for a value from outside"
 
 
-@pytest.mark.parametrize(("name", "meant"), [("totl", "total"), ("lod", "load"), ("workloads", "workload")])
-def test_a_misspelt_name_gets_a_did_you_mean(name: str, meant: str) -> None:
+@pytest.mark.parametrize(("name", "expected"), [("totl", "total"), ("lod", "load"), ("workloads", "workload")])
+def test_a_misspelt_name_gets_a_did_you_mean(name: str, expected: str) -> None:
     (problem,) = problems(f"{{{{ {name}.x }}}}")
     assert problem.hint is not None
-    assert problem.hint.startswith(f"did you mean `{meant}`?")
+    assert problem.hint.startswith(f"did you mean `{expected}`?")
 
 
 def test_null_of_other_languages_is_named_none() -> None:
@@ -37,14 +37,14 @@ def test_null_of_other_languages_is_named_none() -> None:
 def test_a_namespace_that_does_not_exist_here_is_a_problem() -> None:
     (problem,) = problems("{{ event.name }}", namespaces=frozenset({"ctx"}))
     assert problem.code == "namespace_not_here"
-    assert problem.hint == "`event` exists in the arcs of `next` only"
+    assert problem.hint == "use `event` in the arcs of `next` only"
 
 
 @pytest.mark.parametrize("namespace", sorted(NAMESPACES - {"workload", "ctx", "steps", "execution_id"}))
 def test_a_namespace_that_is_not_everywhere_is_refused_with_the_places_where_it_is(namespace: str) -> None:
     (problem,) = problems(f"{{{{ {namespace} }}}}", namespaces=frozenset({"ctx"}), expressions_only=True)
     assert problem.code == "namespace_not_here"
-    assert problem.hint is not None and problem.hint.startswith(f"`{namespace}` exists in")
+    assert problem.hint is not None and problem.hint.startswith(f"use `{namespace}` in")
 
 
 def test_the_entries_of_the_keychain_that_a_template_reads_are_known_before_it_is_rendered() -> None:
@@ -58,13 +58,13 @@ def test_the_entries_of_the_keychain_that_a_template_reads_are_known_before_it_i
     assert compile_template("{{ 1 }}", namespaces=frozenset(), bindings={}).keychain_names == frozenset()
 
 
-def test_of_many_unbound_names_the_first_are_told_and_soon() -> None:
+def test_only_the_first_of_many_unbound_names_are_reported() -> None:
     found = problems("{{ " + " ~ ".join(f"name_{number}" for number in range(5_000)) + " }}")
     assert [problem.message for problem in found[:2]] == [
-        "`name_0` is bound to nothing",
-        "`name_1` is bound to nothing",
+        "`name_0` is not defined",
+        "`name_1` is not defined",
     ]
-    assert len(found) == MOST_PROBLEMS
+    assert len(found) == MAX_PROBLEMS
 
 
 def test_a_bare_name_whose_namespace_does_not_exist_here_is_a_problem() -> None:
@@ -113,12 +113,12 @@ def test_the_error_carries_all_problems_and_counts_them() -> None:
         ("ab {% if true %}", 15, "Unexpected end of template"),
         ("{{ (1 }}", 7, "unexpected '}'"),
         ("{% do x %}", 4, "Encountered unknown tag 'do'"),
-        ("{{ ctx.foo() }}", 7, "there is no method `foo`"),
-        ("{{ total(1) }}", 4, "`total` is a value, it cannot be called"),
+        ("{{ ctx.foo() }}", 7, "unknown method `foo`"),
+        ("{{ total(1) }}", 4, "`total` is not a function"),
         ("{{ (1)(2) }}", 7, "only functions, macros and methods can be called"),
     ],
 )
-def test_syntax_problems_say_what_and_where(text: str, column: int, part: str) -> None:
+def test_syntax_problems_have_a_message_and_a_position(text: str, column: int, part: str) -> None:
     (problem,) = problems(text)
     assert problem.code == "template_syntax"
     assert part in problem.message
@@ -141,9 +141,7 @@ def test_a_filter_or_test_named_inside_another_is_checked_too() -> None:
         "unknown_test",
         "unknown_test",
     ]
-    assert (
-        "there is no filter `@read`" in failure("{{ ctx.rows | map(ctx.f) }}", ctx={"rows": [0], "f": "@read"}).message
-    )
+    assert "unknown filter `@read`" in failure("{{ ctx.rows | map(ctx.f) }}", ctx={"rows": [0], "f": "@read"}).message
 
 
 @pytest.mark.parametrize("name", ["now", "lipsum", "cycler", "joiner", "self", "print", "open"])

@@ -1,4 +1,4 @@
-"""Random expressions: they end in one of two errors or in a value, always the same, and as Jinja itself has it."""
+"""Random expressions end in one of two errors or in a value, which is always the same and the same as Jinja's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUES: dict[str, Any] = {
 }
 SCOPE = Scope({"ctx": VALUES})
 JINJA = Environment(undefined=StrictUndefined, autoescape=False)
-"""Jinja itself, without sandbox or limits: only ever given expressions of the grammar below."""
+"""Jinja without sandbox or limits, for expressions of the grammar below only."""
 
 
 # --- what the language shares with Jinja, by type ---
@@ -113,7 +113,7 @@ def shared(draw: st.DrawFn, kind: str, depth: int = 3) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What JSON makes of Jinja's value; fails if a part of it is undefined."""
+    """Jinja's value as JSON; fails if a part of it is undefined."""
     assert not isinstance(value, Undefined)
     if isinstance(value, list | tuple | Iterator):
         return [plain(element) for element in value]
@@ -138,7 +138,7 @@ def by_us(expression: str) -> tuple[str, Any]:
 
 @settings(max_examples=times(600), deadline=None)
 @given(st.sampled_from(sorted(LEAVES)).flatmap(shared))
-def test_an_expression_gives_what_jinja_gives(expression: str) -> None:
+def test_an_expression_has_the_same_value_as_in_jinja(expression: str) -> None:
     assert by_us(expression) == by_jinja(expression)
 
 

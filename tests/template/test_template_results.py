@@ -1,4 +1,4 @@
-"""Results under the names of tasks and steps, the `.data` rule, payloads and references (LANGUAGE §2, §10)."""
+"""Results by task and step name, the `.data` rule, payloads and references (LANGUAGE §2, §10)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_helper_of_a_result_can_be_named() -> None:
     assert rendered("{{ results.q.outcome.quantum.width is defined }}", results=results) is False
 
 
-def test_whole_namespaces_and_envelopes_are_plain() -> None:
+def test_entire_namespaces_and_envelopes_are_plain() -> None:
     assert rendered("{{ steps }}") == {"load": {"data": {"rows": [1, 2, 3]}, "status": 200}, "later": None}
     assert rendered("{{ results | tojson }}") == (
         '{"fetch": {"data": {"rows": [1, 2, 3]}, "status": 200}, "list": [10, 20], "failed": null}'
@@ -156,7 +156,7 @@ def test_data_that_looks_like_a_reference_is_data() -> None:
     assert rendered("{{ load }}", steps=steps) == lookalike
 
 
-def test_payloads_may_stand_in_any_namespace() -> None:
+def test_payloads_may_be_in_any_namespace() -> None:
     assert rendered("{{ args.rows[0] }}", args={"rows": LISTED.result}) == 10
     assert rendered("{{ args }}", args={"rows": LISTED.result}) == {"rows": [10, 20]}
 

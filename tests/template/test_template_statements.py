@@ -1,4 +1,4 @@
-"""Blocks: loops, conditions, names that a template assigns itself, macros (LANGUAGE §2)."""
+"""Blocks: loops, conditions, assignments, macros (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_blocks_work_as_in_jinja(text: str, value: str) -> None:
         ("{% set range = 5 %}{{ range }}", "5"),
     ],
 )
-def test_a_name_the_template_assigns_is_no_bare_name_from_there_on(text: str, value: str) -> None:
+def test_an_assigned_name_is_no_longer_a_bare_name(text: str, value: str) -> None:
     assert rendered(text) == value
 
 
@@ -71,7 +71,7 @@ def test_a_name_assigned_inside_a_loop_ends_with_it() -> None:
         "{% set ctx.total = 1 %}",
     ],
 )
-def test_namespaces_cannot_be_assigned(text: str) -> None:
+def test_a_template_cannot_assign_to_a_namespace(text: str) -> None:
     assert "statement_not_allowed" in codes(text)
 
 

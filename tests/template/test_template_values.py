@@ -1,4 +1,4 @@
-"""What a template's value becomes: native values, texts, constants (LANGUAGE §2)."""
+"""Values of templates: native values, texts, constants (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_any_other_text_with_a_template_gives_text(text: str, value: str) -> Non
 @pytest.mark.parametrize(
     "source", ["plain", "{ {x} }", "100%", "{# no template #}", 5, 1.5, None, True, [], {}, [1, "a"]]
 )
-def test_what_holds_no_template_is_a_constant_and_stands_for_itself(source: Any) -> None:
+def test_a_value_without_templates_is_constant(source: Any) -> None:
     template = compile_template(source, namespaces=NAMESPACES, bindings=BINDINGS)
     assert template.is_constant
     assert template.reads == frozenset()
@@ -74,7 +74,7 @@ def test_a_rendered_value_is_never_rendered_again() -> None:
     assert rendered("a {{ ctx.evil }}", ctx={"evil": "{{ 1 + 1 }}"}) == "a {{ 1 + 1 }}"
 
 
-def test_what_is_rendered_is_a_copy() -> None:
+def test_a_rendered_value_is_a_copy() -> None:
     ctx = {"rows": [[1]]}
     template = compile_template(["{{ ctx.rows }}", {"k": [1]}], namespaces=NAMESPACES, bindings={})
     first = render(template, scope(ctx=ctx))
@@ -100,11 +100,11 @@ def test_line_ends_and_trailing_lines_are_kept_as_written() -> None:
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ ctx.total + 'a' }}", "unsupported operand"),
         ("{{ ctx.total < 'a' }}", "not supported between"),
-        ("{{ {1: 2} }}", "key of a mapping must be text"),
-        ("{{ 1e999 }}", "no JSON number"),
-        ("x {{ 1e999 }}", "no JSON number"),
+        ("{{ {1: 2} }}", "a mapping key must be text"),
+        ("{{ 1e999 }}", "not a valid JSON number"),
+        ("x {{ 1e999 }}", "not a valid JSON number"),
         ("{{ (-8) ** 0.5 }}", "complex"),
-        ("{{ namespace(a=1) }}", "JSON has no form for"),
+        ("{{ namespace(a=1) }}", "which JSON cannot hold"),
         ("{% for i in ctx.total %}{% endfor %}", "a number cannot be iterated"),
         ("{% for i in none %}{% endfor %}", "null cannot be iterated"),
         ("{{ ctx.rows['a':'b'] }}", "slice indices"),

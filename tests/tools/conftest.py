@@ -1,4 +1,4 @@
-"""Calls of tools, and a real Postgres for those that need one."""
+"""Tool calls, and a real Postgres for tools that need one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeCall = Callable[..., ToolCall]
 
 @pytest.fixture(scope="session")
 def make_call() -> MakeCall:
-    """Makes the call of a task ``task`` in a step ``step``; ``credentials`` maps names to what they stand for."""
+    """The call of a task ``task`` in a step ``step``; ``credentials`` maps names to values."""
 
     def make(
         inputs: Mapping[str, Any],

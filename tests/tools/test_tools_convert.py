@@ -39,7 +39,7 @@ class Level(enum.IntEnum):
         ((1, "a"), [1, "a"]),
         (Point(1, 2), [1, 2]),
         ({"b", "a", "c"}, ["a", "b", "c"]),
-        (frozenset({3, 1}), [1, 3]),
+        (frozenset({8, 1}), [1, 8]),
         (OrderedDict(a=1), {"a": 1}),
         (Counter("aa"), {"a": 2}),
         (MappingProxyType({"a": (1,)}), {"a": [1]}),
@@ -58,18 +58,18 @@ def test_what_has_a_json_form_is_converted(value: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "path", "reason"),
     [
-        ({"a": [1, {"b": math.nan}]}, "result.a[1].b", "nan is no JSON number"),
-        ([math.inf], "result[0]", "inf is no JSON number"),
-        ({"a b": Decimal("NaN")}, "result['a b']", "NaN is no JSON number"),
-        ({"a": b"x"}, "result.a", "bytes has no JSON form; decode it"),
+        ({"a": [1, {"b": math.nan}]}, "result.a[1].b", "nan is not a valid JSON number"),
+        ([math.inf], "result[0]", "inf is not a valid JSON number"),
+        ({"a b": Decimal("NaN")}, "result['a b']", "NaN is not a valid JSON number"),
+        ({"a": b"x"}, "result.a", "bytes cannot be converted to JSON; decode it"),
         (datetime.timedelta(1), "result", "total_seconds"),
-        ({1: 2}, "result", "a key must be text, and 1 is int"),
-        ({"a": object()}, "result.a", "object has no JSON form"),
+        ({1: 2}, "result", "a key must be text, not int: 1"),
+        ({"a": object()}, "result.a", "object cannot be converted to JSON"),
         ({"a": (n for n in "x")}, "result.a", "write list(value)"),
         (["a\0b"], "result[0]", "NUL"),
         ({"a": "\ud800"}, "result.a", "surrogate"),
         ({"\ud800": 1}, r"result['\ud800']", "surrogate"),
-        (Decimal("1E+9999"), "result", "more than 4000 digits"),
+        (Decimal("1E+9999"), "result", "longer than 4000 digits"),
     ],
 )
 def test_what_has_none_is_refused_with_its_path(value: Any, path: str, reason: str) -> None:
@@ -110,7 +110,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_plain_json_stays_as_it_is(value: Any) -> None:
+def test_plain_json_is_unchanged(value: Any) -> None:
     assert to_json(value) == value
 
 

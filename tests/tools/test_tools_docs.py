@@ -1,4 +1,4 @@
-"""``docs/tools.md`` says of every kind what the code does."""
+"""``docs/reference/tools.md`` describes every kind as the code implements it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from ruamel.yaml import YAML
 
 from noetl_stream.model.outcome import ERROR_KINDS
 from noetl_stream.tools.registry import kinds_of, load_tools
+from noetl_stream.worker.limits import MAX_OUTPUT_CHARACTERS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference" / "tools.md").read_text()
 KINDS = kinds_of(load_tools())
 OURS = ["noop", "python", "http", "postgres", "duckdb", "shell", "nats", "secrets"]
 OF_THE_LANGUAGE = {"timeout", "policy"}
@@ -38,7 +40,8 @@ def fragments() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", OURS)
 def test_every_input_and_knob_is_described(kind: str) -> None:
-    described = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section(kind), re.MULTILINE))))
+    tables = "".join(re.findall(r"^\| (?:input|knob) \|.*?(?:\n\n|\Z)", section(kind), re.MULTILINE | re.DOTALL))
+    described = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", tables, re.MULTILINE))))
     assert described == names(KINDS[kind].inputs) | names(KINDS[kind].knobs)
 
 
@@ -57,6 +60,10 @@ def test_every_sample_names_inputs_and_knobs_that_exist() -> None:
         assert set(task.get("spec", {})) - OF_THE_LANGUAGE <= names(spec.knobs)
 
 
+def test_the_page_says_how_much_output_is_kept() -> None:
+    assert f"first\n{MAX_OUTPUT_CHARACTERS:,} characters" in section("python")
+
+
 def test_the_error_kinds_are_those_of_the_model() -> None:
     listed = re.findall(r"^\| `(\w+)` \| (.*?) \|$", section("Error kinds"), re.MULTILINE)
     assert dict(listed) == ERROR_KINDS
@@ -64,7 +71,7 @@ def test_the_error_kinds_are_those_of_the_model() -> None:
 
 
 def test_the_sample_plugin_is_a_tool() -> None:
-    source = PAGE.partition("```python\n")[2].partition("```")[0]
+    source = (DOCS / "how-to" / "plugins.md").read_text().partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
     exec(source, names)
     assert names["LampTool"].spec.kind == "lamp"

@@ -35,7 +35,7 @@ class Runner:
 
 @pytest.fixture
 async def run(make_call: Any, tmp_path: Path) -> AsyncIterator[Runner]:
-    """With a tool whose operator has opened the test's folder."""
+    """Runs with a tool whose operator allows the test's folder."""
     tool = DuckdbTool([tmp_path])
     yield Runner(tool, make_call)
     await tool.close()
@@ -82,9 +82,9 @@ async def test_parameters_bind_by_name_and_by_place(run: Runner) -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"b": 1}, "statement 1 names $a, and params has b"),
-        (None, "statement 1 names $a, and the task has no params"),
-        ({"a": 1, "b": 1}, "params.b: no statement names $b"),
+        ({"b": 1}, "statement 1 uses $a, but params has b"),
+        (None, "statement 1 uses $a, but the task has no params"),
+        ({"a": 1, "b": 1}, "params.b: no statement uses $b"),
     ],
 )
 async def test_parameters_must_fit(run: Runner, params: Any, message: str) -> None:
@@ -136,7 +136,7 @@ async def test_a_value_without_a_json_form_is_refused(run: Runner, expression: s
 
 async def test_two_columns_of_one_name_are_an_error(run: Runner) -> None:
     failed = await run.failure("select 1 as a, 2 as a")
-    assert failed.error.message == "statement 1 returns more than one column named 'a'; name them apart with AS"
+    assert failed.error.message == "statement 1 returns more than one column named 'a'; rename them with AS"
 
 
 async def test_earlier_rows_are_tables(run: Runner) -> None:
@@ -191,7 +191,7 @@ async def test_an_empty_result_keeps_its_columns_as_a_table(run: Runner) -> None
     assert done["rows"] == [{"n": 0}]
 
 
-async def test_an_earlier_result_can_be_given_whole(run: Runner) -> None:
+async def test_an_earlier_result_can_be_a_table(run: Runner) -> None:
     first = await run("select 1 as id union all select 2")
     assert (await run("select sum(id) as s from t", tables={"t": first}))["rows"] == [{"s": 3}]
 
@@ -199,14 +199,14 @@ async def test_an_earlier_result_can_be_given_whole(run: Runner) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ([], "tables.t: has no rows to tell its columns by; give the whole result of the SQL task"),
-        ([{"a": 1}, 5], "tables.t[1]: a row is a mapping of columns to values"),
-        ({"a": 1}, "tables.t: give a list of rows, or the result of a SQL task that returned rows"),
-        ({"rows": [5], "columns": ["a"]}, "tables.t[0]: a row is a mapping of columns to values"),
+        ([], "tables.t: columns unknown, since it has no rows; pass the result of the SQL task"),
+        ([{"a": 1}, 5], "tables.t[1]: a row must be a mapping of columns to values"),
+        ({"a": 1}, "tables.t: must be a list of rows, or the result of a SQL task that returned rows"),
+        ({"rows": [5], "columns": ["a"]}, "tables.t[0]: a row must be a mapping of columns to values"),
         ("rows", "tables.t: input should be a valid list"),
     ],
 )
-async def test_what_is_no_table_is_refused(run: Runner, table: Any, message: str) -> None:
+async def test_an_invalid_table_is_rejected(run: Runner, table: Any, message: str) -> None:
     failed = await run.failure("select 1", tables={"t": table})
     assert failed.error.kind == "invalid_input"
     assert failed.error.message.startswith(message)
@@ -250,10 +250,10 @@ async def test_a_file_another_process_holds_is_a_connection_error(run: Runner, t
         ("selec 1", "syntax", 'command: Parser Error: syntax error at or near "selec" (line 1)'),
         ("select 1;\nselect nope", "sql", "statement 2: Binder Error: "),
         ("select 'a'::int", "sql", "statement 1: Conversion Error: Could not convert string 'a' to INT32 (line 1)"),
-        (" -- nothing", "invalid_input", "command: holds no statement"),
+        (" -- nothing", "invalid_input", "command: has no statements"),
     ],
 )
-async def test_what_duckdb_refuses_is_told_on_one_line(run: Runner, sql: str, kind: str, message: str) -> None:
+async def test_duckdb_errors_are_reported_on_one_line(run: Runner, sql: str, kind: str, message: str) -> None:
     failed = await run.failure(sql)
     assert failed.error.kind == kind
     assert failed.error.message.startswith(message)
@@ -305,7 +305,7 @@ async def test_a_task_cancelled_before_its_thread_began_does_nothing(run: Runner
     ("inputs", "message"),
     [
         ({}, "command: field required"),
-        ({"command": "select 1", "database": ":memory:"}, "database: names a file"),
+        ({"command": "select 1", "database": ":memory:"}, "database: must be a file"),
         ({"command": "select 1", "attach": {"pg": {"auth": "db"}}}, "attach.pg.tables: field required"),
         ({"command": "select 1", "attach": {"pg": {"auth": "db", "tables": []}}}, "attach.pg.tables: list should have"),
         (
@@ -314,9 +314,9 @@ async def test_a_task_cancelled_before_its_thread_began_does_nothing(run: Runner
         ),
         (
             {"command": "select 1", "database": "x", "attach": {"pg": {"auth": "db", "tables": ["t"]}}},
-            "attach: stands in a database in memory only; leave database out",
+            "attach: needs a database in memory; remove database",
         ),
-        ({"command": "select 1", "auth": "x"}, "auth: is no input of this kind"),
+        ({"command": "select 1", "auth": "x"}, "auth: unknown input"),
     ],
 )
 async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dict[str, Any], message: str) -> None:

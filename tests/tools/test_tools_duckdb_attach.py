@@ -127,7 +127,7 @@ async def test_decimals_keep_their_digits(run: Runner) -> None:
     "sql",
     ["insert into pg.attached values (1, 'x')", "delete from pg.attached", "create table pg.t (a int)"],
 )
-async def test_what_is_attached_can_only_be_read(run: Runner, sql: str) -> None:
+async def test_attached_tables_are_read_only(run: Runner, sql: str) -> None:
     failed = await run.failure(sql, "attached")
     assert failed.error.kind == "sql"
     assert "read-only" in failed.error.message
@@ -137,11 +137,11 @@ async def test_a_table_that_is_not_there_is_not_found(run: Runner) -> None:
     failed = await run.failure("select 1", "sales.nothing")
     assert (failed.error.kind, failed.error.message) == (
         "not_found",
-        "attach.pg.sales.nothing: there is no such table or view",
+        "attach.pg.sales.nothing: no such table or view",
     )
 
 
-async def test_a_table_that_may_not_be_read_is_told(run: Runner) -> None:
+async def test_a_table_without_permission_is_an_error(run: Runner) -> None:
     connection = await asyncpg.connect(run.dsn)
     await connection.execute("drop role if exists guest; create role guest login")
     await connection.close()
@@ -158,7 +158,7 @@ async def test_larger_tables_than_allowed_are_not_copied(run: Runner) -> None:
     assert await run("select 1 as a", "attached") == [{"a": 1}]
 
 
-async def test_a_value_duckdb_cannot_hold_is_told_without_its_row(run: Runner) -> None:
+async def test_a_value_duckdb_cannot_hold_is_reported_without_its_row(run: Runner) -> None:
     connection = await asyncpg.connect(run.dsn)
     await connection.execute("drop table if exists old; create table old as select 'NaN'::numeric(10, 2) n, 's3cret' s")
     await connection.close()

@@ -1,4 +1,4 @@
-"""SQL of ``kind: duckdb`` reaches no file, extension, network or setting that the operator did not open."""
+"""SQL of ``kind: duckdb`` cannot use files, extensions, the network or settings that the operator does not allow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[..., Awaitable[dict[str, Any]]]
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Path:
-    """The folder that the operator has opened."""
+    """The folder that the operator allows."""
     folder = tmp_path / "inside"
     folder.mkdir()
     return folder
@@ -26,7 +26,7 @@ def inside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """One that nobody has opened, with a secret in it."""
+    """A folder that is not allowed, with a secret in it."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.csv").write_text("a\ns3cret\n")
@@ -112,7 +112,7 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("sql", ESCAPES)
-async def test_sql_cannot_leave_what_was_opened(run: Run, inside: Path, outside: Path, sql: str) -> None:
+async def test_sql_cannot_leave_the_allowed_folders(run: Run, inside: Path, outside: Path, sql: str) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run(sql.format(out=outside, into=inside))
     assert failed.value.error.kind in ("not_allowed", "sql")
@@ -120,7 +120,7 @@ async def test_sql_cannot_leave_what_was_opened(run: Run, inside: Path, outside:
     assert contents(outside) == {"secret.csv": "a\ns3cret\n"}
 
 
-async def test_a_refused_file_is_not_allowed_and_the_message_says_who_can_open_it(run: Run, outside: Path) -> None:
+async def test_a_forbidden_file_is_an_error_that_names_the_setting(run: Run, outside: Path) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run(f"from read_text('{outside}/secret.csv')")
     assert failed.value.error.kind == "not_allowed"
@@ -146,7 +146,7 @@ async def test_without_an_opened_folder_no_file_is_there(make_call: Any, inside:
 
 
 @pytest.mark.parametrize("path", ["{out}/x.duckdb", "{into}/../outside/x.duckdb", "{into}/link/x.duckdb", "x.duckdb"])
-async def test_a_database_stands_in_an_opened_folder(run: Run, inside: Path, outside: Path, path: str) -> None:
+async def test_a_database_file_must_be_in_an_allowed_folder(run: Run, inside: Path, outside: Path, path: str) -> None:
     (inside / "link").symlink_to(outside)
     with pytest.raises(ToolFailure) as failed:
         await run("select 1", database=path.format(out=outside, into=inside))

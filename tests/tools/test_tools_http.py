@@ -19,7 +19,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Api:
-    """A server on this machine: ``/echo`` tells the request back, ``answer`` sets what ``/answer`` does."""
+    """A local server: ``/echo`` returns the request, ``answer`` sets the behavior of ``/answer``."""
 
     def __init__(self) -> None:
         self.handler: Handler | None = None
@@ -38,13 +38,13 @@ class Api:
         if request.path == "/answer":
             assert self.handler is not None
             return await self.handler(request)
-        told = {
+        echoed = {
             "method": request.method,
             "query": [[name, value] for name, value in request.query.items()],
             "headers": {name.lower(): value for name, value in request.headers.items()},
             "body": await request.text(),
         }
-        return web.json_response(told)
+        return web.json_response(echoed)
 
 
 @pytest.fixture
@@ -148,11 +148,11 @@ async def test_params_join_those_of_the_url(api: Api, send: Any) -> None:
 async def test_the_body_is_sent_in_its_form(
     api: Api, send: Any, inputs: dict[str, Any], body: str, content_type: str | None
 ) -> None:
-    told = (await send(endpoint=f"{api.url}/echo", method="post", **inputs)).result["data"]
-    assert (told["method"], told["body"], told["headers"].get("content-type")) == ("POST", body, content_type)
+    echoed = (await send(endpoint=f"{api.url}/echo", method="post", **inputs)).result["data"]
+    assert (echoed["method"], echoed["body"], echoed["headers"].get("content-type")) == ("POST", body, content_type)
 
 
-async def test_what_changes_something_carries_the_idempotency_key(api: Api, send: Any) -> None:
+async def test_requests_that_change_something_carry_the_idempotency_key(api: Api, send: Any) -> None:
     for method, key in [("GET", None), ("HEAD", None), ("POST", "key-1"), ("DELETE", "key-1"), ("PATCH", "key-1")]:
         data = (await send(url=f"{api.url}/echo", method=method)).result["data"]
         assert method == "HEAD" or data["headers"].get("idempotency-key") == key
@@ -186,7 +186,7 @@ async def test_a_credential_http_cannot_use_is_refused_without_showing_it(api: A
     assert "s3cret" not in failed.value.error.message
 
 
-async def test_a_missing_credential_is_told(api: Api, send: Any) -> None:
+async def test_a_missing_credential_is_an_error(api: Api, send: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await send(url=f"{api.url}/echo", auth="bank")
     assert failed.value.error.kind == "credential"
@@ -210,7 +210,7 @@ async def test_a_status_of_400_or_above_is_an_error_that_keeps_the_result(
         retryable,
         None,
     )
-    assert error.message == f'GET {api.url}/answer answered {status}: {{"why":"so"}}'
+    assert error.message == f'GET {api.url}/answer returned {status}: {{"why":"so"}}'
     assert failed.value.result["status"] == status
     assert failed.value.result["data"] == {"why": "so"}
     assert failed.value.helper["status"] == status
@@ -240,25 +240,25 @@ async def test_a_redirect_is_followed(api: Api, send: Any) -> None:
         return web.Response(status=307, headers={"Location": "/echo?a=1"})
 
     api.handler = away
-    told = (await send(url=f"{api.url}/answer", method="POST", json=[1], auth={"token": "t"})).result["data"]
-    assert (told["method"], told["body"], told["query"]) == ("POST", "[1]", [["a", "1"]])
-    assert told["headers"]["authorization"] == "Bearer t"
+    echoed = (await send(url=f"{api.url}/answer", method="POST", json=[1], auth={"token": "t"})).result["data"]
+    assert (echoed["method"], echoed["body"], echoed["query"]) == ("POST", "[1]", [["a", "1"]])
+    assert echoed["headers"]["authorization"] == "Bearer t"
 
 
 async def test_after_see_other_the_next_request_is_a_get(api: Api, send: Any) -> None:
     url = api.answer(status=303, headers={"Location": "/echo"})
-    told = (await send(url=url, method="POST", json=[1])).result["data"]
-    assert (told["method"], told["body"]) == ("GET", "")
-    assert not {"content-type", "idempotency-key"} & set(told["headers"])
+    echoed = (await send(url=url, method="POST", json=[1])).result["data"]
+    assert (echoed["method"], echoed["body"]) == ("GET", "")
+    assert not {"content-type", "idempotency-key"} & set(echoed["headers"])
 
 
 async def test_secrets_do_not_follow_to_another_origin(api: Api, send: Any) -> None:
     headers = {"Cookie": "c=1", "Authorization": "Bearer t", "X-Team": "blue"}
     url = api.answer(status=302, headers={"Location": api.url.replace("127.0.0.1", "localhost") + "/echo"})
     done = await send(url=url, auth={"header": {"X-Api-Key": "k"}}, headers=headers)
-    told = done.result["data"]["headers"]
-    assert told["x-team"] == "blue"
-    assert not {"x-api-key", "cookie", "authorization"} & set(told)
+    echoed = done.result["data"]["headers"]
+    assert echoed["x-team"] == "blue"
+    assert not {"x-api-key", "cookie", "authorization"} & set(echoed)
 
 
 async def test_redirects_can_be_left_alone(api: Api, send: Any) -> None:
@@ -276,7 +276,7 @@ async def test_redirects_in_a_circle_end(api: Api, send: Any) -> None:
 
 
 async def test_a_redirect_out_of_the_web_is_refused(api: Api, send: Any) -> None:
-    with pytest.raises(ToolFailure, match="no web address"):
+    with pytest.raises(ToolFailure, match="which is not an http URL"):
         await send(url=api.answer(status=302, headers={"Location": "file:///etc/passwd"}))
 
 
@@ -371,20 +371,23 @@ async def test_cookies_are_not_kept(api: Api, send: Any) -> None:
     ("inputs", "message"),
     [
         ({}, "url: field required"),
-        ({"url": "/relative"}, "url: must start with http:// or https:// and name a host"),
-        ({"url": "ftp://host/"}, "url: must start with http:// or https:// and name a host"),
-        ({"url": "http://a b/"}, "url: must start with http:// or https:// and name a host"),
+        ({"url": "/relative"}, "url: must start with http:// or https:// and have a host"),
+        ({"url": "ftp://host/"}, "url: must start with http:// or https:// and have a host"),
+        ({"url": "http://a b/"}, "url: must start with http:// or https:// and have a host"),
         ({"url": "http://host:99999/"}, "url: Port out of range 0-65535"),
-        ({"url": "http://ann:s3cret@host/"}, "url: must not hold a user or password, which logs would show; use auth"),
-        ({"url": "http://h/", "endpoint": "http://h/"}, "endpoint: says the same as url; give one of them"),
-        ({"url": "http://h/", "json": 1, "body": 2}, "json and body are two bodies; give one"),
-        ({"url": "http://h/", "headers": {"X": "a\r\nB: c"}}, "headers.X: the value holds a line break"),
-        ({"url": "http://h/", "headers": {"a b": "c"}}, "headers: 'a b' is no header name"),
+        (
+            {"url": "http://ann:s3cret@host/"},
+            "url: must not contain a user or password, which logs would show; use auth",
+        ),
+        ({"url": "http://h/", "endpoint": "http://h/"}, "endpoint: is the same input as url; remove one"),
+        ({"url": "http://h/", "json": 1, "body": 2}, "more than one body: json, body; keep one"),
+        ({"url": "http://h/", "headers": {"X": "a\r\nB: c"}}, "headers.X: the value contains a line break"),
+        ({"url": "http://h/", "headers": {"a b": "c"}}, "headers: invalid name 'a b'"),
         (
             {"url": "http://h/", "headers": {"authorization": "x"}, "auth": {"token": "t"}},
-            "headers.authorization: auth sets this header",
+            "headers.authorization: auth also sets this header",
         ),
-        ({"url": "http://h/", "methd": "GET"}, "methd: is no input of this kind"),
+        ({"url": "http://h/", "methd": "GET"}, "methd: unknown input"),
         ({"url": "http://h/", "method": "FETCH"}, "method: input should be 'GET'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``kind: http`` reaches the public internet, and beside it only what the operator opened."""
+"""``kind: http`` reaches the public internet and what the operator allows, nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts a server on this machine that gives ``answer`` to every request; its port, and the paths it saw."""
+    """Starts a local server that sends ``answer`` to every request; returns its port and the requested paths."""
     runners: list[web.AppRunner] = []
 
     async def start(answer: web.Response, tls: ssl.SSLContext | None = None) -> tuple[int, list[str]]:
@@ -48,7 +48,7 @@ async def start() -> AsyncIterator[Start]:
 
 @pytest.fixture
 async def get(make_call: Any) -> AsyncIterator[Callable[..., Any]]:
-    """Gets an address with a tool to which ``allow`` is open."""
+    """Requests an address with a tool that allows ``allow``."""
     tools: list[HttpTool] = []
 
     async def get(url: str, allow: str = "none", **knobs: Any) -> ToolResult:
@@ -128,7 +128,7 @@ def test_a_public_address_is_open(address: str) -> None:
         ("10.2.0.0/16, 169.254.169.254", "10.3.0.1", False),
     ],
 )
-def test_the_operator_opens_networks(opened: str, address: str, is_open: bool) -> None:
+def test_the_operator_allows_networks(opened: str, address: str, is_open: bool) -> None:
     assert AddressGuard(read_http_allow(opened).networks).allows(address) == is_open
 
 
@@ -168,7 +168,7 @@ async def test_an_address_in_an_odd_notation_is_none(start: Start, get: Any, hos
 
 
 @pytest.mark.parametrize("allow", ["loopback", "localhost", "127.0.0.0/8", "private, LocalHost"])
-async def test_what_the_operator_opened_is_reached(start: Start, get: Any, allow: str) -> None:
+async def test_allowed_addresses_are_reached(start: Start, get: Any, allow: str) -> None:
     port, _ = await start(web.Response(text="hello"))
     assert (await get(f"http://localhost:{port}/", allow)).result["data"] == "hello"
 
@@ -183,7 +183,7 @@ async def test_a_redirect_cannot_leave_for_a_closed_address(start: Start, get: A
     assert seen == []
 
 
-async def test_a_trusted_name_opens_no_other_name_for_the_same_machine(start: Start, get: Any) -> None:
+async def test_an_allowed_name_allows_no_other_name_of_the_same_machine(start: Start, get: Any) -> None:
     port, _ = await start(web.Response(text="hello"))
     with pytest.raises(ToolFailure) as failed:
         await get(f"http://127.0.0.1:{port}/", "localhost")
@@ -212,7 +212,7 @@ def own_certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return context
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_task_says_otherwise(
+async def test_an_untrusted_certificate_is_rejected_unless_the_task_allows_it(
     start: Start, get: Any, own_certificate: ssl.SSLContext
 ) -> None:
     port, seen = await start(web.Response(text="hello"), own_certificate)
@@ -223,6 +223,6 @@ async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_task_says_
     assert (await get(f"https://localhost:{port}/", "loopback", verify_tls=False)).result["data"] == "hello"
 
 
-def test_what_is_open_can_be_compared_and_shown() -> None:
+def test_permissions_can_be_compared_and_printed() -> None:
     assert read_http_allow("none") == HttpAllow()
     assert "127.0.0.0/8" in repr(read_http_allow("loopback"))

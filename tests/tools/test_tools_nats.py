@@ -35,7 +35,7 @@ authorization {{ users: [
 
 
 class Server:
-    """A nats-server on this machine, with the users ann, who may do everything, and bob."""
+    """A local nats-server with the users ann, who may do everything, and bob."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,7 +86,7 @@ class Runner:
         return (await self.tool.run(self.call(action, **inputs))).result
 
     async def again(self, action: str, idempotency_key: str, /, **inputs: Any) -> Any:
-        """With another idempotency key: what another visit of the task would do."""
+        """Runs with another idempotency key, as another visit of the task would."""
         return (await self.tool.run(replace(self.call(action, **inputs), idempotency_key=idempotency_key))).result
 
     async def failure(self, action: str, **inputs: Any) -> ToolFailure:
@@ -98,7 +98,7 @@ class Runner:
 
 @pytest.fixture
 async def other(server: Server) -> AsyncIterator[Client]:
-    """Another client of the same server, once it is up."""
+    """Another client of the same server, once it has started."""
     while True:
         try:
             client = await nats.connect(server.url(), allow_reconnect=False, error_cb=_ignore)
@@ -111,7 +111,7 @@ async def other(server: Server) -> AsyncIterator[Client]:
 
 
 async def _ignore(error: Exception) -> None:
-    """It is still starting."""
+    """The server is still starting."""
 
 
 @pytest.fixture
@@ -150,20 +150,20 @@ async def answering(other: Client, subject: str, answer: Callable[[Msg], Awaitab
     ],
 )
 async def test_a_message_is_published(run: Runner, other: Client, payload: Any, sent: bytes) -> None:
-    heard = await other.subscribe("orders.new")
+    subscription = await other.subscribe("orders.new")
     await other.flush()
     result = await run("publish", subject="orders.new", payload=payload, headers={"X-Team": "blue"})
-    message = await heard.next_msg(timeout=10)
+    message = await subscription.next_msg(timeout=10)
     assert result == {"subject": "orders.new"}
     assert message.data == sent
     assert message.headers == {"X-Team": "blue", "Nats-Msg-Id": "key-1"}
 
 
 async def test_bytes_travel_as_base64(run: Runner, other: Client) -> None:
-    heard = await other.subscribe("images.new")
+    subscription = await other.subscribe("images.new")
     await other.flush()
     await run("publish", subject="images.new", payload=base64.b64encode(b"\x89PNG\xff").decode(), encoding="base64")
-    assert (await heard.next_msg(timeout=10)).data == b"\x89PNG\xff"
+    assert (await subscription.next_msg(timeout=10)).data == b"\x89PNG\xff"
 
 
 async def test_a_stream_stores_a_message_once_for_one_idempotency_key(run: Runner, other: Client) -> None:
@@ -176,7 +176,7 @@ async def test_a_stream_stores_a_message_once_for_one_idempotency_key(run: Runne
 
 async def test_without_a_stream_nothing_can_be_stored(run: Runner) -> None:
     failed = await run.failure("publish", subject="nowhere", jetstream=True)
-    assert (failed.error.kind, failed.error.message) == ("not_found", "no stream takes nowhere")
+    assert (failed.error.kind, failed.error.message) == ("not_found", "no stream stores nowhere")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ async def test_a_reply_json_cannot_carry_is_refused(run: Runner, other: Client) 
     assert (await run.failure("request", subject="nul")).error.kind == "result_not_json"
 
 
-async def test_a_request_nobody_answers_is_not_found(run: Runner) -> None:
+async def test_a_request_without_responders_is_not_found(run: Runner) -> None:
     failed = await run.failure("request", subject="nobody")
     assert (failed.error.kind, failed.error.retryable) == ("not_found", True)
 
@@ -257,7 +257,7 @@ async def test_a_server_that_dies_ends_the_request(make_call: Any, tmp_path: Pat
     await client.close()
 
 
-async def test_what_the_server_does_not_permit_is_told(make_call: Any, server: Server, other: Client) -> None:
+async def test_a_missing_permission_is_an_error(make_call: Any, server: Server, other: Client) -> None:
     bob = Runner(make_call, server.url("bob"))
     failed = await bob.failure("publish", subject="private.Diary", payload="x")
     assert (failed.error.kind, failed.error.retryable) == ("refused", False)
@@ -277,7 +277,7 @@ async def test_a_value_is_deleted(run: Runner, bucket: str) -> None:
     await run.again("kv_put", "put", bucket=bucket, key="a", value="x")
     assert await run.again("kv_delete", "delete", bucket=bucket, key="a") == {"revision": 2}
     failed = await run.failure("kv_get", bucket=bucket, key="a")
-    assert (failed.error.kind, failed.error.message) == ("not_found", f"there is no a in {bucket}")
+    assert (failed.error.kind, failed.error.message) == ("not_found", f"a in {bucket} does not exist")
 
 
 async def test_a_value_changes_only_from_the_expected_revision(run: Runner, bucket: str) -> None:
@@ -287,7 +287,7 @@ async def test_a_value_changes_only_from_the_expected_revision(run: Runner, buck
         await run.again("kv_put", "2", **key, value="new again", expected_revision=0)
     assert (failed.value.error.kind, failed.value.error.retryable) == ("conflict", False)
     assert await run.again("kv_put", "3", **key, value="next", expected_revision=1) == {"revision": 2}
-    with pytest.raises(ToolFailure, match=r"is not expected_revision \(1\)"):
+    with pytest.raises(ToolFailure, match=r"does not have expected_revision \(1\)"):
         await run.again("kv_delete", "4", **key, expected_revision=1)
     assert await run.again("kv_delete", "5", **key, expected_revision=2) == {"revision": 3}
     assert await run.again("kv_put", "6", **key, value="anew", expected_revision=0) == {"revision": 4}
@@ -306,7 +306,7 @@ async def test_an_object_is_put_and_read(run: Runner, store: str) -> None:
     assert got == {"data": text, **put}
 
 
-async def test_an_object_of_bytes_comes_back_as_it_went(run: Runner, store: str) -> None:
+async def test_an_object_of_bytes_is_read_back_unchanged(run: Runner, store: str) -> None:
     picture = base64.b64encode(bytes(range(256))).decode()
     await run("object_put", bucket=store, key="picture", value=picture, encoding="base64")
     got = await run("object_get", bucket=store, key="picture")
@@ -339,7 +339,7 @@ async def test_a_link_is_not_followed(run: Runner, store: str, other: Client) ->
 async def test_a_bucket_that_is_not_there_is_not_found(run: Runner, action: str) -> None:
     value = {"value": "x"} if action.endswith("put") else {}
     failed = await run.failure(action, bucket="missing", key="a", **value)
-    assert (failed.error.kind, failed.error.message) == ("not_found", "there is no bucket missing")
+    assert (failed.error.kind, failed.error.message) == ("not_found", "no bucket missing")
 
 
 async def test_an_object_that_is_not_there_is_not_found(run: Runner, store: str) -> None:
@@ -350,7 +350,7 @@ async def test_a_message_larger_than_the_server_takes_is_refused(run: Runner) ->
     failed = await run.failure("publish", subject="big", payload="x" * 2_000_000)
     assert (failed.error.kind, failed.error.message) == (
         "invalid_input",
-        "payload: is larger than the server takes (1,048,576 bytes)",
+        "payload: larger than the server accepts (1,048,576 bytes)",
     )
 
 
@@ -426,19 +426,19 @@ async def test_a_credential_is_a_url_or_a_mapping(
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"action": "publish"}, "subject: publish needs it"),
-        ({"action": "request", "subject": "a", "jetstream": True}, "jetstream: request has no use for it"),
-        ({"action": "kv_get", "bucket": "b"}, "key: kv_get needs it"),
-        ({"action": "kv_get", "bucket": "b", "key": "a", "value": 1}, "payload: kv_get has no use for it"),
-        ({"action": "kv_put", "bucket": "b", "key": "a"}, "payload: kv_put needs it"),
-        ({"action": "kv_put", "bucket": "b", "key": ".a", "value": 1}, "key: has letters, digits and the signs"),
-        ({"action": "kv_put", "bucket": "b.c", "key": "a", "value": 1}, "bucket: has letters, digits,"),
-        ({"action": "publish", "subject": "a.*"}, "subject: is words with dots between"),
-        ({"action": "publish", "subject": "a b"}, "subject: is words with dots between"),
-        ({"action": "publish", "subject": "a..b"}, "subject: is words with dots between"),
-        ({"action": "publish", "subject": "a", "headers": {"X": "a\r\nY: b"}}, "headers.X: the value holds"),
-        ({"action": "publish", "subject": "a", "payload": "é", "encoding": "base64"}, "payload: is no base64 text"),
-        ({"action": "publish", "subject": "a", "payload": 1, "value": 1}, "value: says the same as payload"),
+        ({"action": "publish"}, "subject: required by publish"),
+        ({"action": "request", "subject": "a", "jetstream": True}, "jetstream: not used by request"),
+        ({"action": "kv_get", "bucket": "b"}, "key: required by kv_get"),
+        ({"action": "kv_get", "bucket": "b", "key": "a", "value": 1}, "payload: not used by kv_get"),
+        ({"action": "kv_put", "bucket": "b", "key": "a"}, "payload: required by kv_put"),
+        ({"action": "kv_put", "bucket": "b", "key": ".a", "value": 1}, "key: must have letters, digits and"),
+        ({"action": "kv_put", "bucket": "b.c", "key": "a", "value": 1}, "bucket: must have letters, digits,"),
+        ({"action": "publish", "subject": "a.*"}, "subject: must be words separated by dots"),
+        ({"action": "publish", "subject": "a b"}, "subject: must be words separated by dots"),
+        ({"action": "publish", "subject": "a..b"}, "subject: must be words separated by dots"),
+        ({"action": "publish", "subject": "a", "headers": {"X": "a\r\nY: b"}}, "headers.X: the value contains"),
+        ({"action": "publish", "subject": "a", "payload": "é", "encoding": "base64"}, "payload: not valid base64"),
+        ({"action": "publish", "subject": "a", "payload": 1, "value": 1}, "value: is the same input as payload"),
         ({"action": "kv_watch"}, "action: input should be 'publish'"),
     ],
 )

@@ -15,8 +15,8 @@ async def test_it_returns_its_args(make_call: Any, inputs: dict[str, Any], expec
     assert (await NoopTool().run(make_call(inputs))).result == expected
 
 
-async def test_a_list_is_no_args(make_call: Any) -> None:
+async def test_args_must_be_a_mapping(make_call: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await NoopTool().run(make_call({"args": [1], "arg": 1}))
     assert failed.value.error.kind == "invalid_input"
-    assert failed.value.error.message == "args: input should be a valid dictionary; arg: is no input of this kind"
+    assert failed.value.error.message == "args: input should be a valid dictionary; arg: unknown input"

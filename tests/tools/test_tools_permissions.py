@@ -1,4 +1,4 @@
-"""What an operator lets tools do: from the environment to the tools of a worker."""
+"""The operator's permissions for tools, from the environment to a worker's tools."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.noop import NoopTool
-from noetl_stream.tools.registry import made_tools
+from noetl_stream.tools.registry import create_tools
 from noetl_stream.tools.shell.tool import ShellTool
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}
 
 
-def test_the_environment_says_what_tools_may_do() -> None:
+def test_the_environment_sets_the_permissions_of_tools() -> None:
     given = {"NOETL_HTTP_ALLOW": "10.1.0.0/16, api.local", "NOETL_SHELL": "Off", "NOETL_DUCKDB_PATHS": "/data:/srv/b"}
     allow = read_http_allow("10.1.0.0/16,api.local")
     folders = (Path("/data"), Path("/srv/b"))
@@ -36,7 +36,7 @@ def test_the_environment_says_what_tools_may_do() -> None:
         assert Settings.from_environment(HOME | given).tools(embedded=embedded) == ToolSettings(allow, False, folders)
 
 
-def test_with_nothing_said_the_embedded_stack_opens_its_machine_and_other_workers_open_nothing() -> None:
+def test_by_default_only_the_embedded_stack_allows_loopback() -> None:
     settings = Settings.from_environment(HOME)
     assert settings.tools(embedded=True) == ToolSettings(read_http_allow("loopback"), True, ())
     assert settings.tools(embedded=False) == ToolSettings(HttpAllow(), True, ())
@@ -74,22 +74,22 @@ def test_entries_are_words_networks_and_host_names(text: str, networks: list[str
         ("NOETL_DUCKDB_PATHS", "/data:data"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_variable(variable: str, value: str) -> None:
+def test_an_invalid_value_is_an_error_that_names_its_variable(variable: str, value: str) -> None:
     with pytest.raises(UsageError, match=variable):
         Settings.from_environment(HOME | {variable: value})
 
 
-def test_a_worker_with_servers_of_its_own_is_guarded() -> None:
+def test_a_worker_with_its_own_servers_is_guarded() -> None:
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS)) as place:
         assert place.endpoint.tools == ToolSettings()
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_SHELL": "off"})) as place:
         assert place.endpoint.tools == ToolSettings(shell=False)
 
 
-async def test_a_tool_is_made_with_what_the_operator_said(make_call: Any, tmp_path: Path) -> None:
+async def test_a_tool_is_created_with_the_operators_settings(make_call: Any, tmp_path: Path) -> None:
     classes = {"http": HttpTool, "duckdb": DuckdbTool, "shell": ShellTool, "noop": NoopTool}
-    closed = made_tools(classes, ToolSettings(shell=False))
-    opened = made_tools(classes, ToolSettings(read_http_allow("loopback"), True, (tmp_path,)))
+    closed = create_tools(classes, ToolSettings(shell=False))
+    opened = create_tools(classes, ToolSettings(read_http_allow("loopback"), True, (tmp_path,)))
     (tmp_path / "data.csv").write_text("a\n1\n")
     calls = {
         "http": make_call({"url": "http://127.0.0.1:1/"}),

@@ -10,20 +10,21 @@ import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.postgres.pool import options_of
+from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
 from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
 
 TLS_REQUEST = (80877103).to_bytes(4, "big")
-"""What a client says first that wants an encrypted connection."""
+"""The first message of a client that wants an encrypted connection."""
 
 
 class Runner:
     """Runs SQL on the test's database."""
 
-    def __init__(self, tool: PostgresTool, make_call: Any, dsn: str) -> None:
+    def __init__(self, tool: PostgresTool, pools: ConnectionPools, make_call: Any, dsn: str) -> None:
         self.tool = tool
+        self.pools = pools
         self._make_call = make_call
         self.dsn = dsn
 
@@ -48,8 +49,9 @@ class Runner:
 
 @pytest.fixture
 async def run(make_call: Any, postgres_dsn: str) -> AsyncIterator[Runner]:
-    tool = PostgresTool()
-    yield Runner(tool, make_call, postgres_dsn)
+    pools = ConnectionPools()
+    tool = PostgresTool(pools)
+    yield Runner(tool, pools, make_call, postgres_dsn)
     await tool.close()
 
 
@@ -146,18 +148,18 @@ async def test_json_values_bind_by_the_type_postgres_expects_and_come_back(
 @pytest.mark.parametrize(
     ("cast", "value", "reason"),
     [
-        ("int", "5", "a whole number is needed, not text"),
-        ("int", 1.5, "a whole number is needed, not a number"),
-        ("int", True, "a whole number is needed, not true or false"),
+        ("int", "5", "must be a whole number, not text"),
+        ("int", 1.5, "must be a whole number, not a number"),
+        ("int", True, "must be a whole number, not true or false"),
         ("int", 2**40, "out of int32 range"),
-        ("text", 5, "Postgres expects text, not a number; write $v::bigint, or give text"),
+        ("text", 5, "Postgres expects text, not a number; write $v::bigint, or pass text"),
         ("text", {"a": 1}, "write $v::jsonb for a mapping"),
-        ("bool", 1, "true or false is needed"),
-        ("numeric", "x", "the text is no number"),
-        ("date", "tomorrow", "for other forms, write $v::text::date"),
+        ("bool", 1, "must be true or false"),
+        ("numeric", "x", "text is not a number"),
+        ("date", "tomorrow", "for other formats, write $v::text::date"),
         ("timestamp", "2024-01-01T00:00:00Z", "write $v::timestamptz"),
         ("interval", "1 day", "write $v::text::interval"),
-        ("int[]", 5, "int4[] needs a list, not a number"),
+        ("int[]", 5, "int4[] must be a list, not a number"),
         ("uuid", "secret-uuid", "params.v: "),
         ("bytea", "%", "base64"),
     ],
@@ -191,10 +193,10 @@ async def test_types_of_postgres_are_converted(run: Runner) -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("'NaN'::numeric", "rows[0].value: NaN is no JSON number"),
+        ("'NaN'::numeric", "rows[0].value: NaN is not a valid JSON number"),
         ("int4range(1, 5)", "rows[0].value: "),
-        ("'-infinity'::interval", "a value cannot be read"),
-        ("'[1e400]'::json", "a json column holds what no JSON reader here can take"),
+        ("'-infinity'::interval", "cannot read a value"),
+        ("'[1e400]'::json", "cannot read a json column"),
     ],
 )
 async def test_a_value_without_a_json_form_is_refused_with_advice(run: Runner, expression: str, message: str) -> None:
@@ -207,7 +209,7 @@ async def test_a_value_without_a_json_form_is_refused_with_advice(run: Runner, e
 async def test_two_columns_of_one_name_are_an_error_and_nothing_is_kept(run: Runner, table: str) -> None:
     failed = await run.failure(f"insert into {table} values (1); select 1 as a, 2 as a")
     assert failed.error.kind == "sql"
-    assert failed.error.message == "statement 2 returns more than one column named 'a'; name them apart with AS"
+    assert failed.error.message == "statement 2 returns more than one column named 'a'; rename them with AS"
     assert (await run(f"select * from {table}"))["rows"] == []
 
 
@@ -232,11 +234,11 @@ async def test_sql_that_does_not_parse_is_a_syntax_error(run: Runner) -> None:
     assert (failed.error.kind, failed.error.code) == ("syntax", "42601")
 
 
-async def test_what_fails_at_the_commit_is_told(run: Runner, table: str) -> None:
+async def test_a_failure_at_commit_is_an_error(run: Runner, table: str) -> None:
     await run(f"alter table {table} add constraint later unique (name) deferrable initially deferred")
     failed = await run.failure(f"insert into {table} values (1, 'a'), (2, 'a')")
     assert failed.error.code == "23505"
-    assert failed.error.message.startswith("at the end of the transaction: ")
+    assert failed.error.message.startswith("at commit: ")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,7 @@ async def test_which_errors_may_pass(run: Runner, code: str, kind: str, retryabl
 async def test_statements_that_end_the_transaction_are_refused(run: Runner, sql: str) -> None:
     failed = await run.failure(sql)
     assert failed.error.kind == "invalid_input"
-    assert "are one transaction" in failed.error.message
+    assert "run in one transaction" in failed.error.message
 
 
 async def test_without_a_transaction_each_statement_takes_effect_by_itself(run: Runner, table: str) -> None:
@@ -278,10 +280,10 @@ async def test_without_a_transaction_each_statement_takes_effect_by_itself(run: 
 
 async def test_without_a_transaction_the_idempotency_key_is_there_and_goes_with_the_task(run: Runner) -> None:
     key = "select current_setting('noetl.idempotency_key', true) as key, current_setting('application_name') as name"
-    told = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
-    assert told == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
+    rows = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
+    assert rows == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
     options = options_of("db", run.dsn)
-    async with run.tool._pools.connection("db", options, None) as connection:  # the one that was used before
+    async with run.pools.connection("db", options, None) as connection:  # the one that was used before
         left = await connection.fetchrow(key)
     assert left is not None and not left["key"] and left["name"] == "noetl-stream"
 
@@ -309,7 +311,7 @@ async def test_more_rows_than_allowed_are_an_error(run: Runner) -> None:
     assert failed.error.kind == "result_too_large"
 
 
-async def test_many_rows_come_whole(run: Runner) -> None:
+async def test_many_rows_are_complete(run: Runner) -> None:
     done = await run("select n, n::text as text, now() as at from generate_series(1, 5000) n order by n")
     assert done["row_count"] == 5000
     assert done["rows"][-1]["text"] == "5000"
@@ -327,7 +329,7 @@ async def test_sql_can_read_the_idempotency_key_and_the_connection_says_whose_it
     assert await run.value("current_setting('application_name')") == "noetl-stream step.task execution-1"
 
 
-async def test_what_a_task_sets_does_not_reach_the_next(run: Runner) -> None:
+async def test_session_state_of_a_task_does_not_reach_the_next(run: Runner) -> None:
     for knobs in ({"transaction": True}, {"transaction": False}):
         left = "set search_path = nowhere; create temp table left_behind (a int); select pg_advisory_lock(7)"
         await run(left, knobs=knobs)
@@ -356,15 +358,15 @@ async def test_cancelling_ends_the_statement(run: Runner, postgres_dsn: str) -> 
 async def test_a_statement_over_its_read_timeout_is_a_timeout(run: Runner) -> None:
     failed = await run.failure("select pg_sleep(600)", timeouts=Timeouts(read=0.05))
     assert (failed.error.kind, failed.error.retryable) == ("timeout", True)
-    assert failed.error.message == "statement 1: took longer than timeout.read"
+    assert failed.error.message == "statement 1: exceeded timeout.read"
 
 
 async def test_postgres_itself_ends_a_statement_whose_worker_is_gone(run: Runner) -> None:
-    told = "select current_setting('statement_timeout') as limit"
-    assert (await run(told, timeouts=Timeouts(total=60)))["rows"] == [{"limit": "61s"}]
-    assert (await run(told, timeouts=Timeouts(total=60, read=5)))["rows"] == [{"limit": "6s"}]
-    assert (await run(told, timeouts=Timeouts(total=1e9)))["rows"] == [{"limit": "2147483647ms"}]
-    assert (await run(told))["rows"] == [{"limit": "0"}]
+    query = "select current_setting('statement_timeout') as limit"
+    assert (await run(query, timeouts=Timeouts(total=60)))["rows"] == [{"limit": "61s"}]
+    assert (await run(query, timeouts=Timeouts(total=60, read=5)))["rows"] == [{"limit": "6s"}]
+    assert (await run(query, timeouts=Timeouts(total=1e9)))["rows"] == [{"limit": "2147483647ms"}]
+    assert (await run(query))["rows"] == [{"limit": "0"}]
 
 
 async def test_the_statement_timeout_of_the_sql_itself_is_a_timeout(run: Runner) -> None:
@@ -454,13 +456,13 @@ async def test_a_database_that_is_not_there_is_a_connection_error(run: Runner, t
         ({"command": "select 1"}, "auth: field required"),
         ({"auth": "db"}, "command: field required"),
         ({"auth": "db", "command": 5}, "command: input should be a valid string"),
-        ({"auth": "db", "command": " -- nothing"}, "command: holds no statement"),
+        ({"auth": "db", "command": " -- nothing"}, "command: has no statements"),
         (
             {"auth": "db", "command": "select 1", "query": "select 2"},
-            "query: says the same as command; give one of them",
+            "query: is the same input as command; remove one",
         ),
-        ({"auth": "db", "command": "select $a"}, "statement 1 names $a, and the task has no params"),
-        ({"auth": "db", "command": "select 1", "dsn": "x"}, "dsn: is no input of this kind"),
+        ({"auth": "db", "command": "select $a"}, "statement 1 uses $a, but the task has no params"),
+        ({"auth": "db", "command": "select 1", "dsn": "x"}, "dsn: unknown input"),
         ({"auth": "db", "command": "select 1", "params": "x"}, "params: input should be a valid dictionary"),
     ],
 )
@@ -471,7 +473,7 @@ async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dic
     assert failed.value.error.message.startswith(message)
 
 
-async def test_a_missing_credential_is_told(run: Runner, make_call: Any) -> None:
+async def test_a_missing_credential_is_an_error(run: Runner, make_call: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run.tool.run(make_call({"auth": "db", "command": "select 1"}))
     assert failed.value.error.kind == "credential"

@@ -1,4 +1,4 @@
-"""Many trees of processes, killed at the same moment."""
+"""Kills many process trees at the same time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process tab
 
 TREES = 20
 ESCAPES = "setsid sh -c 'echo; sleep 1000' & sh -c 'echo; sleep 1000' & wait"
-"""Two grandchildren, one of them in a session of its own; each says that it is there."""
+"""Two grandchildren, one of them in its own session; each reports when it runs."""
+
 
 ORPHAN = "(setsid sh -c 'echo; sleep 1000' &); exec sleep 1000 >/dev/null"
-"""A process in a session of its own, whose parent has ended."""
+"""A process in its own session whose parent has ended."""
 
 
 class ProcessTable:
-    """The process table; ``looks`` counts how often all of it was read. The first ``missed`` looks find nothing."""
+    """The process table; ``scans`` counts full scans. The first ``missed`` of them find nothing."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *, missed: int = 0) -> None:
-        self.looks = 0
+        self.scans = 0
         real = psutil.Process.children
 
         def children(process: psutil.Process, *, recursive: bool) -> list[psutil.Process]:
-            self.looks += 1
+            self.scans += 1
             found: list[psutil.Process] = real(process, recursive=recursive)
-            return found if self.looks > missed else []
+            return found if self.scans > missed else []
 
         patch.setattr(psutil.Process, "children", children)
 
@@ -46,32 +47,32 @@ async def test_trees_that_end_together_are_looked_for_together(monkeypatch: pyte
         for _ in range(TREES)
     ]
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
+    with os.fdopen(reading, "rb") as pipe:
         for _ in range(2 * TREES):
-            await asyncio.to_thread(told.readline)
+            await asyncio.to_thread(pipe.readline)
         killer = TreeKiller()
         await asyncio.gather(*(killer.kill(tree.pid) for tree in trees))
-        assert table.looks <= 4
-        assert await asyncio.to_thread(told.read) == b"", "all that held the pipe are gone"
+        assert table.scans <= 4
+        assert await asyncio.to_thread(pipe.read) == b"", "all that held the pipe are gone"
     assert [await tree.wait() for tree in trees] == [-9] * TREES
 
 
-async def test_what_a_look_misses_is_found_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_one_scan_misses_is_found_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ProcessTable(monkeypatch, missed=1)
     reading, writing = os.pipe()
     tree = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", ORPHAN, stdout=writing, start_new_session=True, preexec_fn=adopt_orphans
     )
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        await asyncio.to_thread(told.readline)
+    with os.fdopen(reading, "rb") as pipe:
+        await asyncio.to_thread(pipe.readline)
         await TreeKiller().kill(tree.pid)
-        assert table.looks >= 3
-        assert await asyncio.to_thread(told.read) == b"", "all that held the pipe are gone"
+        assert table.scans >= 3
+        assert await asyncio.to_thread(pipe.read) == b"", "all that held the pipe are gone"
     assert await tree.wait() == -9
 
 
-async def test_a_kill_goes_on_when_nobody_waits_for_it_any_more() -> None:
+async def test_a_kill_completes_after_its_caller_is_cancelled() -> None:
     tree = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True, preexec_fn=adopt_orphans)
     kill = asyncio.create_task(TreeKiller().kill(tree.pid))
     await asyncio.sleep(0)

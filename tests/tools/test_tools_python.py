@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Runner:
-    """Runs code in one warm child."""
+    """Runs code in a single child process."""
 
     def __init__(self, tool: PythonTool, make_call: Any) -> None:
         self.tool = tool
@@ -95,10 +95,10 @@ async def test_an_input_may_be_called_input_data(run: Runner) -> None:
     assert (await run("result = [input_data, args]", args={"input_data": 1})).result == [1, {"input_data": 1}]
 
 
-async def test_an_input_cannot_hide_what_every_task_has(run: Runner) -> None:
+async def test_an_input_cannot_hide_a_reserved_name(run: Runner) -> None:
     failed = await run.failure("pass", args={"ctx": 1})
     assert failed.error.kind == "invalid_input"
-    assert "args.ctx: every python task has a variable 'ctx' already" in failed.error.message
+    assert "args.ctx: reserved variable name" in failed.error.message
 
 
 async def test_libs_are_bound_before_the_code(run: Runner) -> None:
@@ -120,7 +120,7 @@ async def test_a_missing_library_says_which(run: Runner) -> None:
 
 async def test_a_library_must_not_take_an_input_s_name(run: Runner) -> None:
     failed = await run.failure("pass", libs={"a": "math", "b c": "math"}, args={"a": 1})
-    assert failed.error.message == "libs.a: the name is taken by an input; choose another name"
+    assert failed.error.message == "libs.a: already used by an input; use another name"
 
 
 async def test_workload_ctx_and_iter_are_readable(run: Runner) -> None:
@@ -150,7 +150,7 @@ async def test_workload_ctx_and_iter_are_readable(run: Runner) -> None:
 async def test_changing_them_is_an_error_and_not_a_silent_loss(run: Runner, change: str) -> None:
     scope = {"workload": {}, "ctx": {"a": 0, "list": [], "map": {}}, "iter": {}}
     failed = await run.failure(change, scope=scope)
-    assert "are read-only here" in failed.error.message
+    assert "workload, ctx and iter are read-only" in failed.error.message
 
 
 async def test_a_copy_of_them_can_be_changed(run: Runner) -> None:
@@ -180,9 +180,9 @@ async def test_values_python_has_and_json_has_not_are_converted(run: Runner) -> 
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("result = {'rows': [{'ratio': float('nan')}]}", "result.rows[0].ratio: nan is no JSON number"),
-        ("return [object()]", "result[0]: object has no JSON form"),
-        ("def main():\n    return {'f': main}", "result.f: function has no JSON form"),
+        ("result = {'rows': [{'ratio': float('nan')}]}", "result.rows[0].ratio: nan is not a valid JSON number"),
+        ("return [object()]", "result[0]: object cannot be converted to JSON"),
+        ("def main():\n    return {'f': main}", "result.f: function cannot be converted to JSON"),
     ],
 )
 async def test_a_result_without_a_json_form_is_refused_with_its_path(run: Runner, code: str, message: str) -> None:
@@ -248,7 +248,7 @@ async def test_leaving_is_an_exception_and_the_child_lives(run: Runner, code: st
 async def test_main_that_asks_for_an_input_that_is_not_there_says_so(run: Runner) -> None:
     failed = await run.failure("def main(a, b):\n    pass", args={"a": 1, "c": 2})
     assert failed.error.kind == "invalid_input"
-    assert failed.error.message == "main() asks for 'b'; args has a, c"
+    assert failed.error.message == "main() needs 'b', but args has a, c"
 
 
 async def test_each_run_has_fresh_globals_and_modules_stay_imported(run: Runner) -> None:
@@ -291,7 +291,7 @@ async def test_wrong_inputs_are_refused(run: Runner, make_call: Any, inputs: dic
     assert failed.value.error.kind == "invalid_input"
 
 
-async def test_an_exception_may_say_what_no_json_can(run: Runner) -> None:
+async def test_an_exception_message_may_contain_surrogates(run: Runner) -> None:
     failure = await run.failure("raise ValueError('half \\ud83d of a sign')")
     assert failure.error.kind == "exception"
     assert "half \\ud83d of a sign" in failure.error.message

@@ -1,4 +1,4 @@
-"""What playbook code does to its process, and what becomes of the process."""
+"""Playbook code and its process: output, crashes, children, cancellation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ home = socket.socket(socket.AF_UNIX)
 home.connect(path)
 home.sendall(json.dumps(os.getpid()).encode() + b'\\n')
 """
-"""Code that tells the test it runs, by a connection that lasts as long as its process, and others that inherit it."""
+"""Code that connects to the test, so that the connection lasts as long as its process and others that inherit it."""
 
 
 class Home:
-    """Where code under test calls; each call is the process id it said, and its connection."""
+    """Accepts connections of the code under test, each with the process id that it sends."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -69,8 +69,8 @@ def run(tool: PythonTool, make_call: Any) -> Any:
     return run
 
 
-async def gone(reader: asyncio.StreamReader) -> None:
-    """Returns when every process that held the other end is dead."""
+async def expect_gone(reader: asyncio.StreamReader) -> None:
+    """Returns when every process with the other end has ended."""
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
 
@@ -82,7 +82,7 @@ async def test_cancelling_kills_the_child_and_what_it_started(run: Any, home: Ho
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
 
 
@@ -99,7 +99,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-"""Code that leaves an orphan in a session of its own, which does something."""
+"""Code that leaves an orphan in its own session, which runs some code."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group ends")
@@ -112,7 +112,7 @@ async def test_cancelling_kills_an_orphan_that_left_the_group(run: Any, home: Ho
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
 
 
@@ -132,7 +132,7 @@ async def test_code_that_never_lets_go_is_killed_too(run: Any, home: Home) -> No
             _, reader, writer = await home.calls.get()
             limit.reschedule(asyncio.get_running_loop().time())
             await task
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
 
 
@@ -148,7 +148,7 @@ async def test_an_idle_child_that_died_is_replaced(run: Any, home: Home) -> None
     await run(CALL_HOME + "import builtins\nbuiltins.kept = home", path=home.path)
     process_id, reader, writer = await home.calls.get()
     os.kill(process_id, signal.SIGKILL)
-    await gone(reader)
+    await expect_gone(reader)
     writer.close()
     while True:  # until the worker, too, has seen it
         with contextlib.suppress(ToolFailure):
@@ -164,7 +164,7 @@ async def test_an_idle_child_that_died_is_replaced(run: Any, home: Home) -> None
         ("print('last words')\nimport os\nos.abort()", "signal SIGABRT", False),
     ],
 )
-async def test_a_death_is_told_with_its_cause_and_output(run: Any, code: str, how: str, retryable: bool) -> None:
+async def test_a_crash_is_reported_with_its_cause_and_output(run: Any, code: str, how: str, retryable: bool) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run(code)
     error = failed.value.error
@@ -177,7 +177,7 @@ async def test_a_death_is_told_with_its_cause_and_output(run: Any, code: str, ho
 async def test_a_crash_in_native_code_names_the_line(run: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run("import ctypes\n\nctypes.string_at(0)")
-    assert "signal SIGSEGV) in line 3" in failed.value.error.message
+    assert "signal SIGSEGV) on line 3" in failed.value.error.message
 
 
 async def test_output_of_the_code_and_of_what_it_starts_is_captured_in_order(run: Any) -> None:
@@ -210,7 +210,7 @@ async def test_a_handler_made_in_one_run_writes_to_the_next_one_s_output(run: An
 )
 async def test_output_is_bounded_and_says_what_was_cut(run: Any, code: str, cut: int) -> None:
     output = (await run(code)).output
-    assert output.endswith(f"\n… and {cut:,} more bytes, which were not kept\n")
+    assert output.endswith(f"\n… {cut:,} more bytes dropped\n")
     assert len(output) < MAX_OUTPUT_BYTES + 100
 
 
@@ -245,7 +245,7 @@ async def test_closing_kills_children_at_work(tool: PythonTool, run: Any, home: 
     task = asyncio.ensure_future(run(CALL_HOME + "import time\ntime.sleep(600)", path=home.path))
     _, reader, writer = await home.calls.get()
     await tool.close()
-    await gone(reader)
+    await expect_gone(reader)
     with pytest.raises(ToolFailure):
         await task
     writer.close()
@@ -269,7 +269,7 @@ asyncio.run(PythonTool().run(call))
         _, reader, writer = await home.calls.get()
         process.kill()
         await process.wait()
-        await gone(reader)
+        await expect_gone(reader)
     writer.close()
 
 
@@ -284,7 +284,7 @@ async def test_the_worker_s_environment_is_not_the_code_s(make_call: Any, monkey
     await tool.close()
 
 
-async def test_code_imports_what_the_worker_can_and_nothing_of_the_folder_it_stands_in(
+async def test_code_imports_what_the_worker_can_but_nothing_from_the_current_folder(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "near").mkdir()
@@ -297,9 +297,9 @@ async def test_code_imports_what_the_worker_can_and_nothing_of_the_folder_it_sta
         await run("import near_module")
 
 
-async def test_a_process_that_cannot_start_is_said(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_start_is_an_error(make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(ToolFailure, match=r"no Python process could be started: .*/no/such/python") as failed:
+    with pytest.raises(ToolFailure, match=r"cannot start a Python process: .*/no/such/python") as failed:
         await PythonTool().run(make_call({"code": "pass"}))
     assert failed.value.error.kind == "crashed"
     assert failed.value.error.retryable

@@ -71,8 +71,8 @@ def test_a_plugin_adds_a_kind() -> None:
     [
         ("lamp", "no_such_module_here:Lamp", "importing no_such_module_here:Lamp raised ModuleNotFoundError"),
         ("lamp", f"{__name__}:NoSuchName", "AttributeError"),
-        ("lamp", f"{__name__}:NotATool", "needs a class with the attribute `spec`"),
-        ("light", f"{__name__}:LampTool", "says its kind is 'lamp'; its entry point's name says 'light'"),
+        ("lamp", f"{__name__}:NotATool", "must be a class with the attribute `spec`"),
+        ("light", f"{__name__}:LampTool", "has kind 'lamp', but its entry point is named 'light'"),
         ("blocking", f"{__name__}:BlockingTool", "has no `async def run`"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_broken_plugin_is_named_and_leaves_the_others_alone(name: str, value: 
     assert "\n" not in problem.message
 
 
-def test_a_plugin_that_fails_as_it_is_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_fails_to_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loud_plugin.py").write_text("raise RuntimeError('first line\\nsecond line')\n")
     monkeypatch.syspath_prepend(tmp_path)
     [problem] = installed_tools([point("loud", "loud_plugin:Loud")]).problems

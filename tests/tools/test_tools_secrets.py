@@ -1,4 +1,4 @@
-"""``kind: secrets`` says what may be said of a credential; that others can read it then, the worker's tests show."""
+"""``kind: secrets`` describes a credential. The worker's tests cover that later tasks can read it."""
 
 from __future__ import annotations
 

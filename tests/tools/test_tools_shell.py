@@ -17,12 +17,12 @@ from noetl_stream.tools.shell.tool import ShellTool
 Run = Callable[..., Awaitable[ToolResult]]
 
 HOLDS_AND_WAITS = "exec 3> '{fifo}'; sleep 1000 & sh -c 'sleep 1000 & echo ready >&3; wait'"
-"""A command, its child and its grandchild hold the pipe ``fifo`` open, so that its end says when all are gone."""
+"""A command, its child and its grandchild hold the pipe ``fifo`` open, so that it closes when all have ended."""
 
 ESCAPES_AND_WAITS = (
     "exec 3> '{fifo}'; (setsid sh -c 'setsid sh -c \"echo away >&3; sleep 1000\" & wait' &); echo ready >&3; sleep 1000"
 )
-"""The same, but the child is an orphan in a session of its own, and so is its child."""
+"""The same, but child and grandchild are orphans in their own sessions."""
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ async def test_text_is_for_the_shell_and_a_list_is_not(run: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "exit_code", "message"),
     [
-        ("echo gone wrong >&2; exit 3", 3, "the command ended with 3: gone wrong"),
-        (["false"], 1, "the command ended with 1"),
-        ("kill -9 $$", 137, "the command ended with 137"),
-        ("no-such-program", 127, "the command ended with 127: "),
+        ("echo gone wrong >&2; exit 3", 3, "the command exited with 3: gone wrong"),
+        (["false"], 1, "the command exited with 1"),
+        ("kill -9 $$", 137, "the command exited with 137"),
+        ("no-such-program", 127, "the command exited with 127: "),
     ],
 )
 async def test_another_exit_code_than_0_is_an_error_that_keeps_the_result(
@@ -69,10 +69,10 @@ async def test_another_exit_code_than_0_is_an_error_that_keeps_the_result(
     assert set(failed.result) == {"exit_code", "stdout", "stderr"}
 
 
-async def test_the_environment_is_bare_but_for_what_is_given(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_has_only_the_given_variables(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOETL_CREDENTIAL_BANK", "s3cret")
-    told = (await run(["env"], env={"PORT": 8080, "NAME": "a=b"})).result["stdout"].splitlines()
-    assert sorted(told) == [
+    lines = (await run(["env"], env={"PORT": 8080, "NAME": "a=b"})).result["stdout"].splitlines()
+    assert sorted(lines) == [
         "LANG=C.UTF-8",
         "NAME=a=b",
         "NOETL_IDEMPOTENCY_KEY=key-1",
@@ -105,7 +105,7 @@ async def test_output_is_text_whatever_it_holds(run: Run) -> None:
     failed = await failure(run("printf 'a\\0b'"))
     assert (failed.error.kind, failed.error.message) == (
         "result_not_json",
-        "stdout: text must not hold a NUL character",
+        "stdout: text must not contain a NUL character",
     )
 
 
@@ -148,7 +148,7 @@ def test_cancelling_kills_what_left_the_group_and_its_parent(make_call: Any, tmp
         runner.run(asyncio.wait_for(cancel(), 30))
 
 
-async def test_what_a_command_leaves_running_ends_with_it(run: Run, tmp_path: Path) -> None:
+async def test_background_processes_end_with_the_command(run: Run, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = asyncio.create_task(asyncio.to_thread(fifo.read_text))
@@ -181,14 +181,14 @@ async def test_an_operator_can_switch_it_off(make_call: Any) -> None:
         ({}, "command: field required"),
         ({"command": []}, "command: list should have at least 1 item"),
         ({"command": ["a", None]}, "command.1: input should be a valid"),
-        ({"command": ["no-such-program"]}, "command: the command cannot be started: No such file or directory"),
-        ({"command": ["/"]}, "command: the command cannot be started: Permission denied"),
-        ({"command": ["echo", "x" * 3_000_000]}, "command: the command cannot be started: Argument list too long"),
-        ({"command": "echo \0"}, "command, cwd and env must not hold a NUL character"),
-        ({"command": "echo", "cwd": "/no/such/folder"}, "cwd: there is no such folder on this worker"),
-        ({"command": "echo", "env": {"A=B": "x"}}, "env: 'A=B' is no name of an environment variable"),
+        ({"command": ["no-such-program"]}, "command: cannot start the command: No such file or directory"),
+        ({"command": ["/"]}, "command: cannot start the command: Permission denied"),
+        ({"command": ["echo", "x" * 3_000_000]}, "command: cannot start the command: Argument list too long"),
+        ({"command": "echo \0"}, "command, cwd and env must not contain a NUL character"),
+        ({"command": "echo", "cwd": "/no/such/folder"}, "cwd: no such folder on this worker"),
+        ({"command": "echo", "env": {"A=B": "x"}}, "env: invalid environment variable name 'A=B'"),
         ({"command": "echo", "env": {"A": None}}, "env.A: input should be a valid"),
-        ({"command": "echo", "shell": True}, "shell: is no input of this kind"),
+        ({"command": "echo", "shell": True}, "shell: unknown input"),
     ],
 )
 async def test_wrong_inputs_are_refused(make_call: Any, inputs: dict[str, Any], message: str) -> None:

@@ -71,7 +71,7 @@ def test_text_is_split_at_semicolons_that_end_a_statement(sql: str, expected: li
         ("select 1; select $b", ["b"]),
     ],
 )
-def test_parameters_are_found_where_sql_stands(sql: str, expected: list[str]) -> None:
+def test_parameters_are_found_only_in_sql(sql: str, expected: list[str]) -> None:
     assert names(sql) == expected
 
 
@@ -85,23 +85,40 @@ def test_a_statement_knows_its_first_line() -> None:
     assert [it.line for it in split_statements("\nselect 1;\n\n\nselect 2; select 3")] == [2, 5, 5]
 
 
+CLOSED = ["a", "1", "$p", "';'", "E'\\';'", '";"', "$$;$$", "$t$;$$;$t$", "(1; 2)", "/* ; /* ; */ */", "-- ;\n"]
+"""Pieces of SQL that are whole in themselves."""
+
+
+STATEMENTS = st.lists(st.sampled_from(CLOSED)).map(lambda pieces: " ".join(["select", *pieces]))
+
+
+@given(st.lists(STATEMENTS, max_size=5))
+def test_what_is_joined_by_semicolons_is_split_there(statements: list[str]) -> None:
+    assert texts(";".join(statements)) == [statement.strip() for statement in statements]
+
+
 @given(st.lists(st.sampled_from([*"a$1;'\"-/*\n()eE\\ ", "$$", "$t$", "begin", "atomic"]), max_size=40))
 def test_nothing_is_lost_or_made_up(parts: list[str]) -> None:
     sql = "".join(parts)
-    position = 0
+    between, position = "", 0
     for text in texts(sql):
-        position = sql.index(text, position) + len(text)
+        start = sql.index(text, position)
+        between += sql[position:start]
+        position = start + len(text)
+    between += sql[position:]
+    if "--" not in sql and "/*" not in sql:  # comments between statements are left out
+        assert not between.strip("; \n")
 
 
 @pytest.mark.parametrize(
     ("params", "named", "message"),
     [
-        (None, [["a"]], "statement 1 names $a, and the task has no params"),
-        ({"b": 1, "c": 2}, [["b", "c"], ["a"]], "statement 2 names $a, and params has b, c"),
-        ([1], [["1", "2"]], "statement 1 names $2, and params is a list of 1"),
-        ([1], [["a"]], "statement 1 names $a, and params is a list of 1; names need a mapping"),
-        ({"a": 1, "b": 2}, [["a"]], "params.b: no statement names $b"),
-        ([1, 2], [["1"]], "params[1]: no statement names $2"),
+        (None, [["a"]], "statement 1 uses $a, but the task has no params"),
+        ({"b": 1, "c": 2}, [["b", "c"], ["a"]], "statement 2 uses $a, but params has b, c"),
+        ([1], [["1", "2"]], "statement 1 uses $2, but params is a list of 1"),
+        ([1], [["a"]], "statement 1 uses $a, but params is a list of 1; use a mapping for names"),
+        ({"a": 1, "b": 2}, [["a"]], "params.b: no statement uses $b"),
+        ([1, 2], [["1"]], "params[1]: no statement uses $2"),
     ],
 )
 def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]], message: str) -> None:
@@ -111,8 +128,16 @@ def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]],
     assert failed.value.error.message == message
 
 
-def test_each_statement_takes_those_it_names() -> None:
-    check_params({"a": 1, "b": 2}, [["a"], [], ["b", "a"]])
-    check_params([1, 2], [["2"], ["1", "1"]])
-    check_params(None, [[]])
-    check_params({}, [[]])
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"a": 1, "b": 2}, [["a"], [], ["b", "a"]]),
+        ([1, 2], [["2"], ["1", "1"]]),
+        (None, [[]]),
+        ({}, [[]]),
+    ],
+)
+def test_each_statement_takes_those_it_names(params: Any, named: list[list[str]]) -> None:
+    check_params(params, named)
+    with pytest.raises(ToolFailure, match=f"statement {len(named) + 1} uses"):
+        check_params(params, [*named, ["3"]])

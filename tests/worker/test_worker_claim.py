@@ -115,7 +115,7 @@ async def test_the_events_after_a_claim_begin_with_the_number_the_answer_names(s
     assert stage.reports[1].first == 7
 
 
-async def test_a_run_that_takes_over_goes_on_after_the_last_recorded_task(stage: Stage) -> None:
+async def test_a_run_that_takes_over_continues_after_the_last_recorded_task(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Go(progress={"": HALF_DONE}, ctx={"seen": 1}, vars={"v": 2}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS), issue=2))
@@ -172,7 +172,7 @@ async def test_an_exhausted_lease_of_an_iteration_fails_that_iteration(stage: St
     assert (failed.path, failed.error.kind) == ((3,), "lease_exhausted")
 
 
-async def test_a_claim_goes_on_when_the_broker_comes_back(stage: Stage) -> None:
+async def test_a_claim_continues_when_the_broker_is_back(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Go())
     plan = stage.plan(TWO_TASKS)
     await stage.issue(stage.command(plan))

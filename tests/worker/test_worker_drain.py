@@ -29,7 +29,7 @@ async def test_an_idle_worker_ends_at_once_when_it_drains(stage: Stage) -> None:
     worker.drain()
     await stage.settle()
     await stage.soon(lambda: is_over(stage))
-    stage.workers[0][1].result()
+    assert stage.workers[0][1].exception() is None
 
 
 async def test_a_draining_worker_finishes_what_runs_and_fetches_nothing_new(stage: Stage) -> None:
@@ -48,7 +48,7 @@ async def test_a_draining_worker_finishes_what_runs_and_fetches_nothing_new(stag
     assert await stage.queued() == {"command-2"}
 
 
-async def test_what_comes_while_a_worker_drains_goes_to_the_others(stage: Stage) -> None:
+async def test_commands_that_arrive_while_a_worker_drains_go_to_the_others(stage: Stage) -> None:
     stage.puppet.acts["first"] = endless = Endless()
     draining = await stage.start()
     plan, noop = stage.plan(TWO_TASKS), stage.plan("- step: start\n  tool: {kind: noop}\n")
@@ -76,7 +76,7 @@ async def test_a_draining_worker_asks_for_nothing_when_its_slots_become_free(sta
     assert requests.counts == [1]
 
 
-async def test_a_stopped_puller_gives_back_what_comes_all_the_same(stage: Stage) -> None:
+async def test_a_stopped_puller_returns_what_comes_anyway(stage: Stage) -> None:
     started: list[Any] = []
     log, liveness, flusher = (
         stage.broker.event_log,
@@ -131,7 +131,7 @@ class Requests:
         return source
 
 
-async def test_what_still_runs_after_the_grace_reports_what_it_has_and_is_given_back(stage: Stage) -> None:
+async def test_a_run_that_outlives_the_grace_reports_its_progress_and_is_returned(stage: Stage) -> None:
     stage.puppet.acts["second"] = Endless()
     worker = await stage.start(grace_s=10.0)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
@@ -146,7 +146,7 @@ async def test_what_still_runs_after_the_grace_reports_what_it_has_and_is_given_
     assert await stage.queued() == {"command-1"}
 
 
-async def test_another_worker_goes_on_at_once_with_what_a_draining_worker_gave_back(stage: Stage) -> None:
+async def test_another_worker_continues_at_once_with_what_a_draining_worker_returned(stage: Stage) -> None:
     stage.puppet.acts["second"] = Endless()
     stands = Progress(task="second", runs=1, previous="first", results={"first": Outcome("ok", payload_of({}))})
     await stage.answer_claims(lambda report: Go(progress={"": stands}))
@@ -162,7 +162,7 @@ async def test_another_worker_goes_on_at_once_with_what_a_draining_worker_gave_b
     assert await stage.queued() == set()
 
 
-async def test_a_claim_that_nobody_answers_is_given_back_at_the_end_of_the_grace(stage: Stage) -> None:
+async def test_an_unanswered_claim_is_returned_at_the_end_of_the_grace(stage: Stage) -> None:
     worker = await stage.start(grace_s=5.0)
     await stage.issue(stage.command(stage.plan(TWO_TASKS), issue=2))
     worker.drain()
@@ -176,9 +176,11 @@ async def test_a_worker_that_cannot_reach_the_broker_at_all_can_be_drained(stage
     stage.broker.stop()
     worker = await stage.start()
     await stage.advance(5.0, step_s=1.0)
+    assert not is_over(stage)
     worker.drain()
     await stage.settle()
     await stage.soon(lambda: is_over(stage))
+    assert stage.workers[0][1].exception() is None
 
 
 async def test_a_drain_ends_even_if_a_report_is_never_taken(stage: Stage) -> None:

@@ -49,7 +49,7 @@ async def own_credential(name: str) -> Any:
 
 
 TOO_SHORT = (
-    "holds a secret of fewer than 4 characters, which cannot be kept out of logs and results; "
+    "holds a secret of fewer than 4 characters, which cannot be redacted from logs and results; "
     "names and addresses belong under keys such as `username`, `host`, `port`"
 )
 
@@ -137,7 +137,7 @@ async def test_an_entry_is_resolved_only_when_a_task_reads_it(vault: Vault) -> N
     assert vault.asked == []
 
 
-async def test_what_is_missing_is_said_with_the_nearest_name(vault: Vault) -> None:
+async def test_a_missing_name_is_reported_with_the_nearest_one(vault: Vault) -> None:
     await vault.keeper.store("entri", "s3cret-value")
     [processed] = await vault.run(READS % "credential")
     error = failure_of(processed)
@@ -151,11 +151,11 @@ async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> N
     await CredentialStorage(vault.credentials, other).store("entry", "s3cret-value")
     [processed] = await vault.run(READS % "credential")
     message = failure_of(processed).message
-    assert f"is encrypted with key {other.current.id}, which is not here" in message
+    assert f"is encrypted with key {other.current.id}, which is not configured" in message
     assert "NOETL_CREDENTIAL_OLD_KEYS" in message
 
 
-async def test_a_variable_of_the_worker_is_read_anew_each_time(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_variable_of_the_worker_is_read_again_each_time(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("first value", '{"token": "second value"}'):
         monkeypatch.setenv("KEYCHAIN_TEST", value)
         await vault.run(READS % "env, variable: KEYCHAIN_TEST")
@@ -189,13 +189,13 @@ async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> Non
     [
         (None, "cannot be read on this worker: No such file or directory"),
         (b"", "is empty"),
-        (b"{broken", "begins like a JSON object and is none"),
+        (b"{broken", "starts like a JSON object but is not valid JSON"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"abc\n", TOO_SHORT),
         (b"x" * 70_000, "is larger than 65536 bytes"),
     ],
 )
-async def test_a_file_that_holds_no_secret_is_said_so(
+async def test_a_file_without_a_valid_secret_is_an_error(
     vault: Vault, tmp_path: Path, content: bytes | None, problem: str
 ) -> None:
     file = tmp_path / "token"
@@ -208,8 +208,8 @@ async def test_a_file_that_holds_no_secret_is_said_so(
 @pytest.fixture
 def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The sample plugin of the documentation, installed as the kind ``locker``; its source."""
-    page = (Path(__file__).parents[2] / "docs" / "credentials.md").read_text()
-    source = page.partition("```python\n")[2].partition("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md").read_text()
+    source = page.partition("## A keychain kind")[2].partition("```python\n")[2].partition("```")[0]
     (tmp_path / "locker_plugin.py").write_text(source)
     about = tmp_path / "locker_plugin-1.dist-info"
     about.mkdir()
@@ -233,7 +233,7 @@ async def test_a_kind_of_ones_own_is_asked_once_an_execution(
     assert said(vault) == ["what lies in drawer 7"] * 2
     monkeypatch.setattr(plugin, "resolve", short_resolve)
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-3")
-    assert failure_of(processed).message == f"keychain.entry: what kind 'locker' gave {TOO_SHORT}"
+    assert failure_of(processed).message == f"keychain.entry: the value from kind 'locker' {TOO_SHORT}"
     monkeypatch.setattr(plugin, "resolve", broken_resolve)
     await vault.run(READS % "locker, drawer: 7")
     assert said(vault)[2:] == ["what lies in drawer 7"]
@@ -359,7 +359,7 @@ OPENED = """
 """
 
 
-async def test_a_secrets_task_says_what_may_be_said_and_opens_the_name(vault: Vault) -> None:
+async def test_a_secrets_task_returns_metadata_and_opens_the_name(vault: Vault) -> None:
     await vault.keeper.store("entry", {"token": "first value"})
     await vault.keeper.store("entry", {"token": "second value"})
     opened, _ = await vault.run(OPENED)
@@ -367,7 +367,7 @@ async def test_a_secrets_task_says_what_may_be_said_and_opens_the_name(vault: Va
     assert said(vault) == ["second value"]
 
 
-async def test_what_a_secrets_task_opened_is_resolved_anew_on_another_worker(vault: Vault) -> None:
+async def test_what_a_secrets_task_opened_is_resolved_again_on_another_worker(vault: Vault) -> None:
     await vault.keeper.store("entry", {"token": "a value"})
     command = vault.stage.command(vault.stage.plan(OPENED))
     progress = Progress("read", runs=1, previous="opened", results={"opened": Outcome("ok")})
@@ -507,7 +507,7 @@ async def test_a_refusal_without_a_token_is_not_tried_again(vault: Vault, tokens
     assert vault.asked == ["api"]
 
 
-async def test_a_secrets_task_says_when_a_token_ends(vault: Vault, tokens: TokenServer) -> None:
+async def test_a_secrets_task_returns_a_tokens_expiry(vault: Vault, tokens: TokenServer) -> None:
     [processed] = await vault.run(with_token(tokens, "secrets, credential: api"))
     told = result_of(processed)
     assert (told["name"], told["version"]) == ("api", None)
@@ -517,10 +517,10 @@ async def test_a_secrets_task_says_when_a_token_ends(vault: Vault, tokens: Token
 @pytest.mark.parametrize(
     ("answer", "problem", "retryable"),
     [
-        (lambda: web.json_response({"error": "invalid_client"}, status=401), "answered 401", False),
-        (lambda: web.Response(status=503), "answered 503", True),
-        (lambda: web.json_response({"token": "x"}), "its answer (200) has no access_token", False),
-        (lambda: web.Response(status=302, headers={"Location": "/token"}), "its answer (302) has no", False),
+        (lambda: web.json_response({"error": "invalid_client"}, status=401), "returned 401", False),
+        (lambda: web.Response(status=503), "returned 503", True),
+        (lambda: web.json_response({"token": "x"}), "the response (200) has no access_token", False),
+        (lambda: web.Response(status=302, headers={"Location": "/token"}), "the response (302) has no", False),
         (lambda: web.Response(text="[1]"), "has no access_token", False),
     ],
 )
@@ -534,7 +534,7 @@ async def test_a_token_that_cannot_be_had_is_an_error_of_the_credential(
     assert error.message.startswith("keychain.api: no token") and problem in error.message
 
 
-async def test_a_client_set_anew_is_used_after_its_older_secret_was_refused(vault: Vault, tokens: TokenServer) -> None:
+async def test_a_replaced_client_is_used_after_its_old_secret_was_refused(vault: Vault, tokens: TokenServer) -> None:
     settings = "client_id: me, credential: client"
     await vault.keeper.store("client", "older secret")
     tokens.answer = lambda: web.Response(status=401)

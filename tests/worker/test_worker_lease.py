@@ -79,29 +79,30 @@ async def test_a_worker_renews_the_lease_of_what_it_runs_and_of_nothing_else(sta
     stage.puppet.acts["first"] = endless = Endless()
     await stage.start(ack_wait_s=0.003)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
-    (standing,) = stage.broker.command_queue._standing.values()
+    queue = stage.broker.command_queue
+    (command_id,) = queue.standing
     stage.clock.advance(20.0)
-    lease_end_s = standing.free_at_s
-    await stage.soon(lambda: standing.free_at_s > lease_end_s)
+    lease_end_s = queue.free_at_s(command_id)
+    await stage.soon(lambda: queue.free_at_s(command_id) > lease_end_s)
     endless.release.set()
     await stage.settle()
     assert await stage.queued() == set()
 
 
-async def test_the_lease_of_what_was_given_back_is_not_renewed(stage: Stage) -> None:
+async def test_the_lease_of_what_was_returned_is_not_renewed(stage: Stage) -> None:
     stage.puppet.acts["first"] = Endless()
     await stage.start(ack_wait_s=0.003)
     plan = stage.plan(TWO_TASKS)
     await stage.issue(stage.command(plan, "runs"))
     await stage.issue(stage.command(plan, "given-back", digest="unknown"))
     await stage.advance(2.0, step_s=1.0)
-    runs, given_back = stage.broker.command_queue._standing.values()
-    free_at_s = given_back.free_at_s
+    queue = stage.broker.command_queue
+    free_at_s = queue.free_at_s("given-back")
     for _ in range(2):
-        lease_end_s = runs.free_at_s
+        lease_end_s = queue.free_at_s("runs")
         stage.clock.advance(0.5)
-        await stage.soon(lambda end_s=lease_end_s: runs.free_at_s > end_s)
-    assert given_back.free_at_s == free_at_s
+        await stage.soon(lambda end_s=lease_end_s: queue.free_at_s("runs") > end_s)
+    assert queue.free_at_s("given-back") == free_at_s
 
 
 async def test_the_log_is_asked_for_contact_only_when_nothing_else_proves_it(stage: Stage) -> None:
@@ -117,7 +118,7 @@ async def test_the_log_is_asked_for_contact_only_when_nothing_else_proves_it(sta
     watching.cancel()
 
 
-async def test_without_contact_for_20_s_tools_are_ended_and_the_command_is_given_back(stage: Stage) -> None:
+async def test_without_contact_for_20_s_tools_are_ended_and_the_command_is_returned(stage: Stage) -> None:
     stage.puppet.acts["second"] = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
@@ -148,7 +149,7 @@ async def test_a_finished_task_is_still_reported_after_contact_was_lost(stage: S
     assert await stage.queued() == {"command-1"}
 
 
-async def test_contact_is_lost_too_when_nobody_answers_at_all(stage: Stage) -> None:
+async def test_contact_is_lost_too_without_any_answer(stage: Stage) -> None:
     log = Silent(stage.broker.event_log)
     stage.puppet.acts["first"] = Endless()
     await stage.start(event_log=log)

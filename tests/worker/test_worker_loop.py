@@ -206,7 +206,7 @@ async def test_variables_of_ended_iterations_reach_a_run_that_takes_over_between
     assert inputs_of(stage.puppet.calls, "seen") == [1]
 
 
-async def test_a_run_that_takes_over_in_the_middle_of_an_iteration_goes_on_in_it(stage: Stage) -> None:
+async def test_a_run_that_takes_over_in_the_middle_of_an_iteration_continues_in_it(stage: Stage) -> None:
     two_tasks = SEQUENTIAL + "  - {name: after, kind: puppet, act: '{{ act }}'}\n"
     begun = Progress(task="after", runs=1, previous="act", results={"act": Outcome("ok", payload_of("before"))})
     await stage.answer_claims(lambda report: Go(progress={"0": begun}, loop=LoopProgress()))
@@ -231,7 +231,7 @@ async def test_a_run_that_takes_over_a_best_effort_loop_keeps_its_failures(stage
     assert stage.facts[-1] == LoopDone("steprun-1", 3, ok=2, failed=1, skipped=0)
 
 
-async def test_a_run_that_takes_over_an_iteration_of_a_distributed_loop_goes_on_in_it(stage: Stage) -> None:
+async def test_a_run_that_takes_over_an_iteration_of_a_distributed_loop_continues_in_it(stage: Stage) -> None:
     two_tasks = SEQUENTIAL + "  - {name: after, kind: puppet, act: '{{ act }}'}\n"
     begun = Progress(task="after", runs=1, previous="act", results={"act": Outcome("ok", payload_of("before"))})
     await stage.answer_claims(lambda report: Go(progress={"3": begun}))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,7 +75,7 @@ def fails_for(hotel: str) -> Any:
     return act
 
 
-async def test_a_nested_loop_tells_every_level_in_order(stage: Stage) -> None:
+async def test_a_nested_loop_reports_its_levels_in_order(stage: Stage) -> None:
     await run(stage, nested())
     run_id, worker = "steprun-1", "worker-1"
     assert loop_facts(stage) == [
@@ -153,7 +154,7 @@ async def test_an_inner_loop_reads_references_args_steps_and_its_own_ctx(stage: 
 
 @pytest.mark.parametrize(
     ("hotels", "said"),
-    [("{{ city.rooms }}", "rooms"), ("{{ city.name }}", "not a list or a mapping"), ("{{ city.hotels / 0 }}", "")],
+    [("{{ city.rooms }}", "rooms"), ("{{ city.name }}", "must be a list or a mapping"), ("{{ city.hotels / 0 }}", "")],
 )
 async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_iteration_around_it(
     stage: Stage, hotels: str, said: str
@@ -165,7 +166,7 @@ async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_iteration_
     assert stage.puppet.calls == []
 
 
-async def test_best_effort_goes_on_after_an_iteration_whose_inner_loop_cannot_open(stage: Stage) -> None:
+async def test_best_effort_continues_after_an_iteration_whose_inner_loop_cannot_open(stage: Stage) -> None:
     best_effort = "{policy: {failure: {mode: best_effort}}}"
     cities = [{"name": "x"}, *CITIES[1:]]
     await run(stage, nested(outer=best_effort), cities)
@@ -183,7 +184,7 @@ async def test_an_inner_loop_over_a_lost_result_fails_the_step_and_names_it(stag
     assert "lost/key" in failed.error.message
 
 
-async def test_an_inner_window_that_is_no_number_fails_the_step(stage: Stage) -> None:
+async def test_an_inner_window_that_is_not_a_number_fails_the_step(stage: Stage) -> None:
     inner = "{mode: parallel, exec: local, max_in_flight: '{{ city.name }}'}"
     await run(stage, nested(inner=inner))
     failed = stage.facts[-1]
@@ -198,7 +199,7 @@ async def test_inner_items_too_many_for_an_event_are_paged_out_before_the_loop_s
     assert inputs_of(stage.puppet.calls, "hotel") == ["x0", "x1", "y0"]
 
 
-async def test_an_inner_loop_that_was_paged_out_goes_on_from_its_pages(stage: Stage) -> None:
+async def test_an_inner_loop_that_was_paged_out_continues_from_its_pages(stage: Stage) -> None:
     await run(stage, nested(), limits=Limits(max_loop_items_bytes=8))
     (first, *_) = [fact.pages for fact in stage.facts if isinstance(fact, LoopStarted) and fact.path]
     stage.puppet.calls.clear()
@@ -235,7 +236,7 @@ async def test_a_failure_inside_ends_the_levels_around_it_one_after_the_other(st
     assert (failed.error.kind, failed.error.index, failed.error.task) == ("exception", 0, "act")
 
 
-async def test_an_inner_level_may_go_on_where_the_outer_one_does_not(stage: Stage) -> None:
+async def test_an_inner_level_may_continue_where_the_outer_one_does_not(stage: Stage) -> None:
     stage.puppet.acts["act"] = fails_for("x0")
     await run(stage, nested(inner="{policy: {failure: {mode: best_effort}}}"))
     assert inputs_of(stage.puppet.calls, "hotel") == ["x0", "x1", "y0"]
@@ -244,7 +245,7 @@ async def test_an_inner_level_may_go_on_where_the_outer_one_does_not(stage: Stag
     assert dones[-1] == LoopDone("steprun-1", 2, ok=2, failed=0, skipped=0)
 
 
-async def test_the_outer_level_may_go_on_where_the_inner_one_does_not(stage: Stage) -> None:
+async def test_the_outer_level_may_continue_where_the_inner_one_does_not(stage: Stage) -> None:
     stage.puppet.acts["act"] = fails_for("x0")
     outer, inner = "{policy: {failure: {mode: best_effort}}}", "{policy: {failure: {mode: fail_fast}}}"
     await run(stage, nested(outer, inner))
@@ -264,6 +265,34 @@ async def test_a_failure_cancels_iterations_of_other_branches(stage: Stage) -> N
     await run(stage, nested(AT_ONCE, AT_ONCE), max_in_flight=2)
     assert stage.puppet.cancelled == ["act"] * 2
     assert isinstance(stage.facts[-1], StepFailed)
+    assert await stage.queued() == set()
+
+
+async def test_a_failure_is_told_when_all_that_it_cancels_has_ended_at_every_level(stage: Stage) -> None:
+    """The inner level waits for a tool that takes its time to end when the outer level fails, too."""
+    ends, fails = asyncio.Event(), asyncio.Event()
+
+    async def act(call: ToolCall) -> Any:
+        if call.inputs["hotel"] == "x1":
+            raise ToolFailure(ErrorInfo("exception", "x1 is closed"))
+        if call.inputs["hotel"] == "y0":
+            await fails.wait()
+            raise ToolFailure(ErrorInfo("exception", "y0 is closed"))
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            await ends.wait()
+
+    stage.puppet.acts["act"] = act
+    await run(stage, nested(AT_ONCE, AT_ONCE), max_in_flight=2)
+    fails.set()
+    await stage.settle()
+    await stage.advance(0.1)
+    assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationFailed)] == [(0, 1), (1, 0), (1,)]
+    assert "step.failed" not in stage.names
+    ends.set()
+    await stage.settle()
+    assert stage.names[-1] == "step.failed"
     assert await stage.queued() == set()
 
 
@@ -355,7 +384,7 @@ TWO_BEGUN = LoopProgress(
 )
 
 
-async def test_a_run_that_takes_over_goes_on_at_every_level(stage: Stage) -> None:
+async def test_a_run_that_takes_over_continues_at_every_level(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Go(loop=TWO_BEGUN))
     await run(stage, nested(AT_ONCE, AT_ONCE), max_in_flight=2, issue=2)
     assert sorted(inputs_of(stage.puppet.calls, "hotel")) == ["old", "x1"]
@@ -425,7 +454,7 @@ async def test_waits_of_all_branches_are_gathered(stage: Stage) -> None:
     ]
 
 
-async def test_a_run_that_takes_over_in_an_inner_iteration_goes_on_in_it(stage: Stage) -> None:
+async def test_a_run_that_takes_over_in_an_inner_iteration_continues_in_it(stage: Stage) -> None:
     two = nested() + "  - {name: after, kind: puppet, act: '{{ act }}'}\n"
     begun = Progress(task="after", runs=1, previous="act", results={"act": Outcome("ok", payload_of("before"))})
     inner = {0: LoopProgress(low=1, ok=1, items=["x0", "x1"])}

@@ -63,7 +63,7 @@ async def paging(stage: Stage, rows: Any, text: str = PARALLEL, **changes: Any) 
 # --- paging out -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_loop_runs_over_is_stored_page_by_page_and_told_with_its_window(stage: Stage) -> None:
+async def test_the_items_of_a_loop_are_stored_by_page_and_reported_with_its_window(stage: Stage) -> None:
     rows = [{"n": n, "text": "x" * 100_000} for n in range(5)]
     await stage.start()
     await stage.issue(await paging(stage, rows))
@@ -104,7 +104,7 @@ async def test_two_runs_of_it_never_write_the_same_key(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("rows", "kind"), [("text", "expression_error"), (None, "expression_error"), (["x" * PAGE_BYTES] * 3, "limit")]
 )
-async def test_what_cannot_be_run_over_fails_the_step(stage: Stage, rows: Any, kind: str) -> None:
+async def test_items_that_cannot_be_paged_out_fail_the_step(stage: Stage, rows: Any, kind: str) -> None:
     await stage.start()
     await stage.issue(await paging(stage, rows, limits=Limits(max_loop_pages=2)))
     failed = stage.facts[-1]
@@ -154,7 +154,7 @@ async def test_an_inner_level_is_paged_by_what_it_sees_of_the_iteration_around_i
 # --- reading pages ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_iteration_takes_its_item_from_the_page_it_is_told(stage: Stage) -> None:
+async def test_an_iteration_reads_its_item_from_its_page(stage: Stage) -> None:
     await stage.start()
     (page,) = await pages_of(stage, ["a", "b"])
     around: dict[str, Any] = {"path": (7,), "chain": [None], "counts": [9]}
@@ -186,7 +186,7 @@ async def test_a_local_loop_reads_each_page_once_as_it_comes_to_it(stage: Stage,
     assert stage.facts[-1] == LoopDone("steprun-1", 5, 5, 0, 0)
 
 
-async def test_a_local_loop_goes_on_in_the_middle_of_a_page_and_does_not_read_those_before(stage: Stage) -> None:
+async def test_a_local_loop_continues_in_the_middle_of_a_page_and_does_not_read_those_before(stage: Stage) -> None:
     blobs = Refusing(stage.broker.blobs, "get")
     await stage.start(blobs=blobs)
     pages = await pages_of(stage, ["a", "b"], ["c", "d"], ["e"])

@@ -5,6 +5,7 @@ from typing import Any
 
 from worker_stage import Endless, Stage, inputs_of
 
+from noetl_stream.engine.runner.runner import MAX_WAITS_BYTES
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
     ChildCall,
@@ -20,7 +21,6 @@ from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.catalog_client import PinnedPlaybook
-from noetl_stream.worker.limits import MAX_WAITS_BYTES
 
 TASKS = """
   tool:
@@ -77,7 +77,7 @@ async def begin(stage: Stage, steps: str, items: list[Any], **changes: Any) -> S
     return command
 
 
-async def test_a_sequential_loop_suspends_with_its_one_wait_and_goes_on_from_there(stage: Stage) -> None:
+async def test_a_sequential_loop_suspends_with_its_one_wait_and_continues_from_there(stage: Stage) -> None:
     command = await begin(stage, SEQUENTIAL, ["a", "b"])
     assert stage.waits == [waiting(0, "a")]
     assert inputs_of(stage.puppet.calls, "item") == ["a"]
@@ -90,7 +90,7 @@ async def test_a_sequential_loop_suspends_with_its_one_wait_and_goes_on_from_the
     assert await stage.queued() == set()
 
 
-async def test_an_iteration_that_waits_is_parked_while_the_others_go_on(stage: Stage) -> None:
+async def test_an_iteration_that_waits_is_parked_while_the_others_continue(stage: Stage) -> None:
     await begin(stage, PARALLEL, ["a", "skip", "skip", "skip"], max_in_flight=2)
     assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationDone)] == [(1,), (2,), (3,)]
     assert stage.waits == [waiting(0, "a")]
@@ -118,7 +118,7 @@ async def test_a_loop_does_not_suspend_while_an_iteration_runs(stage: Stage) -> 
     assert stage.waits == [waiting(0, "a")]
 
 
-async def test_what_waits_still_stays_parked_as_it_was(stage: Stage) -> None:
+async def test_iterations_that_still_wait_stay_parked(stage: Stage) -> None:
     command = await begin(stage, PARALLEL, ["a", "b", "skip"], max_in_flight=2)
     noted = waiting(0, "a", since_ms=5)
     go = go_on(stage, LoopProgress(), answers={"1": answered()}, waits={"0": noted})
@@ -129,7 +129,7 @@ async def test_what_waits_still_stays_parked_as_it_was(stage: Stage) -> None:
     assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationDone)] == [(1,), (2,)]
 
 
-async def test_new_waits_stand_beside_those_that_were_there(stage: Stage) -> None:
+async def test_new_waits_are_added_to_existing_ones(stage: Stage) -> None:
     command = await begin(stage, PARALLEL, ["a", "b", "c"], max_in_flight=2)
     noted = waiting(0, "a", since_ms=5)
     await stage.resume(command, go_on(stage, LoopProgress(), answers={"1": answered()}, waits={"0": noted}))
@@ -237,7 +237,7 @@ async def test_thousands_of_waits_go_by_without_a_task_for_each(stage: Stage) ->
     assert len(names) < 20
 
 
-async def test_an_iteration_that_had_begun_goes_on_with_its_own_scratch_scope(stage: Stage) -> None:
+async def test_an_iteration_that_had_begun_continues_with_its_own_scratch_scope(stage: Stage) -> None:
     command = stage.command(stage.plan(PARALLEL), items=["a"], max_in_flight=2)
     before = Outcome("ok", payload_of("x"))
     stands = Progress(task="rest", runs=1, previous="before", iter={"kept": "mine"}, results={"before": before})

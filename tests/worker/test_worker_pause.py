@@ -52,7 +52,7 @@ async def test_a_paused_loop_finishes_what_runs_and_begins_nothing_new(stage: St
     assert await stage.queued() == set()
 
 
-async def test_a_paused_loop_goes_on_where_it_stopped(stage: Stage) -> None:
+async def test_a_paused_loop_continues_where_it_stopped(stage: Stage) -> None:
     stage.puppet.acts["act"] = endless = Endless()
     await stage.start()
     command = stage.command(stage.plan(SEQUENTIAL), items=[1, 2])
@@ -76,7 +76,7 @@ async def test_a_loop_that_is_over_when_it_is_paused_ends(stage: Stage) -> None:
     assert stage.facts[-1] == LoopDone("steprun-1", 1, 1, 0, 0)
 
 
-async def test_a_paused_loop_tells_what_is_parked(stage: Stage) -> None:
+async def test_a_paused_loop_reports_its_parked_iterations(stage: Stage) -> None:
     endless = Endless()
 
     async def act(call: ToolCall) -> Any:
@@ -129,7 +129,7 @@ async def test_an_inner_loop_pauses_before_its_own_next_iteration(stage: Stage) 
     assert stage.facts[-1] == LoopDone("steprun-1", 2, 2, 0, 0)
 
 
-async def test_a_pipeline_without_loop_goes_on_to_its_end(stage: Stage) -> None:
+async def test_a_pipeline_without_loop_continues_to_its_end(stage: Stage) -> None:
     stage.puppet.acts["act"] = endless = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(PIPELINE)))

@@ -43,7 +43,7 @@ async def plans(stage: Stage) -> AsyncIterator[PlanClient]:
     await asking.close()
 
 
-async def test_a_plan_is_compiled_from_the_source_any_server_hands_out(stage: Stage, plans: PlanClient) -> None:
+async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP).start()
     plan = await plans.load(digest_of(NOOP))
     assert (plan.digest, list(plan.steps)) == (digest_of(NOOP), ["start"])
@@ -89,13 +89,13 @@ async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: P
     assert waiting.done()
 
 
-async def test_a_digest_no_server_knows_is_said(stage: Stage, plans: PlanClient) -> None:
+async def test_an_unknown_digest_is_an_error(stage: Stage, plans: PlanClient) -> None:
     await Server(stage).start()
-    with pytest.raises(PlanUnknown, match="no server knows"):
+    with pytest.raises(PlanUnknown, match="is unknown to the servers"):
         await plans.load("0" * 64)
 
 
-async def test_after_a_refusal_the_server_is_asked_anew(stage: Stage, plans: PlanClient) -> None:
+async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: PlanClient) -> None:
     server = Server(stage)
     await server.start()
     for _ in range(2):
@@ -109,7 +109,7 @@ async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans
         stage.broker.bus.send(reply, codec.encode({"source": NOOP, "path": "p"}))
 
     await stage.broker.bus.listen("noetl.ask.playbook.*", liar)
-    with pytest.raises(PlanUnknown, match="was sent"):
+    with pytest.raises(PlanUnknown, match="received"):
         await plans.load("0" * 64)
 
 

@@ -36,7 +36,7 @@ async def test_every_worker_answers_for_itself(stage: Stage) -> None:
     assert (other.name, other.pool, other.slots, other.since_ms) == ("worker-2", "gpu", 7, started_ms + 5_000)
 
 
-async def test_what_runs_is_named_with_how_often_it_was_delivered(stage: Stage) -> None:
+async def test_running_commands_are_listed_with_their_deliveries(stage: Stage) -> None:
     act = stage.puppet.acts["run"] = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_TASK)))
@@ -49,7 +49,7 @@ async def test_what_runs_is_named_with_how_often_it_was_delivered(stage: Stage) 
     assert (idle.busy, idle.running) == (0, [])
 
 
-async def test_a_command_given_back_is_named_with_its_next_delivery(stage: Stage) -> None:
+async def test_a_command_returned_is_named_with_its_next_delivery(stage: Stage) -> None:
     stage.puppet.acts["run"] = Endless()
     first = await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_TASK)))
@@ -75,7 +75,7 @@ async def test_not_more_commands_are_named_than_a_bounded_number(stage: Stage) -
     act.release.set()
 
 
-async def test_one_that_drains_says_so_until_it_is_gone(stage: Stage) -> None:
+async def test_a_draining_worker_says_so_until_it_is_gone(stage: Stage) -> None:
     act = stage.puppet.acts["run"] = Endless()
     worker = await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_TASK)))

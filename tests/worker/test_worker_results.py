@@ -123,7 +123,7 @@ async def test_the_result_of_a_large_loop_is_gathered_by_a_server_when_it_is_rea
     assert stage.puppet.calls[0].inputs["value"] == 2
 
 
-async def test_a_loop_result_that_is_lost_is_said_to_be_lost_and_says_why(stage: Stage) -> None:
+async def test_a_loop_result_that_is_lost_is_reported_as_lost_and_says_why(stage: Stage) -> None:
     async def server(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode({"lost": "nothing under some/key"}))
 
@@ -136,7 +136,7 @@ async def test_a_loop_result_that_is_lost_is_said_to_be_lost_and_says_why(stage:
     assert "execution-1.steprun-0" in failed.error.message and "some/key" in failed.error.message
 
 
-async def test_a_lost_result_is_said_to_be_lost_and_names_it(stage: Stage) -> None:
+async def test_a_lost_result_is_reported_as_lost_and_names_it(stage: Stage) -> None:
     other = StepValue(Outcome("ok", Payload(reference=Reference("nats", "lost/key", 9))))
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
@@ -145,7 +145,7 @@ async def test_a_lost_result_is_said_to_be_lost_and_names_it(stage: Stage) -> No
     assert "lost/key" in failed.error.message
 
 
-async def test_a_damaged_result_is_said_to_be_lost_and_names_it(stage: Stage) -> None:
+async def test_a_damaged_result_is_reported_as_lost_and_names_it(stage: Stage) -> None:
     await stage.broker.blobs.put("some/key", b'[1,{"a":2}]')
     damaged = Reference("nats", "some/key", 9, checksum="sha256:0000")
     await stage.start()

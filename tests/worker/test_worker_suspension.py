@@ -93,7 +93,7 @@ async def test_a_delay_up_to_the_limit_is_slept_in_the_slot(stage: Stage) -> Non
     assert stage.names[-1] == "step.done"
 
 
-async def test_another_worker_goes_on_after_the_delay_with_everything_intact(stage: Stage) -> None:
+async def test_another_worker_continues_after_the_delay_with_everything_intact(stage: Stage) -> None:
     stage.puppet.acts["second"] = fails_until(2)
     worker = await stage.start()
     command = stage.command(stage.plan(PATIENT))
@@ -206,7 +206,7 @@ async def test_a_stop_while_a_segment_runs_ends_it(stage: Stage) -> None:
     assert isinstance(failed, StepFailed) and failed.error.kind == "cancelled"
 
 
-async def test_after_a_crash_another_worker_goes_on_after_the_last_recorded_task(stage: Stage) -> None:
+async def test_after_a_crash_another_worker_continues_after_the_last_recorded_task(stage: Stage) -> None:
     stage.puppet.acts["second"] = Endless()
     worker = await stage.start()
     await stage.issue(stage.command(stage.plan(PATIENT)))

@@ -150,7 +150,7 @@ async def test_a_helper_block_that_is_not_json_is_a_defect_of_the_tool(stage: St
     assert outcome.error is not None and outcome.error.kind == "internal"
 
 
-async def test_a_tool_call_names_where_it_stands_and_sees_the_scope(stage: Stage) -> None:
+async def test_a_tool_call_has_its_place_and_the_scope(stage: Stage) -> None:
     await processed_of(stage, workload={"a": 1}, ctx={"b": 2})
     (call,) = stage.puppet.calls
     assert (call.execution_id, call.step, call.task, call.attempt) == ("execution-1", "start", "act", 1)
@@ -271,7 +271,7 @@ async def test_iterations_have_different_idempotency_keys(stage: Stage) -> None:
     assert len({call.idempotency_key for call in stage.puppet.calls}) == 2
 
 
-async def test_what_the_policy_of_a_task_set_stands_in_its_own_event(stage: Stage) -> None:
+async def test_patches_of_a_task_policy_are_in_its_own_event(stage: Stage) -> None:
     processed = await processed_of(stage, PAGES)
     assert (processed.do, processed.to, processed.rule) == ("jump", "fetch", 1)
     assert (processed.set_iter, processed.set_ctx) == ({"page": 2}, {"last": 1})

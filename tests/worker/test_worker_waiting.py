@@ -27,7 +27,7 @@ async def test_an_answer_too_late_leaves_the_question_open(stage: Stage) -> None
     assert not answer.cancelled()
 
 
-async def test_what_must_succeed_is_tried_ever_slower_but_once_a_second_at_least(stage: Stage) -> None:
+async def test_retries_slow_down_to_once_a_second(stage: Stage) -> None:
     tries: list[float] = []
 
     async def action() -> str:
@@ -44,7 +44,7 @@ async def test_what_must_succeed_is_tried_ever_slower_but_once_a_second_at_least
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], abs=0.03)
 
 
-async def test_what_cannot_succeed_is_not_tried_again(stage: Stage) -> None:
+async def test_a_permanent_error_is_not_retried(stage: Stage) -> None:
     async def action() -> None:
         raise NotReady("no stream")
 

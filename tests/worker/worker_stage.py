@@ -106,7 +106,7 @@ class KnownPlans:
         await self.gate.wait()
         if digest in self.plans:
             return self.plans[digest]
-        raise PlanUnknown(f"no server knows a playbook with digest {digest}")
+        raise PlanUnknown(f"playbook {digest} is unknown to the servers")
 
 
 def playbook(steps: str) -> str:

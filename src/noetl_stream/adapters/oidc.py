@@ -9,8 +9,8 @@ import jwt
 
 from noetl_stream.adapters.oidc_keys import ProviderKeys, SigningKey
 from noetl_stream.errors import Forbidden, Unauthenticated
+from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.access import Caller
-from noetl_stream.ports.operations.access import ROLES, Role
 from noetl_stream.settings.oidc import OidcSettings
 
 LEEWAY_S: Final = 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,6 +14,8 @@ from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.cli.execution.workload import workload_of, workload_options
 from noetl_stream.cli.playbook.source import file_or_address, read_given, runnable_playbook
+from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.executions import ExecutionDocument
 
 KEYS = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
 STEP_KEYS = ("step", "runs", "status", "duration_s")
@@ -54,6 +55,7 @@ def run(
       3 NATS or Postgres cannot be reached  124 --timeout is over   130 interrupted
     """
     settings = settings_for(target.home)
+    ended: ExecutionDocument | ExitCode
     if gateway_of(target, settings) is None:
         given = file_or_address(playbook)
         found = runnable_playbook(str(given), read_given(given)) if isinstance(given, Path) else given
@@ -72,9 +74,10 @@ def run(
         _print(ended)
     else:
         print_ended(ended)
-    ctx.exit(ExitCode.COMPLETED if ended["status"] == "completed" else ExitCode.FAILED)
+    ctx.exit(ExitCode.COMPLETED if ended.status == "completed" else ExitCode.FAILED)
 
 
-def _print(found: dict[str, Any]) -> None:
-    steps = [{key: step[key] for key in STEP_KEYS} for step in found["steps"] or ()]
-    print_json({key: steps if key == "steps" else found[key] for key in KEYS})
+def _print(found: ExecutionDocument) -> None:
+    shown = plain(found)
+    steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
+    print_json({key: steps if key == "steps" else shown[key] for key in KEYS})

@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from msgspec.structs import asdict
+
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.errors import Conflict, NotFound, UsageError
-from noetl_stream.model.envelope import iso
+from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.roles import ROLES
 from noetl_stream.ports.access import Audit, AuditEntry, StoredToken, Tokens, hash_of, token_text
 from noetl_stream.ports.catalog_address import is_path
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.access import ROLES, NewToken
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.access import (
+    ApiTokenDocument,
+    AuditEntryDocument,
+    AuditPage,
+    NewApiTokenDocument,
+    NewToken,
+)
 
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 ID_BYTES: Final = 8
@@ -29,7 +37,7 @@ class DirectAccess:
         self._audit = audit
         self._clock = clock
 
-    async def create_token(self, new: NewToken, by: str) -> Document:
+    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
         now_ms = self._clock.now_ms()
         _check(new, now_ms)
         token_id, secret = self._clock.random_bytes(ID_BYTES).hex(), self._clock.random_bytes(SECRET_BYTES).hex()
@@ -46,20 +54,22 @@ class DirectAccess:
         )
         if not await self._tokens.add(token):
             raise Conflict(f"there is a token {new.name!r} already", hint="revoke it, or choose another name")
-        return _shown(token) | {"secret": token_text(token_id, secret)}
+        return NewApiTokenDocument(**asdict(_shown(token)), secret=token_text(token_id, secret))
 
-    async def tokens(self) -> list[Document]:
+    async def tokens(self) -> list[ApiTokenDocument]:
         return [_shown(token) for token in await self._tokens.list_all()]
 
     async def revoke_token(self, token_id: str, by: str) -> None:
         if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
             raise NotFound(f"there is no token {token_id!r}", hint="`noetl-stream token list` shows their ids")
 
-    async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> Page:
+    async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> AuditPage:
         # One more than is shown: whether a page follows.
         found = await self._audit.page(limit + 1, read_cursor(cursor, int), principal)
         shown = found[:limit]
-        return Page([_entry(entry) for entry in shown], cursor_of(shown[-1].number) if len(found) > limit else None)
+        return AuditPage(
+            [_entry(entry) for entry in shown], cursor_of(shown[-1].number) if len(found) > limit else None
+        )
 
 
 def _check(new: NewToken, now_ms: int) -> None:
@@ -76,27 +86,35 @@ def _check(new: NewToken, now_ms: int) -> None:
         raise UsageError("the token would have expired already, or after the year 9999", hint="give a time to come")
 
 
-def _shown(token: StoredToken) -> Document:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "role": token.role,
-        "paths": list(token.paths),
-        "created": iso(token.created_ms),
-        "created_by": token.created_by,
-        "expires": _time(token.expires_ms),
-        "last_used": _time(token.last_used_ms),
-        "revoked": _time(token.revoked_ms),
-        "revoked_by": token.revoked_by,
-    }
+def _shown(token: StoredToken) -> ApiTokenDocument:
+    return ApiTokenDocument(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        paths=list(token.paths),
+        created=iso(token.created_ms),
+        created_by=token.created_by,
+        expires=iso_or_none(token.expires_ms),
+        last_used=iso_or_none(token.last_used_ms),
+        revoked=iso_or_none(token.revoked_ms),
+        revoked_by=token.revoked_by,
+    )
 
 
-def _entry(entry: AuditEntry) -> Document:
-    attempt = entry.attempt._asdict()
-    at = iso(attempt.pop("at_ms"))
-    answer = entry.answer._asdict() if entry.answer else {"status": None, "reason": "", "made": ""}
-    return {"number": entry.number, "at": at, **attempt, **answer}
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else iso(at_ms)
+def _entry(entry: AuditEntry) -> AuditEntryDocument:
+    attempt, answer = entry.attempt, entry.answer
+    return AuditEntryDocument(
+        number=entry.number,
+        at=iso(attempt.at_ms),
+        principal=attempt.principal,
+        role=attempt.role,
+        method=attempt.method,
+        operation=attempt.operation,
+        target=attempt.target,
+        correlation_id=attempt.correlation_id,
+        remote=attempt.remote,
+        idempotency_key=attempt.idempotency_key,
+        status=answer.status if answer is not None else None,
+        reason=answer.reason if answer is not None else "",
+        made=answer.made if answer is not None else "",
+    )

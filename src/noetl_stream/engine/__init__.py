@@ -1,1 +1,1 @@
-"""The engine: what follows from what happened. Pure: no IO, clock, chance, environment or logging (DESIGN §3)."""
+"""The engine decides what follows from a fact. Pure: no IO, clock, randomness, environment or logging (DESIGN §3)."""

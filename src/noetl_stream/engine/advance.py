@@ -1,9 +1,10 @@
-"""``advance``: fold one fact, decide, fold the decisions, until nothing follows; then say what the outside must do.
+"""``advance``: fold a fact, decide, fold the decisions, until nothing follows; return the effects.
 
     after = evolve(state, fact)
     return (after, *decide(after, fact)) if after is not state else (state, (), ())
 
-No change, no consequence (DESIGN §3). Decisions are facts too: each is folded before the next is decided.
+A fact that changes nothing has no consequences (DESIGN §3). Decisions are facts too: each is folded before the next
+is decided.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from noetl_stream.model.rejection import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
-_Seen: TypeAlias = tuple[object, object]
+_Inputs: TypeAlias = tuple[object, object]
 
 
 class Advanced(NamedTuple):
-    """What an input led to.
+    """The result of one input.
 
     Attributes:
-        taken: Whether it changed the state; then it stands in the journal, before ``journal``.
+        taken: Whether the input changed the state. If so, it precedes ``journal`` in the journal.
         journal: The decisions, in fold order.
-        effects: What the outside must do once all of it is committed.
-        refusal: Why it was not taken, of a request or a worker's fact.
+        effects: What the server must do once the tick is committed.
+        refusal: Why a request or a worker's fact was not taken.
     """
 
     state: Execution | None
@@ -57,19 +58,19 @@ class Advanced(NamedTuple):
 
 
 class InvalidPlan(NamedTuple):
-    """In place of a plan: why the playbook of a request cannot run."""
+    """Stands in for a plan: why the requested playbook cannot run."""
 
     reason: str
     diagnostics: list[dict[str, Any]]
 
 
 def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: RecordedFact, execution_id: str) -> Advanced:
-    """The state after an input, the decisions that followed from it, and their effects.
+    """The state after an input, with the decisions that follow and their effects.
 
     Args:
-        plan: The compiled playbook the state is pinned to, or why the requested one cannot run.
+        plan: The compiled playbook of the execution, or why the requested one cannot run.
         state: ``None`` before ``execution.requested``.
-        recorded: A reported fact, or one the server hands in (``step.scheduled`` with a higher issue).
+        recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
     if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
@@ -79,41 +80,41 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
         return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
-    if _is_quiet(recorded.fact):
+    if _has_no_consequences(recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
-        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _seen(after))
+        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
     else:
-        follows = _asked(decide, plan, after, recorded.fact)
+        follows = _decide_or_await(decide, plan, after, recorded.fact)
         catching_up = recorded.fact.kind.ends_halt
-        tried = None if state is None or catching_up else _seen(state)
+        tried = None if state is None or catching_up else _admission_inputs(state)
         settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
 
 
 def _settle(
-    plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Seen | None, catching_up: bool = False
+    plan: Plan | None, state: Execution, pending: deque[Fact], tried: _Inputs | None, catching_up: bool = False
 ) -> tuple[Execution, Sequence[Fact]]:
-    """Folds what is pending, and what follows, until nothing does.
+    """Folds the pending facts and everything that follows from them.
 
     Args:
-        tried: What admission saw when the held tokens were last tried; ``None``: they may have been neglected.
-        catching_up: Whether decisions were left out so far, because the execution was halted.
+        tried: What admission saw when held tokens were last retried; ``None`` forces a retry.
+        catching_up: Whether decisions were skipped because the execution was halted.
     """
     journal: list[Fact] = []
     steps = 0
     while True:
         if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
-            # Older held tokens go before what is newly routed.
-            again = _asked(retry_held, plan, state)
-            pending.extendleft(reversed(again))
-            tried = tried if again else _seen(state)
+            # Tokens already held are retried before newly routed ones.
+            retried = _decide_or_await(retry_held, plan, state)
+            pending.extendleft(reversed(retried))
+            tried = tried if retried else _admission_inputs(state)
         if not pending and plan is not None:
-            if catching_up and (left_out := _asked(pending_decisions, plan, state)):
+            if catching_up and (undecided := _decide_or_await(pending_decisions, plan, state)):
                 steps = 0
-                pending.extend(left_out)
+                pending.extend(undecided)
             else:
-                pending.extend(_asked(move_on, plan, state))
+                pending.extend(_decide_or_await(move_on, plan, state))
         if not pending:
             return state, journal
         fact = pending.popleft()
@@ -127,33 +128,35 @@ def _settle(
         if not fact.kind.bounded:
             steps += 1
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
-                pending.appendleft(_endless(state))
+                pending.appendleft(_too_many_decisions(state))
                 continue
         if plan is not None:
-            pending.extend(_asked(decide, plan, state, fact))
+            pending.extend(_decide_or_await(decide, plan, state, fact))
 
 
-def _is_quiet(fact: Fact) -> bool:
-    """Whether nothing can follow from it in a state that was at rest: what a worker says most often."""
+def _has_no_consequences(fact: Fact) -> bool:
+    """Whether the fact, like most reports, has no consequences in a quiescent state."""
     if type(fact) is TaskProcessed:
         return not (fact.set_ctx or fact.set_shared)
     return type(fact) is TaskStarted
 
 
-def _seen(state: Execution) -> _Seen:
-    """What admission guards read, apart from what never changes."""
+def _admission_inputs(state: Execution) -> _Inputs:
+    """The variable part of what admission guards read."""
     return state.ctx, state.steps
 
 
-def _asked(decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact) -> Sequence[Fact]:
-    """The decision; or, if it reads a result kept by reference, that this is awaited first (PROTOCOL §2)."""
+def _decide_or_await(
+    decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact
+) -> Sequence[Fact]:
+    """The decision, or the wait for a result by reference that it needs first (PROTOCOL §2)."""
     try:
         return decision(plan, state, *fact)
     except ReferenceNeeded as needed:
         return (ReferenceAwaited(needed.reference),)
 
 
-def _endless(state: Execution) -> Fact:
+def _too_many_decisions(state: Execution) -> Fact:
     text = f"one fact led to limits.max_decisions_per_fact ({state.limits.max_decisions_per_fact}) decisions: a cycle"
     return ExecutionFailing(ErrorInfo("limit_exceeded", text))
 
@@ -161,8 +164,8 @@ def _endless(state: Execution) -> Fact:
 class NotTaken(NamedTuple):
     """Why a fact changes nothing.
 
-    ``redundant``: what is asked is so already. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
-    :func:`.classify_report`. ``misfit``: no fact of its command; ``text`` says why.
+    ``redundant``: the request asks for what is already so. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
+    :func:`.classify_report`. ``misfit``: the fact does not belong to its command; ``text`` says why.
     """
 
     code: Literal["redundant", "duplicate", "gap", "stale", "unknown", "misfit"]
@@ -170,16 +173,16 @@ class NotTaken(NamedTuple):
 
 
 def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
-    """Why an execution does not take a request now; ``None`` if it does."""
+    """Why the execution rejects the request now; ``None`` if it accepts it."""
     return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
 
 
 def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
-    """Why ``evolve`` has not taken a worker's fact; ``None`` for any other fact."""
+    """Why ``evolve`` ignored a worker's fact; ``None`` for any other fact."""
     if recorded.run is None:
         return None
-    standing = classify(state, recorded)
-    if standing != "next":
-        return NotTaken(standing)
+    classification = classify(state, recorded)
+    if classification != "next":
+        return NotTaken(classification)
     reason = misfit(state, recorded) if state is not None else ""
     return NotTaken("misfit", reason) if reason else None

@@ -1,4 +1,4 @@
-"""The engine's ids, each a function of its cause (PROTOCOL §1 *Identity*)."""
+"""The engine's ids, each derived from its cause (PROTOCOL §1 *Identity*)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def step_run_of(execution_id: str, token_id: str) -> str:
 
 
 def command_of(step_run_id: str, path: Path = (), segment: int = 0) -> str:
-    """Each suspension begins the next segment of a pipeline, with a command id of its own (LANGUAGE §8)."""
+    """Each suspension begins a new segment of the pipeline, with its own command id (LANGUAGE §8)."""
     return derive(step_run_id, "command", *path, segment)
 
 
 def paging_of(step_run_id: str, path: Path = ()) -> str:
-    """The command that pages out what the level inside the iteration ``path`` runs over."""
+    """The command that pages out the items of the level inside the iteration ``path``."""
     return derive(step_run_id, "paging", *path)
 
 
@@ -45,5 +45,5 @@ def timer_of(subject: str, purpose: str, path: Path = ()) -> str:
 
 
 def child_of(command_id: str, path: Path, at_ms: int) -> str:
-    """The execution id of a child: like every execution's, it carries the time of its start."""
+    """The execution id of a child; like every execution id it contains the start time."""
     return uuid7(at_ms, bytes.fromhex(derive(command_id, "child", *path)))

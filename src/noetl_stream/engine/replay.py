@@ -1,4 +1,4 @@
-"""A state from its journal, with ``evolve`` alone (PROTOCOL §1 *Journal*)."""
+"""Replay: a state from its journal, by ``evolve`` alone (PROTOCOL §1 *Journal*)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.model.messages import FORMAT
 
 
 class JournalRow(Protocol):
-    """What replay reads of a stored event."""
+    """The part of a stored event that replay reads."""
 
     @property
     def at_ms(self) -> int: ...
@@ -28,10 +28,10 @@ class JournalRow(Protocol):
 
 
 def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | None = None) -> Execution | None:
-    """The state that these rows fold to; ``None`` without any.
+    """The state that these rows fold to; ``None`` without rows.
 
     Args:
-        state: What the rows before these have folded to.
+        state: The state that the preceding rows fold to.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -42,7 +42,7 @@ def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | 
 
 
 def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[RecordedFact]:
-    """What these rows say, in order.
+    """The facts of these rows, in order.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -50,7 +50,7 @@ def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator
     for row in journal:
         fact = codec.decode_fact(row.data)
         if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
-            raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this one")
+            raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this process")
         if row.report_id is not None and row.number is not None:
             yield RecordedFact(fact, run_of_report(row.report_id), row.number, row.at_ms)
         else:

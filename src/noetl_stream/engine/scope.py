@@ -1,4 +1,4 @@
-"""What server-side expressions see: admission, loops' ``in``, arcs, the execution's result (LANGUAGE §2, §4, §7)."""
+"""Scopes of server-side expressions: admission, ``loop.in``, arcs, the execution's result (LANGUAGE §2, §4, §7)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.template.runtime.scope import LazyResult, References, event_vi
 
 
 class PagedItem(LazyResult):
-    """An item of a list that was paged out: its page is loaded when the item is read."""
+    """An item of a paged-out list: its page is loaded when the item is read."""
 
     __slots__ = ("_index",)
 
@@ -33,13 +33,13 @@ class PagedItem(LazyResult):
 
 
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
-    """``workload, ctx, args, steps, execution_id, token`` by the live fold."""
+    """``workload, ctx, args, steps, execution_id, token`` of the current state."""
     cause = {"from_step": token.from_step, "cause": token.cause}
     return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved, state.limits)
 
 
 def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> Scope:
-    """What ``loop.in`` and ``max_in_flight`` see: the step run's own snapshot, and the iteration around the level."""
+    """The scope of ``loop.in`` and ``max_in_flight``: the step run's snapshot, and the iteration around the level."""
     namespaces = {
         "workload": state.workload,
         "ctx": {**run.ctx, **run.patches} if run.patches else run.ctx,
@@ -56,9 +56,9 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
 
 
 def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
-    """The element at each level of the iteration ``path``, and how many elements the level has.
+    """The element at each level of the iteration ``path``, and the number of elements of each level.
 
-    Of a level whose items were paged out it is the :class:`~noetl_stream.model.reference.ItemPosition` of the element.
+    For a paged-out level the element is its :class:`~noetl_stream.model.reference.ItemPosition`.
     """
     chain, counts = [], []
     for index in path:
@@ -82,7 +82,7 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
 
 
 def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """What the arcs of a step run that has ended see."""
+    """The scope of the arcs of an ended step run."""
     value = state.steps.get(run.step) if run.error is None else None
     loop = run.loop
     counts = (
@@ -102,12 +102,12 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
 
 
 def result_scope(plan: Plan, state: Execution) -> Scope:
-    """What ``executor.spec.result`` sees."""
+    """The scope of ``executor.spec.result``."""
     return Scope(_live(plan, state), state.resolved, state.limits)
 
 
 def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:
-    """Every step of the plan: its result, or absent while it has none."""
+    """Every step of the plan: its result, or absent until it has one."""
     views: dict[str, Any] = dict.fromkeys(plan.steps, ABSENT)
     for name, value in values.items():
         views[name] = ResultView(value.outcome, value.results)

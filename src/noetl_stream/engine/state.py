@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,43 +23,40 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.model.reference import Page, Payload, Reference
+from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
 
-Status = Literal["pending", "running", "completed", "failed", "cancelled"]
-ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
-
-
-NOT_AT_HAND: Final = object()
+NOT_LOADED: Final = object()
 
 
 class RecordedFact(NamedTuple):
-    """A fact with what the fold must know of how it came: the run and number of a worker's event, else ``None``.
+    """A fact as it was recorded: with the run and number of a worker's event, else ``None``.
 
-    ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*); ``value`` what a ``reference.resolved`` hands in. A replay does
-    not have it at hand: whoever reads that reference again has it loaded again. ``step_run_id`` is whose command a
-    worker says it is; empty in a replay.
+    ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*). ``value`` is the value loaded for ``reference.resolved``; a
+    replay does not have it, and a decision that reads the reference again loads it again. ``step_run_id`` is the one
+    the worker's report names; empty in a replay.
     """
 
     fact: Fact
     run: RunId | None = None
     number: int = 0
     at_ms: int = 0
-    value: Any = NOT_AT_HAND
+    value: Any = NOT_LOADED
     step_run_id: str = ""
 
 
 LATEST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999, the last that has a written form (ISO 8601): whatever would be later is due then."""
+"""The end of the year 9999, the last that ISO 8601 can write: anything later is due then."""
 
 
 def due_ms(from_ms: int, seconds: float) -> int:
-    """So many seconds after ``from_ms``, in milliseconds since the epoch."""
+    """``from_ms`` plus ``seconds``, in milliseconds since the epoch, at most :data:`LATEST_MS`."""
     return min(from_ms + round(min(seconds, LATEST_MS) * 1000), LATEST_MS)
 
 
 class WaitingToken(msgspec.Struct, frozen=True, gc=False):
     """A token that no step run has consumed yet.
 
-    Held: admission has said no, with these guards; ``keeps_alive`` if it may wait there (``admit.wait``). Joining: it
+    Held: admission was denied, with these guards; ``keeps_alive`` if it may wait there (``admit.wait``). Joining: it
     waits at the join of its step.
     """
 
@@ -71,7 +68,7 @@ class WaitingToken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
-    """A timer that is set: a row in Postgres as long as it stands here."""
+    """A timer that is set; Postgres holds a row for it while it is in the state."""
 
     purpose: TimerPurpose
     due_ms: int
@@ -80,13 +77,12 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
 
 class LoopState(msgspec.Struct, frozen=True, gc=False):
-    """A loop in counts and a window (DESIGN §3): never an entry per iteration, but for results while they are small.
+    """A loop as counts and a window (DESIGN §3): no entry per iteration, except results while they are small.
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
     linked list ``(index, payload, rest)`` of at most ``limits.max_inline_bytes``; ``None`` and ``spilled`` above that.
-    ``inner`` are the loops of the level inside that have begun and not ended, by index. Of a long list ``pages`` stand
-    here in place of ``items``; until it has ``begun`` nothing has followed from their being there. ``local``: a worker
-    runs the level as a whole.
+    ``inner`` holds the running loops of the level inside, by index. A long list has ``pages`` in place of ``items``;
+    nothing follows from the pages until the level has ``begun``. ``local``: a worker runs the level as a whole.
     """
 
     items: list[Any]
@@ -116,14 +112,12 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """A command that is owed an end, or has been suspended. ``run`` is the run it is bound to, ``next_number`` that
-    run's next event.
+    """A command that is owed or suspended. ``run`` is the run it is bound to, ``next_number`` that run's next event.
 
-    ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` why the server no
-    longer wants it. ``segment`` counts suspensions. Of the iterations that wait, ``waits`` holds those still waiting
-    and ``answers`` what the others were waiting for (``None``: the end of a delay), both by path key. ``paused``: it
-    can go on whatever they wait for (``step.suspended``). ``paging``: it only pages out what the level inside ``path``
-    runs over.
+    ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` is why the server
+    cancels it. ``segment`` counts suspensions. ``waits`` holds the iterations still waiting, ``answers`` the outcomes
+    of those that are not (``None``: the end of a delay), both by path key. ``paused``: it can resume without an answer
+    (``step.suspended``). ``paging``: it only pages out the items of the level inside ``path``.
     """
 
     command_id: str
@@ -142,12 +136,12 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepRun(msgspec.Struct, frozen=True, gc=False):
-    """One consumption of a token. ``ctx`` and ``steps`` are what was there when it was claimed (LANGUAGE §5).
+    """One consumption of a token. ``ctx`` and ``steps`` are snapshots from when it was claimed (LANGUAGE §5).
 
-    ``patches`` are the ``ctx`` keys it has set itself; ``shared`` what the iterations of its loop have contributed to
-    shared keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with,
-    until that is routed, ``error`` that of a failure. ``claimed_at`` is a position, ``started_ms`` 0 before the start.
-    ``unasked`` counts the iterations that have ended since a worker ended one: inner loops over nothing, mostly.
+    ``patches`` are the ``ctx`` keys it has set itself; ``shared`` the contributions of its loop's iterations to shared
+    keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with, until
+    that is routed, ``error`` the error of a failure. ``claimed_at`` is a position, ``started_ms`` 0 before the start.
+    ``unattended`` counts the iterations that ended since a worker last ended one, mostly empty inner loops.
     """
 
     step_run_id: str
@@ -165,31 +159,31 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     refused: ErrorInfo | None = None
     claimed_at: int = 0
     started_ms: int = 0
-    unasked: int = 0
+    unattended: int = 0
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
-    Of ``ctx``: ``ctx_version`` is the position at which it last changed, ``writers`` who changed each key, and when;
-    ``overwrote`` is what is still to be said of that. ``asked`` are the client requests it has taken.
+    ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
+    ``overwrote`` an overwrite still to be reported. ``requests`` are the client requests taken so far.
 
-    Of waiting: ``suspensions`` are suspended commands, ``children`` the executions they wait for, ``orphaned`` the ends
-    of children that nobody waited for at that moment; ``signals`` those nobody has taken, by name. ``waves`` counts the
-    firings of each join.
+    Waiting: ``suspensions`` are suspended commands, ``children`` the executions they wait for, ``orphaned`` the
+    outcomes of children that nothing waited for at that moment; ``signals`` the queued ones, by name. ``waves`` counts
+    the firings of each join.
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
-    ``deciding`` the reference it must look into first, ``resolved`` the values of those it has looked into, the last at
-    the position ``resolved_at``.
+    ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
+    last at position ``resolved_at``.
 
-    Of a rerun: ``rerun_of`` is its original, ``request`` what was asked for while it waits to know what is reused
-    (``deciding`` names the original then), of which it has ``reused_pages``.
+    Rerun: ``rerun_of`` is the original, ``request`` the rerun's request while it waits for what is reused (``awaited``
+    names the original then); ``reused_pages`` of that have arrived.
     """
 
     execution_id: str
     request_id: str
     digest: str
-    status: Status = "pending"
+    status: FoldedStatus = "pending"
     position: int = 1
     path: str = ""
     version: str | None = None
@@ -210,7 +204,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     orphaned: dict[str, Outcome] = {}
     waves: dict[str, int] = {}
     writers: dict[str, tuple[str, int]] = {}
-    asked: frozenset[str] = frozenset()
+    requests: frozenset[str] = frozenset()
     overwrote: CtxOverwrote | None = None
     step_runs: int = 0
     discarded: int = 0
@@ -225,7 +219,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ctx_version: int = 1
     parent: Parent | None = None
     paused_at_ms: int = 0
-    deciding: Reference | None = None
+    awaited: Reference | None = None
     resolved: dict[str, Any] = {}
     resolved_at: int = 0
     rerun_of: str = ""
@@ -238,17 +232,17 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ending(self) -> bool:
-        """Nothing is routed, retried or patched any more: it fails or is being cancelled."""
+        """Nothing is routed, retried or patched any more: the execution fails or is being cancelled."""
         return self.failing is not None or bool(self.cancelling)
 
     @property
     def halted(self) -> bool:
-        """Facts are folded and nothing is decided, until a pause is over or a reference resolved (PROTOCOL §2)."""
-        return (bool(self.paused_at_ms) or self.deciding is not None) and not self.ending
+        """Facts are folded but nothing is decided, until a pause is over or a reference resolved (PROTOCOL §2)."""
+        return (bool(self.paused_at_ms) or self.awaited is not None) and not self.ending
 
     @property
-    def shown_status(self) -> str:
-        """The status people read (LANGUAGE §9). ``waiting``: nothing is in a worker or a queue, and something waits."""
+    def shown_status(self) -> ExecutionStatus:
+        """The status people read (LANGUAGE §9). ``waiting``: something waits, and no command is queued or running."""
         if self.status != "running":
             return self.status
         if self.paused_at_ms:

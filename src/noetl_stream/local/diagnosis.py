@@ -1,4 +1,4 @@
-"""Turns what the operating system and the servers' logs say into one clear line."""
+"""Turns errors of the operating system and the servers' logs into one-line messages."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError, NoetlError, UsageError
 
-ADDRESS_TAKEN_MARKS = ("address already in use", "could not create any tcp/ip sockets")
+ADDRESS_IN_USE_MARKS = ("address already in use", "could not create any tcp/ip sockets")
 DISK_FULL_MARKS = ("no space left on device", "disk quota exceeded")
 LOG_LINES_SHOWN = 3
 LOG_TAIL_BYTES = 16 * 1024
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
-NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 NOT_A_FOLDER = frozenset({errno.ENOTDIR, errno.EEXIST})
 OTHER_FOLDER_HINT = "choose another folder with --home or NOETL_HOME"
 
 
 @contextmanager
 def system_errors_explained(home: Path) -> Iterator[None]:
-    """Translates every :class:`OSError` of its block into one line about ``home``.
+    """Translates every :class:`OSError` in the block to a one-line error about ``home``.
 
     Raises:
-        UsageError: the home is a file, or lies under one.
-        LocalStackError: the disk is full, rights are missing, or anything else the system refused.
+        UsageError: The home is a file, or under one.
+        LocalStackError: The disk is full, permissions are missing, or another system error.
     """
     try:
         yield
@@ -35,41 +35,42 @@ def system_errors_explained(home: Path) -> Iterator[None]:
 
 
 def explain_system_error(error: OSError, home: Path) -> NoetlError:
-    """One error with what, where and what to do, for a refusal of the system."""
+    """The error for a system error: what, where, and what to do."""
     where = error.filename or home
     if error.errno in FULL_DISK:
         return disk_full(home)
-    if error.errno in NO_RIGHTS:
-        return LocalStackError(f"no rights to write {where}", hint=OTHER_FOLDER_HINT)
+    if error.errno in NO_PERMISSION:
+        return LocalStackError(f"no permission to write {where}", hint=OTHER_FOLDER_HINT)
     if error.errno in NOT_A_FOLDER:
-        return UsageError(f"{where} is a file or lies under one, and must be a folder", hint=OTHER_FOLDER_HINT)
+        return UsageError(f"{where} must be a folder, but is a file or under one", hint=OTHER_FOLDER_HINT)
     return LocalStackError(f"the local stack under {home} failed: {error.strerror or error} ({where})")
 
 
 def disk_full(home: Path) -> LocalStackError:
-    return LocalStackError(f"no space left on device under {home}", hint="free some and run again")
+    return LocalStackError(f"no space left on device under {home}", hint="free some space and retry")
 
 
 def explain_output(doing: str, output: str, home: Path, log: Path | None = None) -> LocalStackError:
-    """One error from what a server or tool wrote: its known cause, or its last lines joined into one."""
+    """The error for a program's output: a known cause, or its last lines joined."""
     lowered = output.lower()
     if any(mark in lowered for mark in DISK_FULL_MARKS):
         return disk_full(home)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    said = " | ".join(lines[-LOG_LINES_SHOWN:]) or "it said nothing"
+    tail = " | ".join(lines[-LOG_LINES_SHOWN:]) or "no output"
     hint = OTHER_FOLDER_HINT if "permission denied" in lowered else None
     if log is not None:
-        hint = f"the whole log is {log}" if hint is None else f"{hint}; the whole log is {log}"
-    return LocalStackError(f"{doing}: {said}", hint=hint)
+        hint = f"see {log}" if hint is None else f"{hint}; see {log}"
+    return LocalStackError(f"{doing}: {tail}", hint=hint)
 
 
-def says_address_taken(output: str) -> bool:
+def is_address_in_use(output: str) -> bool:
+    """Whether a program's output says that its address is already in use."""
     lowered = output.lower()
-    return any(mark in lowered for mark in ADDRESS_TAKEN_MARKS)
+    return any(mark in lowered for mark in ADDRESS_IN_USE_MARKS)
 
 
 def read_tail(log: Path, from_byte: int = 0) -> str:
-    """What ``log`` holds after ``from_byte``, at most its last :data:`LOG_TAIL_BYTES`."""
+    """The end of ``log``, from ``from_byte`` on, at most :data:`LOG_TAIL_BYTES`."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""The home folder: where everything of an embedded stack lies, and who may touch it."""
+"""The home folder of an embedded stack: its paths and permissions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from noetl_stream.local.diagnosis import OTHER_FOLDER_HINT
 
 PRIVATE_FOLDER_MODE = 0o700
 PASSABLE_FOLDER_MODE = 0o711
-"""Under root only: Postgres' system user passes through to its data, and can list nothing on the way."""
+"""As root only: lets Postgres' system user traverse the folders to its data, without listing them."""
 
 PRIVATE_FILE_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Names in a home folder. ``root`` is absolute, without symbolic links: server processes are known by it."""
+    """Paths in a home folder. ``root`` is absolute and without symbolic links, since it identifies server processes."""
 
     root: Path
 
@@ -52,20 +52,20 @@ class Home:
 
 
 def prepare_home(folder: Path) -> Home:
-    """Makes the folders that are not there yet and checks that they are ours.
+    """Creates missing folders and checks that we own them.
 
     Raises:
-        LocalStackError: the home belongs to another user of this system.
-        OSError: the folder cannot be made.
+        LocalStackError: The home belongs to another user.
+        OSError: A folder cannot be created.
     """
     home = Home(folder.resolve())
     mode = PASSABLE_FOLDER_MODE if os.geteuid() == 0 else PRIVATE_FOLDER_MODE
     make_folder(home.root, mode)
     owner = home.root.stat().st_uid
     if owner != os.geteuid():
-        # Files of two owners side by side would lock either user out at the next start.
+        # With files of two owners, neither user could start the stack again.
         raise LocalStackError(
-            f"the home {home.root} belongs to user {owner} and this runs as user {os.geteuid()}",
+            f"the home {home.root} belongs to user {owner}, but this process runs as user {os.geteuid()}",
             hint=f"run as that user, or {OTHER_FOLDER_HINT}",
         )
     make_folder(home.nats, PRIVATE_FOLDER_MODE)
@@ -74,7 +74,7 @@ def prepare_home(folder: Path) -> Home:
 
 
 def make_folder(path: Path, mode: int) -> None:
-    """Makes ``path`` with exactly ``mode``; a folder that is there keeps the mode it has."""
+    """Creates ``path`` with exactly ``mode``. An existing folder keeps its mode."""
     if path.is_dir():
         return
     path.mkdir(parents=True)
@@ -82,7 +82,7 @@ def make_folder(path: Path, mode: int) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces ``path`` as a whole, readable by its owner alone, and on disk when this returns."""
+    """Replaces ``path`` atomically, readable by its owner only, and synced to disk."""
     fresh = path.with_name(f"{path.name}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -94,7 +94,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes renames in ``path`` survive a power failure."""
+    """Syncs renames in ``path`` to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The embedded NATS: JetStream on disk, loopback only, with a password."""
+"""The embedded NATS server: JetStream on disk, loopback only, with a password."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
 from noetl_stream.local.home import Home, write_private
-from noetl_stream.local.passwords import Passwords
 from noetl_stream.local.ports import LOOPBACK
 from noetl_stream.local.processes import ProcessIdentity, Running, command_of, launch, read_pid
-from noetl_stream.local.server import StopOrder
+from noetl_stream.local.secrets import Passwords
+from noetl_stream.local.server import StopSignal
 
 USER = "noetl"
 SERVER_NAME = "noetl-embedded"
@@ -23,7 +23,7 @@ ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
 
 CONFIGURATION = """\
-# Written by noetl-stream at each start of the embedded NATS: changes here are lost.
+# Written by noetl-stream on each start of the embedded NATS: changes here are lost.
 # Address and port are on the command line.
 server_name: "{server_name}"
 max_payload: {max_payload}
@@ -35,35 +35,35 @@ authorization {{
 
 jetstream {{
   store_dir: "{store}"
-  # NATS' default, said aloud. A stored message is acknowledged before it is synced to disk, so killing the server loses
-  # nothing, and a power failure at most the last two minutes of EVENTS and COMMANDS. What was acknowledged to a user is
-  # in Postgres and not touched by that; owed commands are issued again, so some steps may run twice.
-  # `always` would close that window for about 0.2 ms a message.
+  # The default of NATS, made explicit. Messages are acknowledged before they are synced to disk: a killed server loses
+  # nothing, a power failure at most the last two minutes of EVENTS and COMMANDS. What was acknowledged to a user is in
+  # Postgres and is not affected; pending commands are issued again, so some steps may run twice.
+  # `always` would close this window, at about 0.2 ms per message.
   sync_interval: "2m"
 }}
 """
 
 
 class NatsServer:
-    """The NATS of one home. Its pid file is written by the server itself."""
+    """The NATS server of one home. It writes its own pid file."""
 
     name = "nats"
     title = "NATS"
     wheel = NATS_WHEEL
-    stop_orders: Sequence[StopOrder] = (StopOrder(signal.SIGTERM, 15.0), StopOrder(signal.SIGKILL, 5.0))
+    stop_signals: Sequence[StopSignal] = (StopSignal(signal.SIGTERM, 15.0), StopSignal(signal.SIGKILL, 5.0))
 
     def __init__(self, home: Home) -> None:
         self.home = home.root
         self.folder = home.nats
         self.log = home.nats / "nats.log"
-        self.mark = ProcessIdentity("nats-server", str(home.nats / "nats.conf"))
+        self.identity = ProcessIdentity("nats-server", str(home.nats / "nats.conf"))
         self._configuration = home.nats / "nats.conf"
         self._store = home.nats / "store"
         self._pid_file = home.nats / "nats.pid"
 
     def find(self) -> Running | None:
         pid = read_pid(self._pid_file)
-        command = command_of(pid, self.mark) if pid is not None else None
+        command = command_of(pid, self.identity) if pid is not None else None
         if pid is None or command is None:
             return None
         return Running(pid=pid, port=int(command[command.index("-p") + 1]))
@@ -85,19 +85,19 @@ class NatsServer:
         return Running(pid=launch(command, self.log, keep_open, user=None), port=port)
 
     def is_ready(self, running: Running) -> bool:
-        """NATS greets each client first, and listens only when JetStream has its streams back."""
+        """Whether the server greets clients, which it does only once JetStream has recovered its streams."""
         greeting = _greeting(running.port)
         return greeting is not None and greeting.get("server_name") == SERVER_NAME and bool(greeting.get("jetstream"))
 
-    def end_remains(self) -> None:
-        """NATS has no child processes."""
+    def kill_leftovers(self) -> None:
+        """Does nothing: NATS has no child processes."""
 
     def url(self, port: int, passwords: Passwords) -> str:
         return f"nats://{USER}:{passwords.nats}@{LOOPBACK}:{port}"
 
 
 def _greeting(port: int) -> dict[str, Any] | None:
-    """The ``INFO`` that whoever listens on ``port`` sends first, or ``None`` if that is not a NATS."""
+    """The ``INFO`` that a NATS server on ``port`` sends first; ``None`` if no NATS server answers."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=ANSWER_WAIT_S) as connection:
             received = b""

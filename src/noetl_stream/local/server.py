@@ -1,4 +1,4 @@
-"""What the two embedded servers have in common: start one, wait until it answers, stop it."""
+"""Starts an embedded server, waits until it is ready, and stops it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Protocol
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import ports
-from noetl_stream.local.diagnosis import explain_output, read_tail, says_address_taken
+from noetl_stream.local.diagnosis import explain_output, is_address_in_use, read_tail
 from noetl_stream.local.locks import FileLock
-from noetl_stream.local.passwords import Passwords
-from noetl_stream.local.processes import POLL_S, ProcessIdentity, Running, is_alive, kill_all, send, wait_until_gone
+from noetl_stream.local.processes import POLL_S, ProcessIdentity, Running, is_alive, kill_all, send, wait_until_ended
+from noetl_stream.local.secrets import Passwords
 
 READY_WAIT_S = 120.0
-"""Long enough for Postgres to replay its log, and NATS its streams, after a crash."""
+"""Long enough for Postgres and NATS to recover after a crash."""
 
-REMAINS_WAIT_S = 1.0
-"""How long the children of a killed server may take to notice it and go."""
+LEFTOVERS_WAIT_S = 1.0
+"""How long the children of a killed server may take to notice it and end."""
 
 PORT_ATTEMPTS = 5
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class StopOrder:
-    """A signal and how many seconds the server has to obey it before the next one is tried."""
+class StopSignal:
+    """A signal, and how long to wait for the server to end before sending the next one."""
 
     number: signal.Signals
     wait_s: float
 
 
 class LocalServer(Protocol):
-    """One embedded server of one home. Everything but ``name`` is about this home."""
+    """An embedded server of one home."""
 
     name: str
     title: str
@@ -43,92 +43,92 @@ class LocalServer(Protocol):
     home: Path
     folder: Path
     log: Path
-    mark: ProcessIdentity
-    stop_orders: Sequence[StopOrder]
+    identity: ProcessIdentity
+    stop_signals: Sequence[StopSignal]
 
     def find(self) -> Running | None:
-        """The server that runs on the current data, whoever started it."""
+        """The server that runs on this home's data, whoever started it."""
         ...
 
     def prepare(self, passwords: Passwords, keep_open: int) -> None:
-        """Makes or checks data and configuration before a start. ``keep_open`` is for the processes it runs."""
+        """Creates or checks data and configuration before a start. Processes it runs inherit ``keep_open``."""
         ...
 
     def launch(self, port: int, keep_open: int) -> Running:
-        """Starts the process and returns at once."""
+        """Starts the process without waiting for it."""
         ...
 
     def is_ready(self, running: Running) -> bool:
-        """Whether clients are served now."""
+        """Whether the server accepts clients."""
         ...
 
-    def end_remains(self) -> None:
-        """Kills what a dead server left running on its data."""
+    def kill_leftovers(self) -> None:
+        """Kills processes of a dead server that still run on its data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A server that runs and may not be ready yet; its log from ``log_from_byte`` on is about this wait."""
+class StartingServer:
+    """A server that may not be ready yet. Its log of this start begins at ``log_from_byte``."""
 
     server: LocalServer
     running: Running
     log_from_byte: int
 
 
-def pending(server: LocalServer, running: Running) -> Pending:
-    """For a server that was found running."""
-    return Pending(server, running, server.log.stat().st_size if server.log.exists() else 0)
+def found_running(server: LocalServer, running: Running) -> StartingServer:
+    """A server that already runs."""
+    return StartingServer(server, running, server.log.stat().st_size if server.log.exists() else 0)
 
 
-def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) -> Pending:
+def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) -> StartingServer:
     """Starts ``server``, which :meth:`LocalServer.find` did not find. Does not wait until it is ready.
 
     Args:
-        wanted_port: The port to have if it is free; otherwise it gets any.
+        wanted_port: The port to use if it is free; otherwise any free port.
 
     Raises:
-        LocalStackError: the data is in use out of our sight, or the server cannot be started.
+        LocalStackError: The data is in use elsewhere, or the server cannot be started.
     """
     guard = FileLock(server.folder / "server.lock")
     try:
-        # Its pid file does not name it: its folder was removed under it, or its starter died before the file was there.
-        kill_all(server.mark)
-        if not guard.take_alone_within(REMAINS_WAIT_S):
-            server.end_remains()
-        if not guard.take_alone_within(REMAINS_WAIT_S):
+        # A running server without a pid file: its folder was removed, or its starter died before the file was written.
+        kill_all(server.identity)
+        if not guard.try_exclusive_within(LEFTOVERS_WAIT_S):
+            server.kill_leftovers()
+        if not guard.try_exclusive_within(LEFTOVERS_WAIT_S):
             raise LocalStackError(
-                f"{server.folder} is in use by a {server.title} of another container or machine",
+                f"{server.folder} is in use by a {server.title} in another container or machine",
                 hint="stop it there, or choose another folder with --home or NOETL_HOME",
             )
         server.prepare(passwords, guard.descriptor)
-        log_from_byte = _put_aside_if_large(server.log)
-        # Asked last: the port of a server that was killed becomes free with its lock, which is later than its death.
+        log_from_byte = _rotate_if_large(server.log)
+        # Checked last: a killed server's port becomes free with its lock, some time after its death.
         port = wanted_port if wanted_port is not None and ports.is_free(wanted_port) else ports.choose_port()
-        return Pending(server, server.launch(port, guard.descriptor), log_from_byte)
+        return StartingServer(server, server.launch(port, guard.descriptor), log_from_byte)
     finally:
         guard.close()
 
 
-def wait_until_ready(pending: Pending, passwords: Passwords) -> Running:
-    """Waits until the server serves. Starts it again on another port when its own was taken at the last moment.
+def wait_until_ready(starting: StartingServer, passwords: Passwords) -> Running:
+    """Waits until the server is ready. Restarts it on another port if its port was taken in the meantime.
 
     Raises:
-        LocalStackError: it died or did not get ready; its last log lines are in the message.
+        LocalStackError: It ended or did not become ready; the message has its last log lines.
     """
-    server = pending.server
+    server = starting.server
     for _ in range(PORT_ATTEMPTS):
-        if _is_served(server, pending.running):
-            return pending.running
-        said = read_tail(server.log, pending.log_from_byte)
-        if not says_address_taken(said):
+        if _becomes_ready(server, starting.running):
+            return starting.running
+        output = read_tail(server.log, starting.log_from_byte)
+        if not is_address_in_use(output):
             break
-        pending = start(server, None, passwords)
-    raise explain_output(f"{server.title} stopped while starting", said, server.home, server.log)
+        starting = start(server, None, passwords)
+    raise explain_output(f"{server.title} stopped while starting", output, server.home, server.log)
 
 
-def _put_aside_if_large(log: Path) -> int:
-    """Where the next run's part of ``log`` begins; a large log becomes ``.1`` first."""
+def _rotate_if_large(log: Path) -> int:
+    """Renames a large log to ``.1`` and returns the offset at which the next run's output starts."""
     size = log.stat().st_size if log.exists() else 0
     if size <= LOG_LIMIT_BYTES:
         return size
@@ -136,8 +136,8 @@ def _put_aside_if_large(log: Path) -> int:
     return 0
 
 
-def _is_served(server: LocalServer, running: Running) -> bool:
-    """``True`` once it is ready, ``False`` if it died first."""
+def _becomes_ready(server: LocalServer, running: Running) -> bool:
+    """Waits until the server is ready (``True``) or has ended (``False``)."""
     deadline = time.monotonic() + READY_WAIT_S
     while not server.is_ready(running):
         if not is_alive(running.pid):
@@ -145,28 +145,28 @@ def _is_served(server: LocalServer, running: Running) -> bool:
         if time.monotonic() > deadline:
             raise LocalStackError(
                 f"{server.title} (pid {running.pid}) is not ready after {READY_WAIT_S:.0f} s",
-                hint=f"its log is {server.log}",
+                hint=f"see {server.log}",
             )
         time.sleep(POLL_S)
     return True
 
 
 def stop(servers: Sequence[tuple[LocalServer, Running]]) -> None:
-    """Stops all of ``servers`` at the same time, asking kindly first.
+    """Stops the servers concurrently, with increasingly forceful signals.
 
     Raises:
-        LocalStackError: one of them cannot be ended.
+        LocalStackError: A server does not stop.
     """
     for server, running in servers:
-        send(running.pid, server.stop_orders[0].number)
+        send(running.pid, server.stop_signals[0].number)
     for server, running in servers:
-        _see_to_end(server, running)
+        _wait_until_stopped(server, running)
 
 
-def _see_to_end(server: LocalServer, running: Running) -> None:
-    for position, order in enumerate(server.stop_orders):
+def _wait_until_stopped(server: LocalServer, running: Running) -> None:
+    for position, stop_signal in enumerate(server.stop_signals):
         if position > 0:
-            send(running.pid, order.number)
-        if wait_until_gone(running.pid, order.wait_s):
+            send(running.pid, stop_signal.number)
+        if wait_until_ended(running.pid, stop_signal.wait_s):
             return
     raise LocalStackError(f"{server.title} (pid {running.pid}) does not stop", hint=f"kill -9 {running.pid}")

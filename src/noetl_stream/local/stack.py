@@ -1,34 +1,34 @@
-"""The embedded stack of one home folder, as each of its users sees it."""
+"""The embedded stack of one home folder, shared by its users, and its record in ``stack.json``."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
+from noetl_stream import __version__
 from noetl_stream.errors import UsageError
-from noetl_stream.local import passwords, ports, postgres_data, record, server
+from noetl_stream.local import ports, postgres_data, server
 from noetl_stream.local.binaries import wheel_version
-from noetl_stream.local.credential_key import load_or_make_key
 from noetl_stream.local.diagnosis import system_errors_explained
-from noetl_stream.local.home import Home, prepare_home
-from noetl_stream.local.locks import FileLock, held_alone
+from noetl_stream.local.home import Home, prepare_home, write_private
+from noetl_stream.local.locks import FileLock, exclusive_lock
 from noetl_stream.local.nats_server import NatsServer
-from noetl_stream.local.passwords import Passwords
 from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.processes import Running, command_of, reap
-from noetl_stream.local.record import ServerRecord
-from noetl_stream.local.server import LocalServer, Pending
+from noetl_stream.local.secrets import Passwords, load_or_create_key, load_or_create_passwords
+from noetl_stream.local.server import LocalServer, StartingServer
 
-BUSY = "another command has been starting or stopping the local stack for too long"
+BUSY = "another command is starting or stopping the local stack and does not finish"
 
 
 @dataclass(frozen=True, slots=True)
 class StackAddress:
-    """How to reach the stack. The three addresses hold passwords, so they are not in its ``repr``; nor is the key."""
+    """How to reach the stack. The addresses contain passwords, so ``repr`` omits them and the key."""
 
     nats_url: str = field(repr=False)
     postgres_dsn: str = field(repr=False)
@@ -38,15 +38,15 @@ class StackAddress:
 
 
 class EmbeddedStack:
-    """A use of the stack under one home; make it with :meth:`join`. As a context manager it leaves at the end.
+    """A use of the stack of one home, created by :meth:`join`. As a context manager it leaves on exit.
 
-    All methods block; they may be called from any thread, and in a program with an event loop from a thread only. Any
-    number of uses may exist, in one process or many, and a use ends with its process however that ends. The servers
-    outlive the process that started them, until the last use is left.
+    All methods block: in a program with an event loop, call them from a thread. There may be any number of uses, in one
+    or many processes; a use ends with its process, however that ends. The servers outlive the process that started
+    them, until the last use is left.
 
     Attributes:
-        address: How to reach the servers now. :meth:`revive` may change it.
-        notices: Lines a person should see, such as that a port had to change.
+        address: How to reach the servers. :meth:`revive` may change it.
+        notices: Messages for the user, for example that a port changed.
     """
 
     address: StackAddress
@@ -63,15 +63,15 @@ class EmbeddedStack:
 
     @classmethod
     def join(cls, home: Path) -> Self:
-        """Uses the stack under ``home``; makes the home and starts what does not run.
+        """Joins the stack of ``home``. Creates the home and starts the servers as needed.
 
         Raises:
-            UsageError: ``home`` is a file, or lies under one.
-            LocalStackError: a server cannot run: rights, ports, disk, programs, data of another version.
+            UsageError: ``home`` is a file, or under one.
+            LocalStackError: A server cannot run: permissions, ports, disk, programs, data of another version.
         """
         with system_errors_explained(home):
             prepared = prepare_home(home)
-            with held_alone(prepared.start_lock, BUSY):
+            with exclusive_lock(prepared.start_lock, BUSY):
                 stack = cls(prepared, FileLock(prepared.in_use_lock))
                 stack._use().share()
                 try:
@@ -82,43 +82,41 @@ class EmbeddedStack:
                 return stack
 
     def pids(self) -> dict[str, int]:
-        """The process of each server, by server name, as last seen by this use."""
+        """The pids of the servers by name, as last seen by this use."""
         return {name: running.pid for name, running in self._running.items()}
 
     def revive(self) -> list[str]:
-        """Starts again the servers that died, on their old ports if those are free, and names them.
+        """Restarts servers that died, on their old ports if possible, and returns their names.
 
-        Empty if all run, or if another use was faster. Read :attr:`address` afterwards.
+        The list is empty if all run or another use restarted them. Read :attr:`address` afterwards.
 
         Raises:
-            UsageError: this use was left.
-            LocalStackError: as in :meth:`join`; the use goes on.
+            UsageError: This use has been left.
+            LocalStackError: As for :meth:`join`. The use continues.
         """
-        with self._alone():
+        with self._start_locked():
             return self._ensure_running()
 
-    def others(self) -> bool:
-        """Whether anyone else uses the stack now.
+    def has_other_users(self) -> bool:
+        """Whether the stack has other users.
 
         Raises:
-            UsageError: this use was left.
+            UsageError: This use has been left.
         """
-        with self._alone() as in_use:
-            found = not in_use.take_alone()
+        with self._start_locked() as in_use:
+            found = not in_use.try_exclusive()
             in_use.share()
             return found
 
     def leave(self) -> bool:
-        """Ends this use; the last one stops the servers, and only then is the answer ``True``.
-
-        Leaving again does nothing.
+        """Ends this use and returns whether it was the last one, which stops the servers. Leaving twice does nothing.
 
         Raises:
-            LocalStackError: a server does not stop.
+            LocalStackError: A server does not stop.
         """
         if self._in_use is None:
             return False
-        with system_errors_explained(self._home.root), held_alone(self._home.start_lock, BUSY):
+        with system_errors_explained(self._home.root), exclusive_lock(self._home.start_lock, BUSY):
             return self._leave_under_lock()
 
     def __enter__(self) -> Self:
@@ -130,58 +128,58 @@ class EmbeddedStack:
         self.leave()
 
     @contextmanager
-    def _alone(self) -> Iterator[FileLock]:
-        with system_errors_explained(self._home.root), held_alone(self._home.start_lock, BUSY):
+    def _start_locked(self) -> Iterator[FileLock]:
+        with system_errors_explained(self._home.root), exclusive_lock(self._home.start_lock, BUSY):
             yield self._use()
 
     def _use(self) -> FileLock:
         if self._in_use is None:
-            raise UsageError(f"this use of the stack under {self._home.root} was left")
+            raise UsageError(f"the stack under {self._home.root} has already been left")
         return self._in_use
 
     def _ensure_running(self) -> list[str]:
-        """Brings up what is down, both at the same time; names what it started."""
-        secret = passwords.load_or_make(self._home, self._postgres.data)
-        old_ports = record.read_ports(self._home)
+        """Starts the servers that are down, concurrently, and returns their names."""
+        passwords = load_or_create_passwords(self._home, self._postgres.data)
+        old_ports = read_ports(self._home)
         started: list[str] = []
-        pending: list[Pending] = []
+        starting: list[StartingServer] = []
         for each in self._servers:
             running = each.find()
             if running is not None:
-                pending.append(server.pending(each, running))
+                starting.append(server.found_running(each, running))
                 continue
             if each.name in self._running:
                 reap(self._running[each.name].pid)
-            launched = server.start(each, old_ports.get(each.name), secret)
-            pending.append(launched)
+            launched = server.start(each, old_ports.get(each.name), passwords)
+            starting.append(launched)
             self._running[each.name] = launched.running
             started.append(each.name)
-        for one in pending:
-            self._running[one.server.name] = server.wait_until_ready(one, secret)
-            self._notice_other_port(one.server, old_ports.get(one.server.name))
-        self.address = self._address(secret)
+        for one in starting:
+            self._running[one.server.name] = server.wait_until_ready(one, passwords)
+            self._notice_port_change(one.server, old_ports.get(one.server.name))
+        self.address = self._address(passwords)
         if started or old_ports != {name: running.port for name, running in self._running.items()}:
             self._write_record()
         return started
 
-    def _notice_other_port(self, each: LocalServer, old: int | None) -> None:
+    def _notice_port_change(self, each: LocalServer, old: int | None) -> None:
         port = self._running[each.name].port
         if old is not None and old != port:
-            self.notices.append(f"port {old} of the embedded {each.title} is in use by another program: now {port}")
+            self.notices.append(f"port {old} of the embedded {each.title} is in use by another program; using {port}")
 
-    def _address(self, secret: Passwords) -> StackAddress:
+    def _address(self, passwords: Passwords) -> StackAddress:
         nats_port = self._running[self._nats.name].port
         postgres_port = self._running[self._postgres.name].port
         return StackAddress(
-            nats_url=self._nats.url(nats_port, secret),
-            postgres_dsn=self._postgres.dsn(postgres_port, postgres_data.ENGINE, secret.noetl),
-            playbooks_dsn=self._postgres.dsn(postgres_port, postgres_data.PLAYBOOKS, secret.playbooks),
-            credential_key=load_or_make_key(self._home),
+            nats_url=self._nats.url(nats_port, passwords),
+            postgres_dsn=self._postgres.dsn(postgres_port, postgres_data.ENGINE, passwords.noetl),
+            playbooks_dsn=self._postgres.dsn(postgres_port, postgres_data.PLAYBOOKS, passwords.playbooks),
+            credential_key=load_or_create_key(self._home),
             home=self._home.root,
         )
 
     def _write_record(self, *, stopped: bool = False) -> None:
-        record.write_record(
+        write_record(
             self._home,
             {
                 each.name: ServerRecord(
@@ -199,7 +197,7 @@ class EmbeddedStack:
         in_use = self._use()
         self._in_use = None
         try:
-            last = in_use.take_alone()
+            last = in_use.try_exclusive()
             if last:
                 self._stop_all()
             return last
@@ -211,9 +209,45 @@ class EmbeddedStack:
         self._write_record(stopped=True)
 
     def _find(self, each: LocalServer) -> Running | None:
-        """Also finds what was launched a moment ago and has not written its pid file."""
+        """Also finds a server that was just launched and has not written its pid file."""
         launched = self._running.get(each.name)
         found = each.find()
-        if found is None and launched is not None and command_of(launched.pid, each.mark) is not None:
+        if found is None and launched is not None and command_of(launched.pid, each.identity) is not None:
             return launched
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRecord:
+    """A server in ``stack.json``. ``pid`` is ``None`` while it is stopped; ``url`` has no user and password."""
+
+    version: str
+    port: int
+    pid: int | None
+    url: str
+
+
+RECORD_FORMAT: Final = 1
+
+
+def read_ports(home: Home) -> dict[str, int]:
+    """The port that each server last used, by server name.
+
+    The record is a cache for users and for the next start: whether a server runs is asked of the system. If it is lost
+    or damaged, only the old port numbers are lost.
+    """
+    try:
+        servers = json.loads(home.record.read_text(encoding="utf-8"))["servers"]
+        return {name: int(server["port"]) for name, server in servers.items()}
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def write_record(home: Home, servers: dict[str, ServerRecord]) -> None:
+    """Writes ``stack.json``, which holds no passwords."""
+    record: dict[str, Any] = {
+        "format": RECORD_FORMAT,
+        "noetl_stream": __version__,
+        "servers": {name: asdict(server) for name, server in servers.items()},
+    }
+    write_private(home.record, json.dumps(record, indent=2) + "\n")

@@ -1,1 +1,1 @@
-"""Facts and orders: the values every other part exchanges. Nothing here does IO or knows a clock."""
+"""The values all other packages exchange: facts, messages, ids, limits. Nothing here does IO or reads a clock."""

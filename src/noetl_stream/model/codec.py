@@ -1,4 +1,4 @@
-"""JSON bytes in and out. The only module that encodes or decodes facts and messages."""
+"""The JSON codec: the only module that encodes or decodes facts and messages."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from noetl_stream.model.messages import (
     Stop,
     WorkerPresence,
 )
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.reference import Payload
 
 Value = TypeVar("Value")
@@ -38,6 +39,7 @@ _presence: Final = msgspec.json.Decoder(WorkerPresence)
 _question: Final = msgspec.json.Decoder(SecretQuestion)
 _answer: Final = msgspec.json.Decoder(SecretAnswer)
 _payload: Final = msgspec.json.Decoder(Payload)
+_error: Final = msgspec.json.Decoder(ErrorInfo)
 _any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
@@ -45,7 +47,7 @@ def encode(value: object) -> bytes:
     """JSON bytes of a struct or of plain JSON values.
 
     Raises:
-        PayloadRefused: if the value holds what JSON has no form for.
+        PayloadRefused: if JSON cannot represent the value.
     """
     try:
         return _encoder.encode(value)
@@ -54,10 +56,10 @@ def encode(value: object) -> bytes:
 
 
 def decode_fact(data: bytes) -> Fact:
-    """The fact in these bytes.
+    """The fact encoded in ``data``.
 
     Raises:
-        PayloadRefused: if they are not one.
+        PayloadRefused: if ``data`` is not a fact.
     """
     return _decode(_fact, data)
 
@@ -107,16 +109,20 @@ def decode_payload(data: bytes) -> Payload:
     return _decode(_payload, data)
 
 
+def decode_error(data: bytes) -> ErrorInfo:
+    return _decode(_error, data)
+
+
 def decode_json(data: bytes | msgspec.Raw) -> Any:
-    """Plain JSON values."""
+    """Decodes plain JSON values."""
     return _decode(_any, data)
 
 
 def check_text(data: bytes) -> None:
-    """Decoding looks only at what it keeps: this is for bytes that are kept whole.
+    """Checks bytes that are stored whole: decoding alone skips the parts it does not use.
 
     Raises:
-        PayloadRefused: they are not UTF-8.
+        PayloadRefused: ``data`` is not UTF-8.
     """
     if data.isascii():
         return
@@ -130,7 +136,7 @@ def payload_of(value: Any) -> Payload:
     """``value`` as an inline payload.
 
     Raises:
-        PayloadRefused: if it is not JSON.
+        PayloadRefused: if ``value`` is not JSON.
     """
     return Payload(msgspec.Raw(encode(value)))
 

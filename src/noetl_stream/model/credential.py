@@ -1,4 +1,4 @@
-"""The value of a credential: text (a DSN, a token), or a mapping (LANGUAGE §11)."""
+"""Credential values: text (a DSN, a token) or a mapping (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.model import codec
 CredentialValue: TypeAlias = str | dict[str, Any]
 
 SHORTEST_SECRET: Final = 4
-"""Shorter ones cannot be told from ordinary text, so they cannot be taken out of it: they are refused."""
+"""Shorter secrets cannot be told from ordinary text, so they cannot be redacted: they are rejected."""
 
 OPEN_KEYS: Final = frozenset(
     {
@@ -20,15 +20,15 @@ OPEN_KEYS: Final = frozenset(
         *("user", "username", "client_id", "token_type", "token_url", "scope", "scopes", "audience", "expires_at"),
     }
 )
-"""What a credential says under these keys is an address or a name: results may show it, as a database's rows may."""
+"""Values under these keys are addresses or names: results may show them, as a database's rows may."""
 
 
 def credential_value(text: str, what: str) -> CredentialValue:
-    """What ``text`` stands for: a JSON object where it begins like one, else itself, without the last line's end.
+    """The credential in ``text``: a JSON object if it starts like one, else the text itself without its final newline.
 
     Raises:
-        PayloadRefused: it begins like a JSON object and is none, is empty, or holds a secret that is too short. The
-            message names ``what``.
+        PayloadRefused: the text starts like a JSON object but is not one, is empty, or holds a secret that is too
+            short. The message names ``what``.
     """
     text = text.removesuffix("\n").removesuffix("\r")
     if not text.strip():
@@ -38,7 +38,7 @@ def credential_value(text: str, what: str) -> CredentialValue:
         try:
             value = dict(codec.decode_json(text.encode()))
         except (PayloadRefused, UnicodeEncodeError):
-            raise PayloadRefused(f"{what} begins like a JSON object and is none") from None
+            raise PayloadRefused(f"{what} starts like a JSON object but is not valid JSON") from None
     check_secrets(value, what)
     return value
 
@@ -48,11 +48,11 @@ def check_secrets(value: Any, what: str) -> None:
     if any(len(secret) < SHORTEST_SECRET for secret in secrets_of(value)):
         wrong = f"{what} holds a secret of fewer than {SHORTEST_SECRET} characters"
         hint = "names and addresses belong under keys such as `username`, `host`, `port`"
-        raise PayloadRefused(f"{wrong}, which cannot be kept out of logs and results; {hint}")
+        raise PayloadRefused(f"{wrong}, which cannot be redacted from logs and results; {hint}")
 
 
 def secrets_of(value: Any) -> Iterator[str]:
-    """Every secret text in a credential: its members but those under :data:`OPEN_KEYS`, and a DSN's password."""
+    """Every secret text in a credential: its members except those under :data:`OPEN_KEYS`, and a DSN's password."""
     if isinstance(value, Mapping):
         for key, member in value.items():
             if str(key).lower() not in OPEN_KEYS:

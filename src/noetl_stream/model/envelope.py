@@ -1,15 +1,55 @@
-"""The event envelope people read (LANGUAGE §13, formal specification §10.1), made of a fact and its journal row."""
+"""The event envelope people read (LANGUAGE §13, formal specification §10.1), built from a fact and its journal row."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Final, cast
+
+import msgspec
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import KINDS
+from noetl_stream.model.events.parts import Entity, EvaluatedGuard, EventStatus, Source
+
+Time = Annotated[
+    str, msgspec.Meta(description="UTC, ISO 8601, in milliseconds.", extra_json_schema={"format": "date-time"})
+]
+
+CONSUMING: Final = frozenset({"token.claimed", "token.absorbed", "token.discarded"})
+"""What ends the token that it names. A token that is held or joined is still there."""
+
+
+class EventDocument(msgspec.Struct, frozen=True):
+    """An entry of a journal (`docs/reference/events.md`). Every field is there in every event: null where it does not
+    apply, as ``task`` in an event that is about no task, or ``iteration`` outside loops.
+    """
+
+    event_id: str
+    execution_id: str
+    position: int
+    ts: Time
+    source: Source
+    name: str
+    entity: Entity
+    entity_id: str
+    status: EventStatus
+    step_run_id: str | None
+    report_id: str | None
+    cause_id: str | None
+    trace_id: str
+    actor: str
+    task: str | None
+    attempt: int | None
+    iteration: list[int] | None
+    tokens_consumed: list[str] | None
+    tokens_produced: list[str] | None
+    guards: list[EvaluatedGuard] | None
+    digest: str
+    data: dict[str, Any]
 
 
 def envelope(
+    *,
     execution_id: str,
     position: int,
     name: str,
@@ -20,33 +60,76 @@ def envelope(
     data: bytes,
     cause: int | None = None,
     trace_id: str = "",
-) -> dict[str, Any]:
-    """One event as plain JSON values: ``ts`` is UTC in ISO 8601, in milliseconds; ``data`` the fact's own fields."""
+    digest: str = "",
+    worker: str = "",
+) -> EventDocument:
+    """One event, made of its journal row.
+
+    Args:
+        data: The fact, whose own fields stand in the envelope's ``data`` as they are.
+        digest: Of the playbook that the execution is pinned to.
+        worker: Who reported it, where that is known.
+    """
     fields: dict[str, Any] = codec.decode_json(data)
     fields.pop("name", None)
     kind = KINDS[name].kind
-    return {
-        "event_id": f"{execution_id}.{position}",
-        "execution_id": execution_id,
-        "position": position,
-        "ts": iso(at_ms),
-        "source": source,
-        "name": name,
-        "entity": kind.entity,
-        "entity_id": _entity_id(execution_id, fields, step_run_id),
-        "status": kind.status if isinstance(kind.status, str) else kind.status(fields),
-        "step_run_id": step_run_id or fields.get("step_run_id"),
-        "report_id": report_id,
-        "cause_id": None if cause is None else f"{execution_id}.{cause}",
-        "trace_id": trace_id,
-        "actor": fields.get("principal") or fields.get("worker") or source,
-        "data": fields,
-    }
+    is_task = kind.entity == "task"
+    consumed, produced = _tokens(name, fields)
+    return EventDocument(
+        event_id=f"{execution_id}.{position}",
+        execution_id=execution_id,
+        position=position,
+        ts=iso(at_ms),
+        source=cast(Source, source),
+        name=name,
+        entity=kind.entity,
+        entity_id=_entity_id(execution_id, fields, step_run_id),
+        status=kind.status if isinstance(kind.status, str) else kind.status(fields),
+        step_run_id=step_run_id or fields.get("step_run_id"),
+        report_id=report_id,
+        cause_id=None if cause is None else f"{execution_id}.{cause}",
+        trace_id=trace_id,
+        actor=fields.get("principal") or fields.get("worker") or worker or source,
+        task=fields.get("task") if is_task else None,
+        attempt=fields.get("attempt", 1) if is_task else None,
+        iteration=_iteration(fields),
+        tokens_consumed=consumed or None,
+        tokens_produced=produced or None,
+        guards=[EvaluatedGuard(**guard) for guard in fields.get("guards", ())] or None,
+        digest=digest,
+        data=fields,
+    )
 
 
 def iso(at_ms: int) -> str:
-    """Milliseconds since the epoch as UTC text."""
+    """Milliseconds since the epoch as a UTC timestamp in ISO 8601."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def iso_or_none(at_ms: int | None) -> str | None:
+    """:func:`iso` of a time that may be missing."""
+    return None if at_ms is None else iso(at_ms)
+
+
+def _iteration(fields: dict[str, Any]) -> list[int] | None:
+    path = fields.get("path")
+    return path or None if isinstance(path, list) else None  # a request's path is that of its playbook
+
+
+def _tokens(name: str, fields: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The ids of the tokens that an event consumes, and of those that it produces."""
+    if name in CONSUMING and "token_id" in fields:
+        return [fields["token_id"]], []
+    if name == "token.enqueued" and "token" in fields:
+        return fields.get("joined", []), [fields["token"]["token_id"]]
+    consumed: list[str] = []
+    produced: list[str] = []
+    if name == "execution.reused":
+        for entry in fields.get("entries", ()):
+            more_consumed, more_produced = _tokens(entry["name"], entry)
+            consumed += more_consumed
+            produced += more_produced
+    return consumed, produced
 
 
 def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | None) -> str:

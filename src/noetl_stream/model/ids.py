@@ -1,4 +1,4 @@
-"""Identities. Every id but the execution's and a run's nonce derives from its cause, so deciding twice orders once.
+"""Ids. All but the execution id and a run's nonce derive from their cause, so that deciding twice orders once.
 
 Source: PROTOCOL §1 *Identity*, DESIGN §3.
 """
@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from noetl_stream.errors import UsageError
 
 ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-"""What any id that becomes part of a NATS subject must match (PROTOCOL §1)."""
+"""The form of any id that becomes part of a NATS subject (PROTOCOL §1)."""
 
 PARTITIONS: Final = 32
-"""P: how many partitions EVENTS is cut into. Stands in the stream's metadata and in Postgres."""
+"""P: the number of partitions of EVENTS. Stored in the stream's metadata and in Postgres."""
 
 _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
@@ -24,18 +24,18 @@ _MASK_32: Final = 0xFFFFFFFF
 
 
 def is_valid_id(text: str) -> bool:
-    """Whether ``text`` may stand in a subject as an id."""
+    """Whether ``text`` is valid as an id in a subject."""
     return ID_PATTERN.match(text) is not None
 
 
 def checked_id(text: str) -> str:
-    """``text``, if it may stand in a subject.
+    """``text``, if it is valid as an id in a subject.
 
     Raises:
-        UsageError: it may not.
+        UsageError: it is not.
     """
     if not is_valid_id(text):
-        raise UsageError(f"{text!r} cannot be an id", hint="ids are 1 to 64 letters, digits, '_' and '-'")
+        raise UsageError(f"{text!r} is not a valid id", hint="ids are 1 to 64 letters, digits, '_' and '-'")
     return text
 
 
@@ -69,7 +69,7 @@ def uuid7(unix_ms: int, random_bits: bytes) -> str:
 
 
 class RunId(NamedTuple):
-    """One run of a command: which issue, which delivery of it, and a nonce the worker drew (PROTOCOL §1)."""
+    """One run of a command: the issue, the delivery, and a nonce drawn by the worker (PROTOCOL §1)."""
 
     command_id: str
     issue: int
@@ -81,7 +81,7 @@ class RunId(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """A claim of higher rank takes the step run over (PROTOCOL §3 *Binding*)."""
+        """A claim of higher rank takes over the step run (PROTOCOL §3 *Binding*)."""
         return (self.issue, self.num_delivered)
 
 
@@ -91,7 +91,7 @@ def report_id(run: RunId, number: int) -> str:
 
 
 def run_of_report(identity: str) -> RunId:
-    """The run named by a report id.
+    """The run in a report id.
 
     Raises:
         ValueError: if the text is not a report id.

@@ -1,6 +1,6 @@
-"""Limits with names (LANGUAGE §14): the operator sets them, a playbook may lower them, ``execution.started`` pins them.
+"""Named limits (LANGUAGE §14): the operator sets them, a playbook may lower them, ``execution.started`` pins them.
 
-``docs/limits.md`` shows the same table to people; a test holds both together.
+``docs/reference/limits.md`` shows the same table; a test compares them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ VARIABLE_PREFIX: Final = "NOETL_LIMIT_"
 
 
 class LimitProblem(NamedTuple):
-    """Why a playbook cannot have a limit as it wants it.
+    """Why a playbook cannot set a limit to the value it asks for.
 
     Attributes:
         name: The key under ``executor.spec.policy.limits``.
-        code: What is wrong, in the words of diagnostics.
+        code: The diagnostic code.
     """
 
     name: str
@@ -32,7 +32,7 @@ class LimitProblem(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """The limits a playbook has, and what of its wishes is refused: those limits stay the operator's."""
+    """The limits of a playbook, and the rejected ones: those keep the operator's value."""
 
     limits: Limits
     problems: tuple[LimitProblem, ...]
@@ -42,35 +42,35 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bounds of one execution. Bytes are bytes of JSON, ``_s`` seconds; those of templates are counted, never timed.
 
     Attributes:
-        max_inline_bytes: A larger result stands in the object store. A larger error, outcome block, signal or execution
-            result is an error.
+        max_inline_bytes: A larger result is kept in the object store. A larger error, outcome block, signal or
+            execution result is an error.
         max_resolve_bytes: A result in the object store that the server reads for a guard or `args`. A larger one that
             `in` reads, and a longer list of a distributed loop, is paged by a worker.
-        max_ctx_bytes: All of `ctx` together.
+        max_ctx_bytes: `ctx` as a whole.
         max_workload_bytes: The merged `workload`.
         max_loop_items_bytes: Items of a local loop that one command carries. A longer list is paged by a worker.
         max_loop_pages: Pages of one loop, of 256 KiB of items each.
-        max_shared_bytes: What the `set_shared` of one step run keeps until it is folded.
-        max_reused_bytes: What a rerun takes over from its original.
+        max_shared_bytes: Contributions of one step run's `set_shared` until they are folded.
+        max_reused_bytes: What a rerun reuses of its original.
         max_task_runs: Task runs of one pipeline, so that jumps end.
         max_step_runs: Step runs of one execution, so that cycles of steps end.
         max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
         max_in_flight: Iterations of one loop at the same time.
-        max_deliveries: How often a command is given to a worker, or issued and taken up, before its step run fails.
-        max_call_depth: Playbooks that call each other.
-        max_queued_signals: Signals that wait to be taken, of all names together.
-        inline_delay_s: A retry delay above it does not hold a worker: the pipeline is suspended.
+        max_deliveries: Deliveries of a command, or issues without an end, before its step run fails.
+        max_call_depth: Depth of playbooks calling each other.
+        max_queued_signals: Queued signals, of all names together.
+        inline_delay_s: A longer retry delay suspends the pipeline instead of holding a worker.
         cancel_grace_s: How long running work may take to stop after a cancel.
         max_template_chars: Length of one text that holds a template.
-        max_template_depth: How deep a template's expressions, its blocks, and the values that hold it nest.
+        max_template_depth: Nesting of a template's expressions, its blocks, and the values that contain it.
         max_template_operations: Work of one rendering: loop turns, calls, elements that filters and comparisons meet.
         max_template_output_chars: Text that one rendering produces, intermediate texts included.
-        max_template_result_items: Elements of the lists and mappings that one rendering gives.
-        max_template_result_chars: Characters of the texts that one rendering gives.
+        max_template_result_items: Elements of the lists and mappings that one rendering returns.
+        max_template_result_chars: Characters of the texts that one rendering returns.
         max_template_range_items: Length of one `range()`.
         max_template_repeat_items: Length of one list made by `*`, `+`, a slice or a filter.
         max_template_number_bits: Size of a whole number that a template computes.
-        max_template_call_depth: Macros and recursive loops of a template inside each other.
+        max_template_call_depth: Nesting of a template's macros and recursive loops.
     """
 
     max_inline_bytes: int = 64 * 1024
@@ -102,14 +102,14 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_template_call_depth: int = 40
 
     def lowered(self, wanted: Mapping[str, Any]) -> Lowered:
-        """These limits with those a playbook lowers (``executor.spec.policy.limits``).
+        """These limits, lowered by a playbook (``executor.spec.policy.limits``).
 
         Args:
             wanted: Plain JSON values by the names of limits.
         """
         problems = [problem for name, value in wanted.items() if (problem := self._refused(name, value)) is not None]
         refused = {problem.name for problem in problems}
-        kept = {name: self._number(name, value) for name, value in wanted.items() if name not in refused}
+        kept = {name: _number(name, value) for name, value in wanted.items() if name not in refused}
         return Lowered(msgspec.structs.replace(self, **kept), tuple(problems))
 
     def _refused(self, name: str, value: Any) -> LimitProblem | None:
@@ -122,11 +122,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         if value <= most:
             return None
         message = f"a playbook may only lower a limit: `{name}` is {most}"
-        return LimitProblem(name, "invalid_value", message, "raising it is the operator's to do")
-
-    @staticmethod
-    def _number(name: str, value: Any) -> float:
-        return value if _is_whole(name) else float(value)
+        return LimitProblem(name, "invalid_value", message, "only the operator can raise it")
 
 
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
@@ -137,29 +133,33 @@ DEFAULT_LIMITS: Final = Limits()
 _MOST: Final[Any] = dict.fromkeys(NAMES, 2**62)
 
 UNBOUNDED: Final = Limits(**_MOST)
-"""For whoever compiles what a server has checked already: only the server knows its operator's limits."""
+"""For compiling what a server has already checked: only the server knows its operator's limits."""
 
 
 def operator_limits(texts: Mapping[str, str]) -> Limits:
-    """The limits of an installation: the defaults, but those its operator sets, which may be higher or lower.
+    """The limits of an installation: the defaults, with the operator's values, which may be higher or lower.
 
     Args:
         texts: Numbers as written in the environment, by the names of limits.
 
     Raises:
-        UsageError: a name is unknown or a number cannot be; it names the variable.
+        UsageError: a name is unknown or a number is invalid; it names the variable.
     """
     given: dict[str, Any] = {}
     for name, text in texts.items():
         variable = VARIABLE_PREFIX + name.upper()
         if name not in NAMES:
-            raise UsageError(f"{variable} sets no limit: there is no `limits.{name}`", hint=_known(name))
+            raise UsageError(f"{variable} sets an unknown limit: `limits.{name}`", hint=_known(name))
         number = _read(text)
         wrong = _wrong(name, number)
         if wrong is not None:
             raise UsageError(f"{variable} is {text!r}: {wrong[1]}")
-        given[name] = Limits._number(name, number)
+        given[name] = _number(name, number)
     return Limits(**given)
+
+
+def _number(name: str, value: Any) -> float:
+    return value if _is_whole(name) else float(value)
 
 
 def _is_whole(name: str) -> bool:

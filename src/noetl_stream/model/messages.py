@@ -1,6 +1,6 @@
-"""The messages on the wire: reports in, journal records out, commands to workers, claims and their answers.
+"""Wire messages: reports in, journal records out, commands to workers, claims and their answers.
 
-Everything is JSON so that ``nats`` and ``psql`` can read it (DESIGN §6). Source: PROTOCOL §1, §3.
+Everything is JSON, so that ``nats`` and ``psql`` can read it (DESIGN §6). Source: PROTOCOL §1, §3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.model.reference import ItemPosition, Page
 
 FORMAT = 1
-"""The engine's format: what it writes and the newest it understands (PROTOCOL §1, §5)."""
+"""The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="report"):
-    """What one run of a command reports: its next events, as encoded facts, numbered from ``first`` (PROTOCOL §3).
+    """A report by one run of a command: its next events, as encoded facts, numbered from ``first`` (PROTOCOL §3).
 
     ``number`` is the report's own number in the run and ends its Msg-Id (:func:`noetl_stream.model.ids.report_id`).
     """
@@ -60,14 +60,14 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
 
 
 class InputByReport(msgspec.Struct, frozen=True, array_like=True):
-    """A journal entry that is a reported fact: found in EVENTS by its report and index there."""
+    """A journal entry for a reported fact, found in EVENTS by its report and index there."""
 
     report_id: str
     index: int
 
 
 class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A ``decided`` message: one stretch of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
+    """A ``decided`` message: one segment of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
 
     An entry is a decision (an encoded fact) or, as a two-element array, an :class:`InputByReport`. ``through`` is the
     stream sequence of the last reported message of this execution folded before the record, with effect or without.
@@ -84,10 +84,10 @@ class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pipeline stands after its last recorded task: what a run that takes over needs to go on.
+    """The progress of a pipeline after its last recorded task: what a run that takes over needs to continue.
 
-    ``task`` is the next task to run (``None``: from the first); ``runs`` counts task runs so far (``max_task_runs``).
-    ``delay_s`` was owed before that task when it was recorded.
+    ``task`` is the next task to run (``None``: the first); ``runs`` counts task runs so far (``max_task_runs``).
+    ``delay_s`` is the delay before that task, owed when it was recorded.
     """
 
     task: str | None = None
@@ -102,10 +102,10 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where one level of a local loop stands: everything below ``low`` has ended, and so have ``above``.
+    """The progress of one level of a local loop: everything below ``low`` has ended, and so have ``above``.
 
-    ``items`` are those of an inner level (the outermost level's stand in the command), ``pages`` where they stand if
-    they are many; ``inner`` the inner loops that have begun, by index.
+    ``items`` are those of an inner level (the outermost level's are in the command), ``pages`` their places if there
+    are many; ``inner`` the inner loops that have begun, by index.
     """
 
     low: int = 0
@@ -119,12 +119,13 @@ class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", tag="go"):
-    """Where to go on: the answer to a claim, and what a command of a later segment carries.
+    """Where to continue: the answer to a claim, and part of a command of a later segment.
 
-    ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that had
-    begun, by the iteration's path (:func:`path_key`). ``loop`` is where a local loop stands, ``None`` before it began;
-    ``ctx`` and ``vars`` the step run's own so far. Of the iterations that waited, ``answers`` holds those that may go
-    on (``None``: a delay is over; else the outcome of the task they waited in), ``waits`` those that wait still.
+    ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that have
+    begun, by the iteration's path (:func:`path_key`). ``loop`` is the progress of a local loop, ``None`` before it
+    began; ``ctx`` and ``vars`` are the step run's own so far. Of the iterations that waited, ``answers`` holds those
+    that may continue (``None``: a delay is over; else the outcome of the task they waited in), ``waits`` those still
+    waiting.
     """
 
     next_number: int = 1
@@ -142,16 +143,16 @@ def path_key(path: Path) -> str:
 
 
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An order to a worker: run this step's pipeline once, or for each item of a local loop; or page a loop out.
+    """An order to a worker: run this step's pipeline once, or for each item of a local loop; or page items out.
 
-    ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as they were when the token was claimed;
-    ``vars`` what earlier iterations of the step run have set.
+    ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as of the token's claim; ``vars`` what
+    earlier iterations of the step run have set.
     ``path`` names the iteration of distributed loops, from the outermost level in: ``chain`` and ``counts`` are the
-    element and the number of elements at each of these levels; ``places`` say where the element stands at those levels
-    (by their depth) whose items were paged out. ``items`` are those of a local loop (``None``: no local loop), the
-    outermost level that is not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` where they stand if
-    they were paged out. ``paging``: the order is not to run that level, but to page its items out.
-    ``segment`` counts suspensions; from the first on ``resume`` says where to go on (LANGUAGE §8).
+    element and the number of elements at each of these levels; ``places`` the element's place at levels (by depth)
+    whose items were paged out. ``items`` are those of a local loop (``None`` without one), the outermost level that is
+    not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
+    ``paging``: do not run that level, but page its items out.
+    ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
     """
 
     command_id: str
@@ -183,7 +184,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):
-    """The claim is refused: acknowledge the copy and forget it."""
+    """The claim is rejected: acknowledge the copy and drop it."""
 
     reason: str
 
@@ -192,10 +193,10 @@ ClaimAnswer = Go | Drop
 
 
 class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tells workers to end what they do for these commands. ``reason`` is shown to people.
+    """Tells workers to stop their work for these commands. ``reason`` is shown to people.
 
-    With a ``nonce`` only the run of that nonce is meant: the fold refused its report, so it ends without another word.
-    Without one the commands are no longer wanted: their runs end and report ``cancelled``; or, if ``pausing``, local
+    With a ``nonce`` only the run with that nonce is meant: the fold rejected its report, so it ends without a further
+    report. Without one the commands are cancelled: their runs end and report ``cancelled``; or, if ``pausing``, local
     loops among them suspend before their next iteration.
     """
 
@@ -207,11 +208,11 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 InboxFact = ExecutionRequested | CancelRequested | PauseRequested | ResumeRequested | ChildFinished
-"""What one execution says to another."""
+"""Facts that one execution sends to another."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one execution says to another, through Postgres (PROTOCOL §1 *Inbox*)."""
+    """A message from one execution to another, through Postgres (PROTOCOL §1 *Inbox*)."""
 
     execution_id: str
     fact: InboxFact
@@ -219,7 +220,7 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command that a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included."""
+    """A command a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included."""
 
     execution_id: str
     command_id: str
@@ -228,10 +229,10 @@ class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A living worker. ``busy`` of its ``slots`` hold a command; ``since_ms`` is when it started, by its own clock.
+    """A live worker. ``busy`` of its ``slots`` hold a command; ``since_ms`` is when it started, by its own clock.
 
-    ``kinds`` are the tool kinds it has. One that is ``draining`` takes nothing new. ``running`` names the commands it
-    has held longest, not more than a bounded number of them.
+    ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
+    held longest, up to a fixed number.
     """
 
     name: str
@@ -246,7 +247,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):
-    """Asks for a stored credential on behalf of an execution. ``public_key``: X25519, made for this question alone."""
+    """A request for a stored credential on behalf of an execution. ``public_key``: X25519, for this request only."""
 
     execution_id: str
     name: str
@@ -254,14 +255,14 @@ class SecretQuestion(msgspec.Struct, frozen=True):
 
 
 class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value sealed to the question's key, or why there is none.
+    """The value sealed to the request's key, or why it is refused.
 
     Attributes:
-        version: The stored version; 0 if no value is given.
-        public_key: The server's, made for this answer alone.
-        body: As :class:`noetl_stream.sealing.handover.Sealed` has it.
+        version: The stored version; 0 without a value.
+        public_key: The server's, for this answer only.
+        body: See :class:`noetl_stream.sealing.handover.Sealed`.
         refused: Why a stored value is not handed out; empty if the name is not stored.
-        near: A stored name like the one that was asked for.
+        near: A stored name similar to the requested one.
     """
 
     version: int = 0
@@ -272,5 +273,5 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:
-    """What a sealed value is about: it opens for this execution, name and version only."""
+    """What a sealed value is bound to: it opens only for this execution, name and version."""
     return f"{question.execution_id}\0{question.name}\0{version}".encode()

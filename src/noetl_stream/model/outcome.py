@@ -1,4 +1,4 @@
-"""What a tool run gave: the outcome envelope (formal specification §5, LANGUAGE §5)."""
+"""The outcome envelope: the result of a tool run (formal specification §5, LANGUAGE §5)."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import msgspec
 from noetl_stream.model.reference import Payload
 
 ERROR_KINDS: dict[str, str] = {
-    "exception": "the python code raised",
-    "syntax": "the python code, SQL or input text does not parse",
+    "exception": "the Python code raised an exception",
+    "syntax": "the Python code, SQL or input text does not parse",
     "invalid_input": "a rendered tool input has the wrong type or is missing",
-    "timeout": "the task, or something it waited for, took longer than its timeout",
-    "connection": "the other side could not be reached or hung up",
-    "http_status": "the answer's status was 400 or above",
-    "sql": "the database refused a statement",
-    "result_not_json": "the result holds something JSON has no form for",
-    "result_too_large": "the result is larger than a limit allows",
-    "output_too_large": "an answer was cut off at its cap",
-    "credential": "a credential is missing or not usable",
+    "timeout": "the task, or something it waited for, exceeded its timeout",
+    "connection": "the remote end could not be reached or closed the connection",
+    "http_status": "the response status was 400 or above",
+    "sql": "the database rejected a statement",
+    "result_not_json": "the result holds something JSON cannot represent",
+    "result_too_large": "the result exceeds a limit",
+    "output_too_large": "a response was cut off at its limit",
+    "credential": "a credential is missing or unusable",
     "crashed": "the child process that ran the code died",
     "exit_status": "the command ended with an exit status other than 0",
-    "not_found": "what the task names does not exist on the other side",
-    "conflict": "it was changed by somebody else since it was read",
-    "refused": "the other side refused to do it",
-    "forbidden_address": "the address is not public, and the operator has not opened it",
-    "not_allowed": "the operator of the worker does not allow it",
-    "cancelled": "the run was told to stop",
+    "not_found": "what the task names does not exist on the remote end",
+    "conflict": "it was changed by someone else since it was read",
+    "refused": "the remote end refused the operation",
+    "forbidden_address": "the address is not public, and the operator has not allowed it",
+    "not_allowed": "the worker's operator does not allow it",
+    "cancelled": "the run was cancelled",
     "expression_error": "a template or guard could not be evaluated",
     "retries_exhausted": "a retry rule matched after its last attempt",
-    "policy_fail": "a policy rule said fail",
+    "policy_fail": "a policy rule failed the task",
     "limit_exceeded": "a named limit of the engine was reached",
-    "lease_exhausted": "the command was delivered too often without an end",
-    "admission_timeout": "a token waited at its step's admission longer than admit.wait allows",
-    "join_unsatisfied": "fewer tokens can still arrive than the join asks for",
+    "lease_exhausted": "the command was delivered too often without ending",
+    "admission_timeout": "a token exceeded admit.wait at its step's admission",
+    "join_unsatisfied": "fewer tokens can still arrive than the join needs",
     "child_failed": "the called playbook failed or was cancelled",
-    "result_lost": "a result kept in the object store cannot be read any more",
-    "rerun_refused": "what a rerun asks for does not fit its original",
+    "result_lost": "a result kept in the object store can no longer be read",
+    "rerun_refused": "the rerun does not match its original",
     "invalid_playbook": "the requested playbook is unknown here, or has errors",
-    "internal": "a defect of this project",
+    "internal": "a defect in this project",
 }
-"""Stable error kinds and what they say. A playbook may compare ``outcome.error.kind`` with any of them."""
+"""Error kinds, stable, with their meanings. A playbook may compare ``outcome.error.kind`` with any of them."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as playbooks and people see it. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""
+    """Why a task, a step or an execution failed. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""
 
     kind: str
     message: str
@@ -57,7 +57,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """About one run of a task. Times are the worker's own, shown and never decided on (PROTOCOL §2)."""
+    """Metadata of one task run. Times are the worker's own, shown but never decided on (PROTOCOL §2)."""
 
     attempt: int = 1
     started_at: str = ""
@@ -70,7 +70,7 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The envelope of one tool run.
 
-    ``helper`` is the block of the task's own kind: ``http {status, headers}``, ``pg {code, sqlstate, message}`` or
+    ``helper`` is the block specific to the task's kind: ``http {status, headers}``, ``pg {code, sqlstate, message}`` or
     ``py {exception_type, traceback}``; templates read it as ``outcome.http`` and so on. ``output`` is captured text.
     """
 
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What later templates can read of a step: its last task's outcome, and every task's (LANGUAGE §2 *Results*)."""
+    """What later templates read of a step: its last task's outcome, and every task's (LANGUAGE §2 *Results*)."""
 
     outcome: Outcome
     results: dict[str, Outcome] = {}

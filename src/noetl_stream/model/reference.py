@@ -1,4 +1,4 @@
-"""Large values live in the object store; events carry a reference to them (LANGUAGE §10)."""
+"""References: large values are kept in the object store, and events refer to them (LANGUAGE §10)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 EMPTY: msgspec.Raw = msgspec.Raw(b"null")
 
 EXECUTION = "execution"
-"""As a reference's ``store``, which no payload has: a rerun looks into a whole execution; the ``key`` is its id."""
+"""The ``store`` of a reference to a whole execution, which a rerun awaits; ``key`` is its id. No payload has it."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,14 +30,14 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def execution_id(self) -> str:
-        """Whose result it is: every key begins with the execution that made it (PROTOCOL §3 *Object keys*)."""
+        """The execution whose result it is: every key begins with its id (PROTOCOL §3 *Object keys*)."""
         return self.key.partition("/" if self.store == "nats" else ".")[0]
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """A result: JSON bytes inline, or a reference, never both.
 
-    The mark that says "reference" stands outside the JSON value: a tool's answer that looks like one is data.
+    The reference is a field outside the JSON value: a tool's answer that looks like a reference remains data.
     """
 
     value: msgspec.Raw = EMPTY
@@ -45,7 +45,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True):
-    """``count`` items from the one at index ``first`` of the whole list on: the list that ``reference`` leads to."""
+    """``count`` items starting at index ``first`` of the whole list, stored as the list that ``reference`` leads to."""
 
     first: int
     count: int
@@ -53,13 +53,13 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ItemPosition(msgspec.Struct, frozen=True):
-    """Where one item stands: in the list that ``page`` leads to, at ``index``."""
+    """The place of one item: ``index`` in the list that ``page`` leads to."""
 
     page: Reference
     index: int
 
 
 def place_of(pages: Sequence[Page], index: int) -> ItemPosition:
-    """Where the item at ``index`` of the whole list stands."""
+    """The place of the item at ``index`` of the whole list."""
     page = pages[bisect_right(pages, index, key=attrgetter("first")) - 1]
     return ItemPosition(page.reference, index - page.first)

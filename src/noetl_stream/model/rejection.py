@@ -1,4 +1,4 @@
-"""Why something asked of an execution cannot be done: codes for programs (LANGUAGE §9)."""
+"""Why a request to an execution is rejected: codes for programs (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ RejectionCode = Literal[
 ]
 
 REFUSALS: Final[dict[RejectionCode, str]] = {
-    "unknown_execution": "there is no execution of that id",
-    "exists": "another request has begun the execution of that id",
-    "not_started": "it is a rerun that is still looking at its original",
+    "unknown_execution": "no execution has that id",
+    "exists": "another request has started the execution with that id",
+    "not_started": "it is a rerun that is still reading its original",
     "ended": "the execution has ended",
     "ending": "the execution has failed or is being cancelled",
     "not_ended": "the original of a rerun has not ended",
     "not_failed": "no step run failed the original of a retry",
-    "never_ran": "the original of a rerun never came to that step",
-    "version_mismatch": "ctx has another version, or the original another playbook, than was expected",
+    "never_ran": "the original of a rerun never reached that step",
+    "version_mismatch": "ctx has a version, or the original a playbook, other than expected",
     "unknown_step": "the playbook has no such step, the original no such step run",
-    "too_large": "it is larger than a limit allows",
-    "too_many_signals": "as many signals of that name wait as a limit allows",
-    "invalid_playbook": "the playbook is unknown here, or has errors",
+    "too_large": "it exceeds a limit",
+    "too_many_signals": "the queued signals have reached their limit",
+    "invalid_playbook": "the playbook is unknown or has errors",
 }
-"""Every code, and what it says."""
+"""Every code with its meaning."""
 
 
 class Rejection(NamedTuple):
-    """Why something cannot be done now: ``text`` is for people."""
+    """Why a request is rejected; ``text`` is for people."""
 
     code: RejectionCode
     text: str

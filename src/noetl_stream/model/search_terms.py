@@ -1,7 +1,7 @@
-"""What executions are found by: a term is a label, or a word of the error (LANGUAGE §1).
+"""Search terms of executions: labels, and words of the error (LANGUAGE §1).
 
-Each term of an execution is a row of its own, in the order of executions: what is rare and what is frequent, new and
-old, is found by reading as many rows as are shown.
+Each term of an execution is a row, in the order of executions: a search reads no more rows than it shows, however
+rare, frequent, new or old the term is.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Final
 from noetl_stream.model import codec
 
 MAX_WORDS: Final = 128
-"""Words of one error that it can be found by, from its beginning."""
+"""How many words of an error are indexed, from its beginning."""
 
 MAX_WORD_CHARS: Final = 64
-"""A longer word counts with its beginning."""
+"""Longer words are indexed by their beginning."""
 
 MAX_LABEL_CHARS: Final = 256
-"""A longer label counts with its beginning."""
+"""Longer labels are indexed by their beginning."""
 
 _WORD: Final = re.compile(r"\w+")
 
 
 def label_terms(labels: Mapping[str, Any]) -> set[str]:
-    """Values as their text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A label that is null is none."""
+    """Label values as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label counts as absent."""
     return {_label(name, _text(value)) for name, value in labels.items() if value is not None}
 
 
@@ -35,7 +35,7 @@ def error_terms(error: Mapping[str, Any]) -> set[str]:
 
 
 def word_terms(text: str) -> set[str]:
-    """A term for each word: letters, digits and `_`, upper and lower case alike."""
+    """A term per word: letters, digits and `_`, case-insensitive."""
     found: dict[str, None] = {}
     for match in _WORD.finditer(text.lower()):
         found["word:" + match[0][:MAX_WORD_CHARS]] = None

@@ -1,4 +1,4 @@
-"""What is wrong in a playbook, where, and how to write it instead (LANGUAGE, first rule: nothing is silent)."""
+"""Diagnostics: what is wrong in a playbook, where, and what to write instead (LANGUAGE §0 *The first rule*)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from noetl_stream.errors import NoetlError
 Severity = Literal["error", "warning"]
 
 MAX_DIAGNOSTICS: Final = 200
-"""Problems of one file that are listed; of more, the last entry says so."""
+"""Problems listed for one file. If there are more, a last entry says so."""
 MAX_COMPARED: Final = 500
 MAX_LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in a text; both numbers start at 1 and columns count characters."""
+    """A place in a text. Both numbers start at 1; columns count characters."""
 
     line: int
     column: int
 
 
 class Location(Protocol):
-    """Anything that stands somewhere in a playbook: a node, a key."""
+    """Anything with a place in a playbook: a node, a key."""
 
     @property
     def mark(self) -> Position: ...
@@ -39,7 +39,7 @@ class Location(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BareLocation:
-    """A bare :class:`Location`."""
+    """A :class:`Location` and nothing else."""
 
     mark: Position
     pointer: str = ""
@@ -59,11 +59,11 @@ class Diagnostic:
     pointer: str
 
     def to_json(self) -> dict[str, Any]:
-        """The diagnostic as a plain mapping with the attributes' names as keys."""
+        """The diagnostic as a plain mapping, keyed by attribute name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def render(self) -> str:
-        """``file:line:column: error[code]: message`` and, on a line of its own, the hint."""
+        """``file:line:column: error[code]: message``, then the hint on its own line."""
         text = f"{self.file}:{self.line}:{self.column}: {self.severity}[{self.code}]: {self.message}"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
@@ -76,31 +76,31 @@ class Diagnostic:
 
 
 class InvalidPlaybook(NoetlError):
-    """A playbook that cannot run. ``diagnostics`` holds every problem of the file, warnings included."""
+    """A playbook that cannot run. ``diagnostics`` holds every problem in the file, warnings included."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
         errors = [item for item in self.diagnostics if item.severity == "error"]
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        super().__init__(f"{errors[0].render()}{more}" if errors else "this playbook is not valid")
+        super().__init__(f"{errors[0].render()}{more}" if errors else "invalid playbook")
 
 
-class ListIsFull(Exception):
-    """More is wrong than is listed: nothing that further looking finds would be shown, nor is there a plan."""
+class TooManyProblems(Exception):
+    """The list is full and holds an error, so there is no point in checking further."""
 
 
 class Problems:
-    """Collects the diagnostics of one file, at most :data:`MAX_DIAGNOSTICS`; the same one at the same place once.
+    """Collects the diagnostics of one file without duplicates, up to :data:`MAX_DIAGNOSTICS`.
 
-    ``is_full``: there were more. An error among more of them raises :class:`ListIsFull`.
+    Beyond that, ``is_truncated`` is set, and :class:`TooManyProblems` is raised as soon as there is an error.
     """
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.has_errors = False
         self._found: dict[tuple[str, int, int, str], Diagnostic] = {}
-        self._spoiled: set[str] = set()
-        self.is_full = False
+        self._unreadable: set[str] = set()
+        self.is_truncated = False
 
     def error(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
         self._add("error", code, message, at, hint)
@@ -108,16 +108,16 @@ class Problems:
     def warn(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
         self._add("warning", code, message, at, hint)
 
-    def spoil(self, pointer: str) -> None:
-        """Says that the value there could not be read whole: what else seems wrong with it follows from that."""
-        self._spoiled.add(pointer)
+    def mark_unreadable(self, pointer: str) -> None:
+        """Marks the value there as unreadable and drops later problems at it: they would only be consequences."""
+        self._unreadable.add(pointer)
 
     def sorted(self) -> tuple[Diagnostic, ...]:
-        """All diagnostics in the order of the file."""
+        """All diagnostics, in file order."""
         found = sorted(self._found.values())
-        if self.is_full:
+        if self.is_truncated:
             severity: Severity = "error" if self.has_errors else "warning"
-            message = f"more than max_diagnostics, {MAX_DIAGNOSTICS} problems: the others are not listed"
+            message = f"more than {MAX_DIAGNOSTICS} problems (max_diagnostics); the rest are not listed"
             last = found[-1]
             found.append(
                 Diagnostic(
@@ -134,13 +134,13 @@ class Problems:
         return tuple(found)
 
     def _add(self, severity: Severity, code: str, message: str, at: Location, hint: str | None) -> None:
-        if at.pointer in self._spoiled and not code.startswith("yaml_"):
+        if at.pointer in self._unreadable and not code.startswith("yaml_"):
             return
         self.has_errors = self.has_errors or severity == "error"
         if len(self._found) >= MAX_DIAGNOSTICS:
-            self.is_full = True
+            self.is_truncated = True
             if self.has_errors:
-                raise ListIsFull
+                raise TooManyProblems
             return
         mark = at.mark
         found = Diagnostic(
@@ -153,20 +153,20 @@ class Problems:
             column=mark.column,
             pointer=at.pointer,
         )
-        # An aliased part is read once for each alias, but a person sees its text once.
+        # An aliased part is read once per alias, but is in the file once.
         self._found.setdefault((code, mark.line, mark.column, message), found)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """``did you mean `x`?`` for the nearest known word, or ``None``."""
+    """``did you mean `x`?`` for the closest known word, or ``None``."""
     near = nearest(word, known)
     return f"did you mean `{near}`?" if near else None
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word most like ``word``, if one is like it at all; case, ``-`` and ``_`` do not count.
+    """The known word closest to ``word``, or ``None``. Ignores case and treats ``-`` and ``_`` alike.
 
-    Comparing takes a while: of many known words the first :data:`MAX_COMPARED` are looked at.
+    Compares the first :data:`MAX_COMPARED` known words only, to bound the cost.
     """
     return _nearest(word, tuple(islice(known, MAX_COMPARED)))
 
@@ -179,6 +179,6 @@ def _nearest(word: str, known: tuple[str, ...]) -> str | None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as people read them: `` `a`, `b` ``; of many the first :data:`MAX_LISTED`."""
+    """Names for a message: `` `a`, `b` ``, at most :data:`MAX_LISTED` of them."""
     shown = [f"`{name}`" for name in names]
     return ", ".join(shown[:MAX_LISTED]) + (f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else "")

@@ -1,4 +1,4 @@
-"""The compiled plan of a playbook: immutable, checked, with every template compiled. What engine and worker read."""
+"""The compiled plan of a playbook, which engine and worker run: immutable, checked, every template compiled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AdmitRule:
 
 @dataclass(frozen=True, slots=True)
 class AdmitPlan:
-    """Who may be let in. ``wait_s``: a token held here keeps the execution alive that long (LANGUAGE §4)."""
+    """Admission rules. ``wait_s`` is how long a held token keeps the execution alive (LANGUAGE §4)."""
 
     rules: tuple[AdmitRule, ...]
     wait_s: float | None = None
@@ -68,7 +68,7 @@ class PolicyPlan:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds; ``None`` leaves it to the tool. ``total`` bounds one attempt (LANGUAGE §5 *Timeouts*)."""
+    """Seconds; ``None`` uses the tool's default. ``total`` bounds one attempt (LANGUAGE §5 *Timeouts*)."""
 
     total: float | None = None
     connect: float | None = None
@@ -77,9 +77,9 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """A task: ``inputs`` renders to a mapping; ``verbatim`` are inputs that are never rendered (python ``code``).
+    """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
-    ``origin`` says where a generated task comes from in the file (sugar, workbook): ``""`` if it stands there itself.
+    ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """
 
     name: str
@@ -94,13 +94,13 @@ class TaskPlan:
 
     @property
     def label(self) -> str:
-        """What messages call it: its name, and where it comes from."""
+        """The task's name and origin, for messages."""
         return f"{self.name} ({self.origin})" if self.origin else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """One level of a loop; ``inner`` is the level inside. Inside a ``local`` level all is local (LANGUAGE §6)."""
+    """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6)."""
 
     items: Template
     iterator: str
@@ -124,7 +124,7 @@ class ArcPlan:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Top-level keys the templates of a step read on the worker; ``None`` means all of that namespace."""
+    """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace."""
 
     workload: frozenset[str] | None = frozenset()
     ctx: frozenset[str] | None = frozenset()
@@ -135,7 +135,7 @@ class Reads:
 class StepPlan:
     """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
 
-    ``timeout_s`` counts from its first ``step.started``, ``deadline_s`` from its token's enqueueing.
+    ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued.
     """
 
     name: str
@@ -153,13 +153,13 @@ class StepPlan:
     deadline_s: float | None = None
 
     def task_index(self, name: str) -> int:
-        """Position of the task called ``name`` in the pipeline."""
+        """Index of the task ``name`` in the pipeline."""
         return next(index for index, task in enumerate(self.tasks) if task.name == name)
 
 
 @dataclass(frozen=True, slots=True)
 class KeychainPlan:
-    """An entry of the root ``keychain``; ``settings`` are its keys beside ``name`` and ``kind`` (LANGUAGE §11)."""
+    """An entry of the root ``keychain``; ``settings`` are its keys other than ``name`` and ``kind`` (LANGUAGE §11)."""
 
     name: str
     kind: str
@@ -169,11 +169,11 @@ class KeychainPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A playbook, ready to run. ``steps`` keeps the order of the file.
+    """A playbook, ready to run. ``steps`` are in file order.
 
-    ``reaches`` names, for each step, the joining steps that a token in it can reach by one arc or more, guards ignored;
-    kept only where some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels``
-    are ``metadata.labels``, scalars by name.
+    ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
+    some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
+    ``metadata.labels``, scalars by name.
     """
 
     digest: str

@@ -1,1 +1,1 @@
-"""What the roles need from outside, as Protocols. Each has one conformance suite that every adapter passes."""
+"""Ports: what the roles need from outside, as Protocols. One conformance suite per port, which every adapter passes."""

@@ -1,4 +1,4 @@
-"""Who calls, API tokens, and the audit, as the gateway and the command line need them."""
+"""Callers, API tokens and the audit log, as used by the gateway and the command line."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ import re
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
-from noetl_stream.ports.operations.access import ROLES, Role
+from noetl_stream.model.roles import Role
 
 
 class Caller(NamedTuple):
-    """Who makes a call.
+    """The caller of an operation.
 
     Attributes:
         principal: ``token:<name>``, ``oidc:<email or subject>``, or ``local`` on an open gateway.
-        paths: What of the catalog it may see and touch (:func:`covers`); empty: everything.
+        paths: The part of the catalog it may access (:func:`covers`); empty: everything.
     """
 
     principal: str
     role: Role
     paths: tuple[str, ...] = ()
-
-
-def suffices(role: Role, least: Role) -> bool:
-    """Whether ``role`` may do what needs at least the role ``least``."""
-    return ROLES.index(role) >= ROLES.index(least)
 
 
 def covers(paths: tuple[str, ...], path: str) -> bool:
@@ -33,7 +28,7 @@ def covers(paths: tuple[str, ...], path: str) -> bool:
 
 
 TOKEN_TEXT: Final = re.compile(r"noetl_([0-9a-f]{16})_([0-9a-f]{64})")
-"""An API token as its owner keeps it: its id, then its secret of 256 bits."""
+"""The text of an API token: its id, then its secret of 256 bits."""
 
 
 def token_text(token_id: str, secret: str) -> str:
@@ -41,34 +36,34 @@ def token_text(token_id: str, secret: str) -> str:
 
 
 def hash_of(secret: str) -> bytes:
-    """What is stored of a secret. Plain SHA-256: there is nothing to guess in 256 random bits."""
+    """The stored hash of a secret. Plain SHA-256: 256 random bits cannot be guessed."""
     return sha256(secret.encode()).digest()
 
 
 class Authenticator(Protocol):
     async def caller(self, authorization: str | None) -> Caller:
-        """Who shows this ``Authorization`` header; ``None``: the request has none.
+        """The caller of this ``Authorization`` header (``None``: no header).
 
         Raises:
-            Unauthenticated: nothing is shown, or what is shown does not hold.
+            Unauthenticated: no credentials, or invalid ones.
             Forbidden: known, but without a role here.
-            Unreachable: whoever knows does not answer.
+            Unreachable: the authority does not answer.
         """
         ...
 
 
 class IdentityProvider(Protocol):
     async def caller(self, bearer: str) -> Caller:
-        """Who the provider's token speaks of. Errors: as of :meth:`Authenticator.caller`."""
+        """The caller the provider's token names. Errors: as of :meth:`Authenticator.caller`."""
         ...
 
 
 class StoredToken(NamedTuple):
-    """An API token as it is kept. Times are ms since the epoch.
+    """An API token as it is stored. Times are ms since the epoch.
 
     Attributes:
-        id: Stands in the token's text; no secret.
-        name: No two tokens that are not revoked have the same.
+        id: Part of the token's text; not secret.
+        name: Unique among tokens that are not revoked.
         secret_hash: SHA-256 of the secret.
     """
 
@@ -90,35 +85,35 @@ class StoredToken(NamedTuple):
 
 
 class Tokens(Protocol):
-    """API tokens; none is ever deleted. Any method raises Unreachable when the database is away."""
+    """API tokens; they are never deleted. Any method raises Unreachable when the database is away."""
 
     async def add(self, token: StoredToken) -> bool:
-        """``False``, and nothing is stored, if a token of that name is not revoked yet."""
+        """``False``, and nothing is stored, if an unrevoked token has that name."""
         ...
 
     async def get(self, token_id: str) -> StoredToken | None: ...
 
     async def list_all(self) -> list[StoredToken]:
-        """In the order they were made."""
+        """All tokens, oldest first."""
         ...
 
     async def revoke(self, token_id: str, at_ms: int, by: str) -> bool:
-        """Whether there is such a token. The first revocation stays."""
+        """Whether the token exists. Only the first revocation is recorded."""
         ...
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
-        """Notes that it was used at ``at_ms``, unless a use since ``unless_since_ms`` is noted."""
+        """Records a use at ``at_ms``, unless one since ``unless_since_ms`` is recorded."""
         ...
 
 
 class AuditedCall(NamedTuple):
-    """A call as it comes in. Nothing of it is secret, and nothing its body.
+    """A call as received, without secrets and without its body.
 
     Attributes:
-        principal: Empty where nobody is known.
+        principal: Empty if unauthenticated.
         role: Empty likewise.
         operation: The operation's id in the gateway's OpenAPI document.
-        target: The execution, playbook, token … that the address names; empty where it names none.
+        target: The execution, playbook, token … named by the address; empty if it names none.
         remote: The other end of the connection.
     """
 
@@ -134,12 +129,12 @@ class AuditedCall(NamedTuple):
 
 
 class AuditedAnswer(NamedTuple):
-    """How a call was answered.
+    """The answer to a call.
 
     Attributes:
-        status: Of HTTP.
-        reason: The caller's own; of a refusal why, and of another failure which problem it was.
-        made: The id or path of what it made.
+        status: The HTTP status.
+        reason: Given by the caller, or why the call was refused, or which problem occurred.
+        made: The id or path of the created resource.
     """
 
     status: int
@@ -148,7 +143,7 @@ class AuditedAnswer(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """One call. Without an ``answer`` it goes on, or the gateway died over it."""
+    """One call. Without an ``answer`` it is in progress, or the gateway died during it."""
 
     number: int
     attempt: AuditedCall
@@ -156,18 +151,18 @@ class AuditEntry(NamedTuple):
 
 
 class Audit(Protocol):
-    """The record of calls, only ever added to. Any method raises Unreachable when the database is away."""
+    """The append-only record of calls. Any method raises Unreachable when the database is away."""
 
     async def begin(self, attempt: AuditedCall) -> int:
-        """The entry's number. Once this returns, the call is on record."""
+        """Records the call and returns the entry's number."""
         ...
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None: ...
 
     async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
-        """Both at once."""
+        """Records a call with its answer."""
         ...
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
-        """Newest first, those with a number below ``before``."""
+        """Entries with a number below ``before``, newest first."""
         ...

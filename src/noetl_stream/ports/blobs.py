@@ -1,4 +1,4 @@
-"""Large values, by write-once key (LANGUAGE §10)."""
+"""Large values by write-once key (LANGUAGE §10)."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Protocol
 
 class Blobs(Protocol):
     async def put(self, key: str, data: bytes) -> None:
-        """Stores ``data``. A key is never overwritten: putting it again leaves the first value."""
+        """Stores ``data``. A key is never overwritten: a second put keeps the first value."""
         ...
 
     async def get(self, key: str) -> bytes:
         """The bytes of ``key``.
 
         Raises:
-            BlobMissing: nothing there, or damaged.
+            BlobMissing: the value does not exist, or is damaged.
             Unreachable: no answer in time.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Forgets the value of ``key``; one that is not there is no error.
+        """Deletes the value of ``key``; does nothing if it does not exist.
 
         Raises:
             Unreachable: no answer in time.

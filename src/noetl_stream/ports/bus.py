@@ -1,4 +1,4 @@
-"""Messages that need no memory: questions to any server, nudges to workers, live decided records (core NATS)."""
+"""Transient messages over core NATS: requests to servers, nudges to workers, live journal records."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Subscription(Protocol):
 
 class Bus(Protocol):
     def send(self, subject: str, body: bytes) -> None:
-        """Sends at once and forgets. Nothing is promised."""
+        """Sends at once, without any delivery guarantee."""
         ...
 
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
-        """One answer, or ``None`` in time: nobody listened, or nobody answered."""
+        """One answer, or ``None`` if none comes in time."""
         ...
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """Every answer that comes within ``wait_s``; none, at once, if nobody listens."""
+        """All answers that arrive within ``wait_s``; returns an empty list at once without listeners."""
         ...
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         """Calls ``handler`` for each message, in order. ``group`` shares messages among listeners of that group.
 
-        When this returns the subscription is active on the server.
+        When it returns, the subscription is active on the server.
         """
         ...

@@ -13,24 +13,24 @@ _REVISION: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
 
 class VersionTaken(UsageError):
-    """Another text is registered under this ``metadata.version``: a version never changes."""
+    """This ``metadata.version`` is registered with a different text: a version never changes."""
 
 
 class VersionAmbiguous(UsageError):
-    """What stands after the ``@`` is the version of one entry and the revision of another."""
+    """The text after the ``@`` is the version of one entry and the revision of another."""
 
 
 class CatalogEntry(NamedTuple):
     """A registered playbook.
 
     Attributes:
-        path: Its place, without a leading slash.
-        version: The author's ``metadata.version``, if there is one.
-        revision: Counts what was registered under the path: 1, 2, 3 …
+        path: Its path, without a leading slash.
+        version: The author's ``metadata.version``, if any.
+        revision: Counts registrations under the path: 1, 2, 3 …
         digest: SHA-256 of the text, in hex; executions are pinned to it.
         labels: ``metadata.labels``; values are scalars.
-        registered_ms: When, ms since 1970.
-        registered_by: Who, as the system calls them.
+        registered_ms: When, in ms since the epoch.
+        registered_by: The principal who registered it.
     """
 
     path: str
@@ -46,29 +46,29 @@ class CatalogEntry(NamedTuple):
 
     @property
     def known_as(self) -> str:
-        """What people write after the ``@``: the version, or the revision where the author gave none."""
+        """What people write after the ``@``: the version, or the revision without one."""
         return self.version if self.version is not None else str(self.revision)
 
 
 class Catalog(Protocol):
-    """Registered playbooks. An entry never changes; the latest of a path is the one registered last.
+    """Registered playbooks. Entries never change; the latest of a path is the one registered last.
 
     Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away.
     """
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
-        """The entry as it stands now; ``entry.revision`` is not read. Safe to call twice, also at the same time.
+        """Registers a playbook, returns its entry; ``entry.revision`` is ignored. Idempotent, also concurrently.
 
-        The same text under the same version, or without a version and the same as the latest, gives the entry that is
-        there already. ``source`` is kept by its digest, where executions find it.
+        The same text under the same version, or without a version and equal to the latest, returns the existing entry.
+        ``source`` is stored by its digest, where executions find it.
 
         Raises:
-            VersionTaken: the version is registered with another text.
+            VersionTaken: the version is registered with a different text.
         """
         ...
 
     async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
-        """The latest entry of ``path``, or the one that ``version`` names (:func:`chosen`).
+        """The latest entry of ``path``, or the one ``version`` names (:func:`chosen`).
 
         Raises:
             VersionAmbiguous: it names two.
@@ -80,33 +80,33 @@ class Catalog(Protocol):
         ...
 
     async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
-        """The latest entry of each path, by path.
+        """The latest entry of each path, ordered by path.
 
         Args:
-            prefix: What the path begins with.
-            labels: Labels the entry must have, values as their text: ``{"tier": "1"}`` finds ``tier: 1``.
+            prefix: The start of the paths.
+            labels: Labels the entry must have, values as text: ``{"tier": "1"}`` matches ``tier: 1``.
             limit: How many at most.
-            after: A path to go on from.
+            after: The path to continue after.
         """
         ...
 
     async def delete(self, path: str, revision: int | None) -> int:
-        """Takes an entry, or all of the path with ``None``, out of the catalog; how many there were.
+        """Deletes an entry, or all of the path with ``None``; returns how many there were.
 
-        Texts stay where executions find them. A revision is not given a second time; a version may be.
+        Texts stay where executions find them. A revision is never reused; a version may be.
         """
         ...
 
 
 def settled(wanted: CatalogEntry, standing: Sequence[CatalogEntry], deleted: int = 0) -> CatalogEntry:
-    """What registering ``wanted`` comes to: an entry of ``standing``, or ``wanted`` with the next revision.
+    """The entry that registering ``wanted`` yields: one of ``standing``, or ``wanted`` with the next revision.
 
     Args:
-        standing: Of the same path, at least the latest entry and the one with the wanted version, newest first.
-        deleted: The highest revision of the path that was deleted.
+        standing: Existing entries of the path, newest first: at least the latest and the one with the wanted version.
+        deleted: The highest deleted revision of the path.
 
     Raises:
-        VersionTaken: the version is registered with another text.
+        VersionTaken: the version is registered with a different text.
     """
     latest = standing[0] if standing else None
     if wanted.version is None:
@@ -117,20 +117,20 @@ def settled(wanted: CatalogEntry, standing: Sequence[CatalogEntry], deleted: int
         return wanted._replace(revision=max(latest.revision if latest else 0, deleted) + 1)
     if same.digest != wanted.digest:
         raise VersionTaken(
-            f"{wanted.path}@{wanted.version} is registered with another text ({same.digest[:12]})",
+            f"{wanted.path}@{wanted.version} is registered with a different text ({same.digest[:12]})",
             hint="a version never changes: give the new text another metadata.version",
         )
     return same
 
 
 def revision_in(version: str) -> int | None:
-    """The revision that ``3`` or ``#3`` names; ``None`` for a text that cannot be one."""
+    """The revision named by ``3`` or ``#3``; ``None`` if the text is not one."""
     found = _REVISION.fullmatch(version)
     return int(found[1]) if found else None
 
 
 def chosen(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry | None:
-    """The one entry of a path that ``version`` names: by its own version, or by its revision; ``#3`` is revision 3.
+    """The entry of a path that ``version`` names, by version or by revision; ``#3`` is revision 3.
 
     Raises:
         VersionAmbiguous: it is the version of one entry and the revision of another.
@@ -140,7 +140,7 @@ def chosen(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry | None
     if len(found) > 1:
         spellings = listed(f"{entry.path}@#{entry.revision}" for entry in found)
         raise VersionAmbiguous(
-            f"{found[0].path}@{version} is a version and, of another text, a revision",
-            hint=f"say which revision is meant: {spellings}",
+            f"{found[0].path}@{version} is both a version and, of a different text, a revision",
+            hint=f"name the revision: {spellings}",
         )
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""``PATH[@VERSION]``: reading it, finding what it names, and saying what there is instead."""
+"""``PATH[@VERSION]``: parsing it, resolving it, and suggesting near matches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSIONS_SHOWN: Final = 10
 
 
 class NotRegistered(NotFound):
-    """The catalog has no such path, or the path no such version."""
+    """The catalog does not have the path, or the path not the version."""
 
 
 class Address(NamedTuple):
@@ -30,7 +30,7 @@ class Address(NamedTuple):
 
 
 def read_address(text: str) -> Address | None:
-    """The address that ``text`` spells, or ``None`` if it cannot be one. A leading slash is dropped (LANGUAGE §1)."""
+    """The address in ``text``; ``None`` if it is not one. A leading slash is dropped (LANGUAGE §1)."""
     path, at, version = text.removeprefix("/").partition("@")
     if not is_path(path) or (at and not _is_part(version)):
         return None
@@ -38,12 +38,12 @@ def read_address(text: str) -> Address | None:
 
 
 def is_path(text: str) -> bool:
-    """Whether a playbook with this path can be addressed: names with slashes between, no white space, no ``@``."""
+    """Whether a path can be used in an address: names separated by slashes, without white space or ``@``."""
     return _is_part(text) and all(name not in ("", ".", "..") for name in text.split("/"))
 
 
 def is_version(text: str) -> bool:
-    """Whether a playbook with this version can be addressed; ``#`` begins a revision."""
+    """Whether a version can be used in an address; ``#`` starts a revision."""
     return _is_part(text) and not text.startswith("#")
 
 
@@ -51,8 +51,8 @@ async def find_entry(catalog: Catalog, address: Address) -> CatalogEntry:
     """The entry at ``address``.
 
     Raises:
-        NotRegistered: there is none; the hint names the nearest path, or the versions there are.
-        VersionAmbiguous: there are two.
+        NotRegistered: it does not exist; the hint names the nearest path, or the existing versions.
+        VersionAmbiguous: it names two entries.
     """
     found = await catalog.resolve(*address)
     if found is not None:
@@ -67,14 +67,14 @@ async def find_versions(catalog: Catalog, path: str) -> list[CatalogEntry]:
     """All entries of a path, newest first; at least one.
 
     Raises:
-        NotRegistered: there is none; the hint names the nearest path.
+        NotRegistered: there are none; the hint names the nearest path.
     """
     entries = await catalog.versions(path)
     if entries:
         return entries
     known = await catalog.latest("", {}, SUGGESTED_AMONG, None)
     near = nearest(path, (entry.path for entry in known))
-    hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` shows those there are"
+    hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` lists them all"
     raise NotRegistered(f"no playbook {path} in the catalog", hint=hint)
 
 

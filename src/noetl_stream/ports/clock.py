@@ -1,4 +1,4 @@
-"""Time and chance, handed in so that tests can hold them."""
+"""Time and randomness, injected so that tests control them."""
 
 from __future__ import annotations
 

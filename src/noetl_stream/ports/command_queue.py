@@ -17,9 +17,8 @@ class QueuedCommand(NamedTuple):
 
 
 class QueuedPool(NamedTuple):
-    """How many commands of a pool wait for a worker (``queued``), and how many are given to one (``given``): those of a
-    worker that has died stay among these until their lease is over. ``again`` of the given ones are not given for the
-    first time.
+    """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one; those of a dead worker count
+    as given until their lease ends. ``again`` counts the given ones that were delivered before.
     """
 
     pool: str
@@ -36,11 +35,11 @@ class Delivery(Protocol):
     stored_ms: int
 
     def ack(self) -> None:
-        """Gives the command up as done. Sent at once, not confirmed: a lost ack costs a claim."""
+        """Completes the command. Sent at once, not confirmed: a lost ack costs a claim."""
         ...
 
     def nak(self, delay_s: float = 0.0) -> None:
-        """Gives the lease back; the command is delivered again."""
+        """Returns the command; it is delivered again."""
         ...
 
     def in_progress(self) -> None:
@@ -58,7 +57,7 @@ class CommandSource(Protocol):
         ...
 
     async def next(self) -> Delivery:
-        """The next delivery; waits without end, across reconnects."""
+        """The next delivery; waits for ever, across reconnects."""
         ...
 
     async def close(self) -> None: ...
@@ -66,23 +65,21 @@ class CommandSource(Protocol):
 
 class CommandQueue(Protocol):
     def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        """Sends now, in order; the awaitable ends when all are acknowledged, sending again until then."""
+        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
         ...
 
     async def open_source(self, pool: str) -> CommandSource: ...
 
     async def present(self) -> set[str]:
-        """Command ids that stand in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""
+        """Ids of the commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""
         ...
 
     async def pools(self) -> list[QueuedPool]:
-        """Every pool that has had a worker or has a command, by name. Whether any of its workers lives is not known
-        here.
-        """
+        """All pools that have had a worker or have a command, by name. Workers may be dead."""
         ...
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Purges commands, named ``(execution_id, command_id)``, where they still stand in the queue."""
+        """Purges commands, named ``(execution_id, command_id)``, that are still in the queue."""
         ...
 
     async def verify(self) -> None:

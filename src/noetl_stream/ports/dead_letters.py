@@ -1,7 +1,7 @@
-"""Messages that could not be folded and commands that were given up: kept for people (PROTOCOL §1 *Partition row*, §3).
+"""Dead letters: messages that could not be folded, commands that were given up (PROTOCOL §1 *Partition row*, §3).
 
-The tick that passes a message over writes its letter, so there is exactly one. A letter stays for good: settled ones,
-too, say who did what with them, and when.
+The tick that skips a message writes its letter, so there is exactly one. Letters are never deleted: settled ones also
+record who settled them, how, and when.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ LetterSource = Literal["events", "inbox", "command"]
 LetterState = Literal["waiting", "requeued", "discarded"]
 
 MAX_LETTER_BYTES: Final = 1024 * 1024
-"""How much of a body is kept; only a whole one can be requeued."""
+"""How much of a body is stored; only a complete one can be requeued."""
 
 MAX_LETTER_WORDS: Final = 1_000
-"""How many characters are kept of a subject, an id or a reason: all three may come from whoever sent the message."""
+"""How many characters of a subject, an id or a reason are stored: all three may come from the sender."""
 
 
 class DeadLetterRow(Row, frozen=True, kw_only=True):
-    """A letter as it is written; :func:`dead_letter` makes one.
+    """A letter to be written; :func:`dead_letter` creates one.
 
     Attributes:
-        id: Says where it comes from: source, generation of the partition and sequence in EVENTS; sequence in the inbox;
+        id: Its origin: source, generation of the partition and sequence in EVENTS; sequence in the inbox;
             command and issue.
         at_ms: When the message was stored, or the command given up.
-        execution_id: As the message's subject or row has it; not always a valid one.
-        subject: Where the message stood.
+        execution_id: From the message's subject or row; not always valid.
+        subject: The subject of the message.
         body: Its first :data:`MAX_LETTER_BYTES`.
-        size: How many bytes it had.
+        size: The size of the body in bytes.
         source_seq: In EVENTS, or in the inbox.
     """
 
@@ -47,7 +47,7 @@ class DeadLetterRow(Row, frozen=True, kw_only=True):
 
 
 class DeadLetter(NamedTuple):
-    """A letter as it is read. ``number`` orders letters by when they were written."""
+    """A stored letter. ``number`` orders letters by when they were written."""
 
     number: int
     row: DeadLetterRow
@@ -68,7 +68,7 @@ def dead_letter(
     body: bytes,
     source_seq: int | None = None,
 ) -> DeadLetterRow:
-    """A letter that any store takes: bounded, its texts without NUL and lone surrogates."""
+    """A letter any store accepts: bounded, without NUL and lone surrogates."""
     return DeadLetterRow(
         id=id,
         at_ms=at_ms,
@@ -91,29 +91,29 @@ class DeadLetters(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
-        """Those that wait, the latest first, without their bodies.
+        """Unsettled letters, newest first, without bodies.
 
         Args:
-            before: A letter's number to page on from.
+            before: The letter number to continue before.
         """
         ...
 
     async def get(self, letter_id: str) -> DeadLetter | None:
-        """Any letter, settled or not."""
+        """A letter, settled or not."""
         ...
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Takes one that waits off the list; one from the inbox is put there again in the same transaction.
+        """Settles a letter as requeued; one from the inbox is put back there in the same transaction.
 
         Returns:
-            Whether it waited.
+            Whether it was unsettled.
         """
         ...
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Takes one that waits off the list and forgets its body.
+        """Settles a letter as discarded and deletes its body.
 
         Returns:
-            Whether it waited.
+            Whether it was unsettled.
         """
         ...

@@ -1,4 +1,4 @@
-"""EVENTS: what came in (reported) and what the server decided, in one ordered log (DESIGN §1)."""
+"""EVENTS: reported messages and the server's journal records, in one ordered log (DESIGN §1)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class DecidedMessage(NamedTuple):
 class EventReader(Protocol):
     """Reads ``.reported`` of some partitions in stream order, without gaps.
 
-    ``high_water`` is the highest sequence up to which everything of these partitions was handed out; it moves with
-    heartbeats too. ``contact_s`` is the monotonic time of the last message or heartbeat.
+    ``high_water`` is the sequence up to which everything of these partitions was returned; heartbeats move it too.
+    ``contact_s`` is the monotonic time of the last message or heartbeat.
     """
 
     high_water: int
     contact_s: float
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
-        """What is there, at least one message, at most ``limit``; waits only when there is nothing.
+        """The available messages, from one to ``limit``; waits only if there are none.
 
         Raises:
             ReaderBroken: a gap, a lost consumer, two missed heartbeats, a reconnect. Recreate it.
@@ -57,7 +57,7 @@ class EventLog(Protocol):
         ...
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        """Sends now, in order; the awaitable ends when all are acknowledged, sending again until then."""
+        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
         ...
 
     async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
@@ -69,8 +69,8 @@ class EventLog(Protocol):
         ...
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """How many ``.reported`` messages of each partition stand above its cursor: exactly those that whoever has
-        folded it up to there has still to read. Cheap enough to be asked each second, for all partitions together.
+        """How many ``.reported`` messages of each partition are above its cursor: those still to be folded. Cheap
+        enough to call every second, for all partitions together.
 
         Args:
             cursors: Sequences by partition.
@@ -78,7 +78,7 @@ class EventLog(Protocol):
         ...
 
     async def stored_at(self, sequence: int) -> int | None:
-        """Stored time (ms) of the message at this sequence, or ``None`` if there is none (PROTOCOL §5)."""
+        """Stored time (ms) of the message at this sequence; ``None`` if it does not exist (PROTOCOL §5)."""
         ...
 
     async def first_sequence(self) -> int: ...
@@ -87,6 +87,6 @@ class EventLog(Protocol):
         """Checks that the stream exists with the expected partitions.
 
         Raises:
-            NotReady: says which command mends it.
+            NotReady: names the command that repairs it.
         """
         ...

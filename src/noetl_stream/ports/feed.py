@@ -1,4 +1,4 @@
-"""What every tick has added to the journals, in the order of ticks: the source of the whole feed (PROTOCOL §4)."""
+"""What each tick added to the journals, in the order of ticks: the source of the whole feed (PROTOCOL §4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from noetl_stream.ports.store import StoredEvent
 class FedEvent(NamedTuple):
     """An event of a tick. ``number`` counts the events of that tick in its partition, from 0, deleted ones too.
 
-    ``event`` is ``None`` in the one row that stands for a tick of which nothing is left: its executions were deleted.
+    ``digest`` and ``path`` are the playbook's. ``event`` is ``None`` in the single row of a tick whose
+    executions were all deleted.
     """
 
     partition: int
@@ -19,12 +20,13 @@ class FedEvent(NamedTuple):
     number: int
     execution_id: str
     trace_id: str
+    digest: str
     path: str
     event: StoredEvent | None
 
 
 class FeedStore(Protocol):
-    """Ticks of one partition are serial: whoever has seen one has seen all before it.
+    """Ticks of one partition are serial: a reader that has seen one has seen all before it.
 
     Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away.
     """
@@ -34,13 +36,13 @@ class FeedStore(Protocol):
         ...
 
     async def floor(self) -> dict[int, int]:
-        """The last tick of each partition of which nothing is kept any more; those of which all is kept are missing."""
+        """The last trimmed tick of each partition; partitions without trimmed ticks are missing."""
         ...
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:
-        """The events of whole ticks above those named, of each partition at most ``limit`` ticks, in its order."""
+        """The events of whole ticks above those named, at most ``limit`` ticks of each partition, in order."""
         ...
 
     async def trim(self, keep_ms: int, limit: int) -> int:
-        """Forgets at most ``limit`` ticks that are older than ``keep_ms`` milliseconds; how many. The journals stay."""
+        """Trims at most ``limit`` ticks older than ``keep_ms`` milliseconds; returns how many. The journals stay."""
         ...

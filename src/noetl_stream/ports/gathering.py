@@ -1,4 +1,4 @@
-"""A loop's result from the journal: the list of iteration results in index order (LANGUAGE §6)."""
+"""Gathers a loop's result from the journal: the list of iteration results in index order (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.ports.store import Store
 
 @dataclass(slots=True)
 class _Found:
-    """What the journal says of a loop: results by path, and how many iterations each level has that ended well."""
+    """A loop in the journal: results by path, and how many iterations of each level succeeded."""
 
     last: dict[Path, Payload] = field(default_factory=dict)
     results: dict[Path, Payload] = field(default_factory=dict)
@@ -23,10 +23,10 @@ class _Found:
 
 
 async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:
-    """The JSON of a loop's result: failed and skipped iterations are null, inner loops lists of their own.
+    """The JSON of a loop's result: failed and skipped iterations are null, inner loops are nested lists.
 
     Raises:
-        BlobMissing: the journal knows no such loop, or a result of its iterations is lost.
+        BlobMissing: the journal has no such loop, or a result of its iterations is lost.
     """
     found = _Found()
     for row in await store.iteration_results(execution_id, step_run_id):
@@ -38,7 +38,7 @@ async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_
         elif isinstance(fact, LoopDone) or (isinstance(fact, LoopStarted) and not fact.path):
             found.counts[fact.path] = fact.count
     if () not in found.counts:
-        raise BlobMissing(f"the journal of execution {execution_id} knows no loop of step run {step_run_id}")
+        raise BlobMissing(f"the journal of execution {execution_id} has no loop of step run {step_run_id}")
     return await _level((), found.counts, found.results, blobs)
 
 

@@ -1,4 +1,4 @@
-"""Which requests were made with which Idempotency-Key, and how they were answered (PROTOCOL §1 *Request rows*)."""
+"""Requests by Idempotency-Key, with their answers (PROTOCOL §1 *Request rows*)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from noetl_stream.ports.operations.executions import RequestIds
 
 
 class KeptAnswer(NamedTuple):
-    """An HTTP answer as it is kept: what a repeated call is answered with."""
+    """A stored HTTP answer, returned to repeated calls."""
 
     status: int
     headers: dict[str, str]
@@ -16,12 +16,12 @@ class KeptAnswer(NamedTuple):
 
 
 class ClaimedKey(NamedTuple):
-    """What stands under a key.
+    """The record of a key.
 
     Attributes:
-        content_hash: Of the request that came first with it.
-        ids: Drawn by that one, for everything that is done under the key.
-        answer: ``None`` while it goes on, or if whoever did it died over it: it is done again with the same ids.
+        content_hash: Of the first request with the key.
+        ids: Drawn by that request, for everything done under the key.
+        answer: ``None`` while it is in progress, or if its process died: then it is repeated with the same ids.
     """
 
     content_hash: bytes
@@ -30,18 +30,18 @@ class ClaimedKey(NamedTuple):
 
 
 class Idempotency(Protocol):
-    """Keys belong to their caller. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is
+    """Keys are scoped to their caller. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is
     away.
     """
 
     async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
-        """What stands there by now: these values, if the key is new."""
+        """The record of the key, created with these values if the key is new."""
         ...
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
-        """The answer that stands: the first one stays."""
+        """The stored answer: the first one wins."""
         ...
 
     async def forget(self, older_than_s: float) -> int:
-        """Forgets keys that were claimed longer ago; how many."""
+        """Deletes keys claimed longer ago; returns how many."""
         ...

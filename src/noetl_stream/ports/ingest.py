@@ -1,25 +1,26 @@
-"""Reports of workers that can speak HTTP only."""
+"""Reports from workers that only speak HTTP."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
 from noetl_stream.model.messages import Report
+from noetl_stream.model.status import ExecutionStatus
 
 
 class StoredReport(NamedTuple):
-    """Where a report stands in EVENTS, and the status its execution had: one that has ended wants no more of them."""
+    """A report's sequence in EVENTS, and the status of its execution: an ended one needs no more reports."""
 
     sequence: int
-    status: str
+    status: ExecutionStatus
 
 
 class Ingest(Protocol):
     async def report(self, report: Report) -> StoredReport:
-        """Stores a report in EVENTS. The same report again is stored once.
+        """Stores a report in EVENTS. A repeated report is stored once.
 
         Raises:
-            NotFound: there is no such execution.
+            NotFound: the execution does not exist.
             OutcomeUnknown: no acknowledgement in time; report again.
             Unreachable: not connected.
         """

@@ -1,4 +1,4 @@
-"""Whether what a gateway needs is there."""
+"""Readiness of a gateway's dependencies."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Protocol
 
 class Readiness(Protocol):
     async def missing(self) -> list[str]:
-        """What is not there or not prepared, each in one sentence; empty: everything is. Never raises for that."""
+        """The dependencies that are missing or not set up, one sentence each; empty if ready. Never raises for that."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -27,9 +27,11 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 def column_types(row_type: type[Any]) -> dict[str, Any]:
-    """The type of each column, in order and without ``None``: ``str``, ``int``, ``bytes`` or :data:`Json`."""
+    """The type of each column, in order and without ``None``: ``str``, ``int``, ``bytes`` or :data:`Json`. A column
+    that holds one of several texts is a ``str``, too.
+    """
     hints = get_type_hints(row_type, include_extras=True)
-    return {name: _without_none(hints[name]) for name in columns(row_type)}
+    return {name: _column_type(hints[name]) for name in columns(row_type)}
 
 
 @cache
@@ -44,8 +46,10 @@ def columns(row_type: type[Any]) -> tuple[str, ...]:
     return found
 
 
-def _without_none(hint: Any) -> Any:
+def _column_type(hint: Any) -> Any:
+    if get_origin(hint) is Literal:
+        return str
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
     (kind,) = (member for member in get_args(hint) if member is not type(None))
-    return kind
+    return _column_type(kind)

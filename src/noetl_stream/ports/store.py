@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
-
-STATUSES: Final = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled", "quarantined")
-"""All that an execution may have (LANGUAGE §9)."""
 
 
 class PartitionLease(NamedTuple):
@@ -69,7 +67,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
 
     execution_id: str
     partition: int
-    status: str
+    status: ExecutionStatus
     path: str
     version: str | None
     digest: str
@@ -215,7 +213,7 @@ class ListedExecution(NamedTuple):
     """An execution in a list: its :class:`ExecutionRow` without what may be large."""
 
     execution_id: str
-    status: str
+    status: ExecutionStatus
     path: str
     version: str | None
     started_ms: int

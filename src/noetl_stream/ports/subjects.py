@@ -1,4 +1,4 @@
-"""The subjects that more than one part speaks about, in one place (DESIGN §1, PROTOCOL §1, §4)."""
+"""Subjects shared by several roles (DESIGN §1, PROTOCOL §1, §4)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
 
 SERVERS: Final = "noetl.servers"
-"""Server → servers: presence, the body is the owner's name."""
+"""Server → servers: presence; the body is the owner's name."""
 
 INBOX: Final = "noetl.inbox"
-"""Server → servers: partitions that have got something in their inbox, as a JSON list."""
+"""Server → servers: partitions with new inbox messages, as a JSON list."""
 
 ANSWERED: Final = "noetl.answered"
-"""Server → whoever asks something of an execution: the answer, as soon as it is committed."""
+"""Server → client: the answer to a request, once it is committed."""
 
 PING: Final = "noetl.ask.ping"
 """Anyone → any server: is a server alive?"""
@@ -27,10 +27,10 @@ ASK_PLAYBOOK: Final = "noetl.ask.playbook"
 ASK_RESULT: Final = "noetl.ask.result"
 
 ASK_CATALOG: Final = "noetl.ask.catalog"
-"""Worker → any server: which playbook is at this path and version? Both stand in the body: a path has slashes."""
+"""Worker → any server: which playbook has this path and version? Both are in the body: a path has slashes."""
 
 ASK_WORKERS: Final = "noetl.ask.workers"
-"""Anyone → every worker: who are you, and what do you run? The answer is a
+"""Anyone → every worker: your name, and what you run? The answer is a
 :class:`~noetl_stream.model.messages.WorkerPresence`.
 """
 
@@ -39,12 +39,12 @@ ASK_SECRET: Final = "noetl.ask.secret"
 
 
 def ask_request(execution_id: str, request_id: str) -> str:
-    """Was this request folded, and with what answer?"""
+    """Was this request folded, and what is its answer?"""
     return f"{ASK_REQUEST}.{execution_id}.{request_id}"
 
 
 def answered(execution_id: str, request_id: str) -> str:
-    """Where the answer to a request is pushed once it is committed; :func:`ask_request` gives the same later."""
+    """The subject of the answer to a request, sent once it is committed; :func:`ask_request` returns the same later."""
     return f"{ANSWERED}.{execution_id}.{request_id}"
 
 
@@ -59,47 +59,47 @@ def ask_result(execution_id: str, step_run_id: str) -> str:
 
 
 ALL_DECIDED: Final = "noetl.events.*.*.decided"
-"""What every server decides: where a listener to everything hears that there is something new."""
+"""The journal records of all servers."""
 
 
 @lru_cache(maxsize=8192)
 def reported(execution_id: str) -> str:
-    """Where reports and requests of this execution go; the partition is a function of the id.
+    """The subject of reports and requests for this execution; the partition is a function of the id.
 
     Raises:
-        UsageError: the id cannot stand in a subject.
+        UsageError: the id is not valid in a subject.
     """
     return f"noetl.events.{partition_of(execution_id)}.{checked_id(execution_id)}.reported"
 
 
 @lru_cache(maxsize=8192)
 def decided(partition: int, execution_id: str) -> str:
-    """Where the journal records of this execution go, and where a listener hears them live.
+    """The subject of this execution's journal records, stored and live.
 
     Raises:
-        UsageError: the id cannot stand in a subject.
+        UsageError: the id is not valid in a subject.
     """
     return f"noetl.events.{partition}.{checked_id(execution_id)}.decided"
 
 
 def playbook_key(digest: str) -> str:
-    """Where the object store keeps a playbook's source until the fold has copied it."""
+    """The object store key of a playbook's source, until the fold has copied it."""
     return f"playbook/{digest}"
 
 
 def command_subject(pool: str, execution_id: str, command_id: str) -> str:
-    """The one place in the queue a command can stand in.
+    """The subject of a command, unique in the queue.
 
     Raises:
-        UsageError: one of the ids cannot stand in a subject.
+        UsageError: an id is not valid in a subject.
     """
     return f"noetl.commands.{checked_id(pool)}.{checked_id(execution_id)}.{checked_id(command_id)}"
 
 
 def any_pool_subject(execution_id: str, command_id: str) -> str:
-    """Where a command stands, whatever its pool.
+    """The subject of a command in any pool.
 
     Raises:
-        UsageError: one of the ids cannot stand in a subject.
+        UsageError: an id is not valid in a subject.
     """
     return f"noetl.commands.*.{checked_id(execution_id)}.{checked_id(command_id)}"

@@ -1,4 +1,4 @@
-"""How secrets are kept and handed over: encrypted at rest, sealed to one receiver on the way (LANGUAGE §11).
+"""Encryption of secrets: at rest, and sealed to one receiver in transit (LANGUAGE §11).
 
-The library that does it is imported when it is first needed: most processes never touch a secret.
+The cryptography library is imported on first use, since most processes never handle a secret.
 """

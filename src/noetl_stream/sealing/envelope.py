@@ -1,4 +1,4 @@
-"""A value at rest: AES-256-GCM, bound to the name and version it was written under."""
+"""Encrypts values at rest with AES-256-GCM, bound to their name and version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONCE_BYTES: Final = 12
 
 
 class CannotDecrypt(NoetlError):
-    """A stored value cannot be read: its key is not here, or it was changed."""
+    """A stored value cannot be decrypted: its key is missing, or it was modified."""
 
 
 class SealedEnvelope(NamedTuple):
@@ -23,7 +23,7 @@ class SealedEnvelope(NamedTuple):
 
 
 def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> SealedEnvelope:
-    """``value`` under the current key. Only the same ``name`` and ``version`` open it again."""
+    """Encrypts ``value`` with the current key. Decryption needs the same ``name`` and ``version``."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(NONCE_BYTES)
@@ -32,10 +32,10 @@ def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> SealedEnvel
 
 
 def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) -> bytes:
-    """What :func:`encrypt` was given.
+    """Decrypts an envelope of :func:`encrypt`.
 
     Raises:
-        CannotDecrypt: no key of that id is here, or the envelope is not the one that was written.
+        CannotDecrypt: The key is missing, or the envelope was modified.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -43,15 +43,15 @@ def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) ->
     key = keys.find(envelope.key_id)
     if key is None:
         raise CannotDecrypt(
-            f"credential {name!r} is encrypted with key {envelope.key_id}, which is not here",
-            hint=f"the current key is {keys.current.id}; put the older one into NOETL_CREDENTIAL_OLD_KEYS, then rotate",
+            f"credential {name!r} is encrypted with key {envelope.key_id}, which is not configured",
+            hint=f"add it to NOETL_CREDENTIAL_OLD_KEYS, then rotate; the current key is {keys.current.id}",
         )
     nonce, sealed = envelope.sealed[:NONCE_BYTES], envelope.sealed[NONCE_BYTES:]
     try:
         return AESGCM(key.value).decrypt(nonce, sealed, _bound_to(name, version))
     except (InvalidTag, ValueError):
         raise CannotDecrypt(
-            f"credential {name!r}, version {version}, was changed in the store: key {key.id} does not open it",
+            f"credential {name!r}, version {version}, was modified in the store: key {key.id} cannot decrypt it",
             hint="set the credential again",
         ) from None
 

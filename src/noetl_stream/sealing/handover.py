@@ -1,6 +1,6 @@
-"""A value on its way to one receiver: sealed to the public key of the question it answers (X25519, HKDF, AES-GCM).
+"""Seals a value in transit to the public key of the request it answers (X25519, HKDF, AES-GCM).
 
-Each question has a key of its own, so whoever records the messages can open none of them, not even later.
+Each request has its own key, so recorded messages cannot be opened, not even later.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _KEY_BYTES: Final = 32
 
 
 class CannotOpen(NoetlError):
-    """An answer that was not sealed to this question, or was changed on its way."""
+    """A reply that was sealed to another key, or modified in transit."""
 
 
 class Sealed(NamedTuple):
-    """``public_key``: the sender's, made for this one value. ``body``: the nonce, the encrypted value and its tag."""
+    """``public_key`` is the sender's, for this value only. ``body`` is the nonce, the encrypted value and its tag."""
 
     public_key: bytes
     body: bytes
 
 
-class Question:
-    """The receiver's side: a fresh pair of keys, of which only :attr:`public_key` leaves this process."""
+class ReplyKey:
+    """The receiver's key pair for one reply. Only :attr:`public_key` leaves this process."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -35,11 +35,11 @@ class Question:
         self._private = X25519PrivateKey.generate()
         self.public_key = self._private.public_key().public_bytes_raw()
 
-    def open(self, sealed: Sealed, about: bytes) -> bytes:
-        """The value that was sealed to this question, about this very thing.
+    def open(self, sealed: Sealed, context: bytes) -> bytes:
+        """Opens a value that was sealed to this key in the same ``context``.
 
         Raises:
-            CannotOpen: it was not.
+            CannotOpen: It was sealed to another key or context, or modified.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
@@ -49,16 +49,16 @@ class Question:
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(sealed.public_key))
             key = _derived(shared, self.public_key, sealed.public_key)
-            return AESGCM(key).decrypt(nonce, body, about)
+            return AESGCM(key).decrypt(nonce, body, context)
         except (InvalidTag, ValueError):
-            raise CannotOpen("the answer to a question for a secret cannot be opened: it is not for us") from None
+            raise CannotOpen("cannot open the reply with the secret: it is sealed to another key") from None
 
 
-def seal(value: bytes, receiver: bytes, about: bytes) -> Sealed:
-    """``value`` for the holder of the private key of ``receiver`` alone; it opens only with the same ``about``.
+def seal(value: bytes, receiver: bytes, context: bytes) -> Sealed:
+    """Seals ``value`` to the public key ``receiver``. Opening it needs the private key and the same ``context``.
 
     Raises:
-        CannotOpen: ``receiver`` is no public key.
+        CannotOpen: ``receiver`` is not a public key.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -68,9 +68,9 @@ def seal(value: bytes, receiver: bytes, about: bytes) -> Sealed:
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(receiver))
     except ValueError:
-        raise CannotOpen(f"a public key is {PUBLIC_KEY_BYTES} bytes of X25519") from None
+        raise CannotOpen(f"not an X25519 public key of {PUBLIC_KEY_BYTES} bytes") from None
     nonce = os.urandom(NONCE_BYTES)
-    return Sealed(public, nonce + AESGCM(_derived(shared, receiver, public)).encrypt(nonce, value, about))
+    return Sealed(public, nonce + AESGCM(_derived(shared, receiver, public)).encrypt(nonce, value, context))
 
 
 def _derived(shared: bytes, receiver: bytes, sender: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The keys that the credential store is encrypted with: one that writes, and older ones that only read."""
+"""The keys of the credential store: a current one that encrypts, and old ones that only decrypt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Final
 from noetl_stream.errors import UsageError
 
 KEY_BYTES: Final = 32
-KEY_HINT: Final = "a key is 32 random bytes as base64, such as `openssl rand -base64 32` gives"
+KEY_HINT: Final = "use 32 random bytes as base64, for example from `openssl rand -base64 32`"
 ID_CHARACTERS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key and its public name, which is derived from it, so that the same key has the same name everywhere."""
+    """A key and its id, which is derived from it and safe to show."""
 
     id: str
     value: bytes = field(repr=False)
@@ -27,7 +27,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """``current`` encrypts; ``old`` keys decrypt what has not been rotated yet."""
+    """``current`` encrypts. ``old`` keys decrypt what has not been rotated yet."""
 
     current: Key
     old: tuple[Key, ...] = ()
@@ -37,10 +37,10 @@ class KeyRing:
 
 
 def read_key(text: str, where: str) -> Key:
-    """The key that ``text`` (base64, the URL-safe alphabet too) writes down.
+    """Parses a key from base64 text, standard or URL-safe.
 
     Raises:
-        UsageError: it is none. The message says ``where`` it was read, never what.
+        UsageError: The text is not a key. The message names ``where`` it is from, without the text.
     """
     try:
         plain = text.strip().replace("-", "+").replace("_", "/")
@@ -53,10 +53,10 @@ def read_key(text: str, where: str) -> Key:
 
 
 def key_ring(texts: Sequence[str], where: str) -> KeyRing | None:
-    """The ring of these keys, the current one first; ``None`` without any.
+    """The ring of these keys, the current one first; ``None`` if there are none.
 
     Raises:
-        UsageError: one of them is no key.
+        UsageError: A text is not a key.
     """
     if not texts:
         return None
@@ -65,5 +65,5 @@ def key_ring(texts: Sequence[str], where: str) -> KeyRing | None:
 
 
 def new_key() -> str:
-    """A fresh key, as :func:`read_key` reads it."""
+    """A new random key, as text for :func:`read_key`."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()

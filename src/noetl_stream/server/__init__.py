@@ -1,1 +1,1 @@
-"""The server: owns partitions, folds what is reported, commits, publishes, and is the only one that starts steps."""
+"""The server role: owns partitions, folds reports, commits, publishes. Only the server starts steps."""

@@ -1,4 +1,4 @@
-"""Requests that the fold does not answer: told twice, or about an execution that is not there (PROTOCOL §1)."""
+"""Client requests the fold does not answer: repeated ones, and those for executions that do not exist (PROTOCOL §1)."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from noetl_stream.server.tick import PendingTick, refused
 Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
 
 
-async def first_told(bodies: Bodies, store: Store) -> Bodies:
-    """``bodies`` without what was asked of an execution before, here or earlier: no request is evaluated twice."""
-    asked = {(body.execution_id, body.request_id) for _, body in bodies if _is_asked(body)}
-    if not asked:
+async def without_repeated(bodies: Bodies, store: Store) -> Bodies:
+    """``bodies`` without requests received before, in this batch or earlier: no request is evaluated twice."""
+    requested = {(body.execution_id, body.request_id) for _, body in bodies if _is_request(body)}
+    if not requested:
         return bodies
-    told = await store.answered(asked)
+    answered = await store.answered(requested)
     first = []
     for message, body in bodies:
-        if _is_asked(body):
+        if _is_request(body):
             key = (body.execution_id, body.request_id)
-            if key in told:
+            if key in answered:
                 continue
-            told.add(key)
+            answered.add(key)
         first.append((message, body))
     return first
 
 
-async def refuse_others(bodies: Bodies, executions: ExecutionCache, store: Store, tick: PendingTick) -> None:
-    """Gives each request that the fold has not answered a row that says why; one that has its row keeps that.
+async def reject_unanswered(bodies: Bodies, executions: ExecutionCache, store: Store, tick: PendingTick) -> None:
+    """Answers each request the fold has not answered with a rejection; an existing answer is kept.
 
-    Call it after the fold of ``bodies``: whoever came first has begun the execution by then.
+    Call it after the fold of ``bodies``: by then the first request has begun its execution.
     """
     answered = {(row.execution_id, row.request_id) for row in tick.requests}
     for message, body in bodies:
         if not isinstance(body, Request):
             continue
-        one = executions.get(message.execution_id)
-        if one is not None and one.state is not None and one.state.request_id == body.request_id:
+        cached = executions.get(message.execution_id)
+        if cached is not None and cached.state is not None and cached.state.request_id == body.request_id:
             continue
         key = (body.execution_id, body.request_id)
         if key in answered or await store.request(*key):
             continue
         answered.add(key)
-        answer = refused(body.execution_id, await _rejection(body, one, store))
+        answer = refused(body.execution_id, await _rejection(body, cached, store))
         tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
 
 
-async def _rejection(body: Request, one: CachedExecution | None, store: Store) -> Rejection:
+async def _rejection(body: Request, cached: CachedExecution | None, store: Store) -> Rejection:
     execution = f"execution {body.execution_id}"
-    if not _is_asked(body):
-        return Rejection("exists", f"{execution} exists already: another request has begun it")
-    if one is not None and one.state is not None and one.state.ended:  # in this very tick: it has no row yet
-        return Rejection("ended", f"{execution} has ended ({one.state.status})")
+    if not _is_request(body):
+        return Rejection("exists", f"{execution} already exists: another request has begun it")
+    if cached is not None and cached.state is not None and cached.state.ended:  # ended in this tick: it has no row yet
+        return Rejection("ended", f"{execution} has ended ({cached.state.status})")
     row = await store.execution(body.execution_id)
     if row is None:
-        return Rejection("unknown_execution", f"there is no {execution}")
+        return Rejection("unknown_execution", f"{execution} does not exist")
     return Rejection("ended", f"{execution} has ended ({row.status})")
 
 
-def _is_asked(body: Request | Report) -> TypeGuard[Request]:
+def _is_request(body: Request | Report) -> TypeGuard[Request]:
     return isinstance(body, Request) and isinstance(body.fact, ClientRequest)

@@ -1,4 +1,4 @@
-"""One tick: the fenced transaction, and after it everything that is published (PROTOCOL §2)."""
+"""Commits a tick: the fenced transaction, then everything that is published after it (PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from noetl_stream.server.tick import NO_LABELS, PendingTick, execution_row
 
 
 class CommitPorts(Protocol):
-    """What committing needs of the server's ports."""
+    """The ports committing needs."""
 
     @property
     def log(self) -> EventLog: ...
@@ -36,7 +36,7 @@ class CommitPorts(Protocol):
 
 
 class Committer:
-    """Writes ticks and, once they are committed, publishes and notifies. ``ticks`` counts those that held events."""
+    """Writes ticks; once they are committed, publishes and notifies. ``ticks`` counts ticks with events."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Committer:
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
-        """Commits what the fold collected and moves the cursors; then publishes decided records and commands.
+        """Commits what the fold collected and moves the cursors, then publishes journal records and commands.
 
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
@@ -79,18 +79,18 @@ class Committer:
                 object_uses=tick.object_uses,
                 terms=tick.terms,
                 dead_letters=tick.dead_letters,
-                feed=tick.fed({partition: number for partition, (number, _) in ticks.items()}),
+                feed=tick.feed_rows({partition: number for partition, (number, _) in ticks.items()}),
             )
         )
         self._ownership.committed(advances)
         self.ticks += bool(tick.events)
-        decided = tick.decided(ticks, self._ownership.owner)
+        decided = tick.journal_records(ticks, self._ownership.owner)
         if decided or tick.commands:
             self._publications.publish({p: tick_ for p, (tick_, _) in ticks.items()}, decided, tick.commands)
         self._notify(tick)
 
     async def mark(self, through: Mapping[int, int]) -> None:
-        """Moves cursors of idle partitions and ``published_tick``, if any has moved (with each lease renewal)."""
+        """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
         times: dict[int, int | None] = {}
         moved: dict[int, tuple[int, int]] = {}
         for owned in self._ownership:
@@ -106,7 +106,7 @@ class Committer:
             await self.commit(PendingTick(), moved)
 
     def cursors(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
-        """These partitions' cursors as they are: for a tick that folds no message."""
+        """The current cursors of these partitions, for a tick that folds no message."""
         return {o.id: (o.cursor, o.cursor_ms) for o in self._ownership if o.id in partitions}
 
     def published(self, partitions: Collection[int]) -> dict[int, int]:
@@ -138,7 +138,7 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.deciding is not None:
-                self._inputs.note(state)
+            elif state.timers or state.awaited is not None:
+                self._inputs.track(state)
         if tick.inbox:
-            self._inbox.sent(tick.inbox)
+            self._inbox.notify(tick.inbox)

@@ -1,4 +1,4 @@
-"""Letters of what is passed over, for the tick that passes it over (PROTOCOL §1 *Partition row*, §3)."""
+"""Dead letter rows, written by the tick that skips the message (PROTOCOL §1 *Partition row*, §3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
-    """Of a message of EVENTS: known by its sequence and stored time, over losses of the stream's tail too."""
+    """A dead letter for a message of EVENTS, identified by sequence and stored time: the stream may lose its tail."""
     place = {"sequence": message.sequence, "execution": message.execution_id}
     log.error("dead letter in EVENTS: %s", reason, extra=place)
     return dead_letter(
@@ -31,7 +31,7 @@ def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
 
 
 def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
-    """Of a message between executions."""
+    """A dead letter for a message between executions."""
     log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
     return dead_letter(
         id=f"inbox-{item.seq}",
@@ -47,7 +47,7 @@ def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
 
 
 def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterRow:
-    """Of a command that is given up, its step run failed."""
+    """A dead letter for a command that was given up; its step run has failed."""
     place = {"execution": command.execution_id, "command": command.command_id}
     log.error("dead letter in COMMANDS: %s", reason, extra=place)
     return dead_letter(

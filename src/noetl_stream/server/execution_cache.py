@@ -1,4 +1,4 @@
-"""The executions a server holds in memory: loaded from the journal when first needed, forgotten when ended."""
+"""The executions in a server's memory: loaded from the journal when first needed, dropped when ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDED_KEPT = 20_000
 class CachedExecution:
     """One execution in memory. ``at_ms`` is the time of its last fact.
 
-    ``through``: its reported messages are folded up to this sequence, those without effect too.
+    ``through``: its reported messages up to this sequence are folded, those without effect included.
     """
 
     state: Execution | None
@@ -35,7 +35,7 @@ class CachedExecution:
 class ExecutionCache:
     """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch).
 
-    ``loaded`` is told of every state that comes from the journal.
+    ``loaded`` is called with every state read from the journal.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class ExecutionCache:
         return self._executions.get(execution_id)
 
     def has_ended(self, execution_id: str) -> bool:
-        """Whether it is known to have ended (as long as memory of it lasts)."""
+        """Whether it is known to have ended, as far as the cache remembers."""
         return execution_id in self._ended
 
     def is_known(self, execution_id: str) -> bool:
-        """Whether it is here, or is known to have ended."""
+        """Whether it is in memory or known to have ended."""
         return execution_id in self._executions or execution_id in self._ended
 
     def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
-        """A place for an execution whose request is about to be folded."""
+        """Adds an execution whose request is about to be folded."""
         cached = self._executions[execution_id] = CachedExecution(None, plan)
         return cached
 
     def end(self, execution_id: str) -> None:
-        """Forgets the state of an execution that has ended and is committed."""
+        """Drops an execution whose end is committed."""
         self._executions.pop(execution_id, None)
         self._ended.put(execution_id, True)
 
@@ -84,7 +84,7 @@ class ExecutionCache:
         return len(self._executions)
 
     async def load(self, execution_ids: Collection[str]) -> None:
-        """Brings those of these executions into memory that Postgres knows and memory does not."""
+        """Loads those executions from Postgres that are not in memory."""
         unknown = [key for key in execution_ids if key not in self._executions and key not in self._ended]
         if not unknown:
             return
@@ -103,7 +103,7 @@ class ExecutionCache:
                 self._loaded(cached.state)
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
-        """Brings all open executions of these partitions into memory (after a takeover)."""
+        """Loads all open executions of these partitions, after a takeover."""
         await self.load((await self._store.live_executions(partitions)).keys())
 
     async def _replay(self, execution_id: str, journal: Sequence[StoredEvent]) -> CachedExecution:
@@ -112,9 +112,9 @@ class ExecutionCache:
         known = await self._plans.load(digest)
         if isinstance(known.plan, InvalidPlan) and state is not None and state.status == "running":
             raise NotReady(
-                f"execution {execution_id} runs a playbook this server cannot compile: {known.plan.reason}",
-                hint="install here the tool kinds it was accepted with",
+                f"execution {execution_id} uses a playbook that does not compile on this server: {known.plan.reason}",
+                hint="install the tool kinds it was accepted with",
             )
         first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
-        through = self._cursor_of(partition_of(execution_id))  # all of its messages up to there are in the journal
+        through = self._cursor_of(partition_of(execution_id))  # its messages up to there are all in the journal
         return CachedExecution(state, known.plan, first_ms, last_ms, through)

@@ -1,7 +1,7 @@
-"""The fold: inputs in, a pending tick out. One fact at a time, in the order of the stream, nothing awaited.
+"""The fold: inputs in, a pending tick out. One fact at a time, in stream order, without awaiting anything.
 
-Every input takes one way: decoded, advanced by the engine, recorded with its decisions, its effects collected. What
-is not taken is answered here: a request with its rejection, a worker with an order to stop or to begin anew.
+Every input takes the same path: decoded, advanced by the engine, recorded with its decisions, its effects collected. A
+rejected input is answered here: a request with its rejection, a worker with an order to stop or start over.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from noetl_stream.server.tick import Input, PendingTick, input_entry, refused
 log = logging.getLogger(__name__)
 
 MAX_COMMAND_BYTES = 3 * 1024 * 1024
-"""A command above this is not sent: NATS must take messages of 4 MiB (``max_payload``), and headers need room too."""
+"""A larger command is not sent: NATS must accept messages of 4 MiB (``max_payload``), and headers need room too."""
 
 IN_NO_JOURNAL = 0
-"""The position of a request that changed nothing."""
+"""The position of a request that changes nothing."""
 
 
 class Fold:
-    """The fold of one tick: changes cached executions, and collects in ``tick`` what is to be written and sent."""
+    """The fold of one tick: updates cached executions, and collects in ``tick`` what is to be written and sent."""
 
     def __init__(self, executions: ExecutionCache) -> None:
         self._executions = executions
         self.tick = PendingTick()
 
     def decode(self, message: ReportedMessage) -> Request | Report | None:
-        """The message, or ``None`` for one that cannot be folded: it is passed over as a dead letter."""
+        """The message; ``None`` if it cannot be folded and becomes a dead letter."""
         try:
-            codec.check_text(message.body)  # facts are kept as they came, with parts that nobody decodes
+            codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
             body = codec.decode_reported(message.body)
         except PayloadRefused as error:
             reason = str(error)
@@ -69,7 +69,7 @@ class Fold:
         return None
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
-        """The message between executions, or ``None``: it is passed over as a dead letter. It is deleted either way."""
+        """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way."""
         self.tick.inbox_folded.append(item.seq)
         try:
             return codec.decode_inbox(item.body)
@@ -83,9 +83,9 @@ class Fold:
         if cached is not None:
             cached.through = message.sequence
         if isinstance(body, Report):
-            self._report(cached, message, body)
+            self._fold_report(cached, message, body)
         elif cached is not None:
-            self._request(cached, message, body)
+            self._fold_request(cached, message, body)
 
     def own_input(self, execution_id: str, recorded: RecordedFact) -> None:
         """Folds an input that did not come through EVENTS: timer, inbox, reference, reconcile."""
@@ -94,7 +94,7 @@ class Fold:
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
-        """A command that is owed an end goes out once more, unless that has been tried too often (PROTOCOL §2, §3)."""
+        """Reissues an owed command, unless that was tried too often (PROTOCOL §2, §3)."""
         cached = self._executions.get(execution_id)
         state = cached.state if cached is not None else None
         assignment = state.assignments.get(command_id) if state is not None else None
@@ -103,14 +103,14 @@ class Fold:
         fact: Fact = StepScheduled(assignment.step_run_id, command_id, assignment.path, assignment.issue + 1, reason)
         taken_up = assignment.run is not None and assignment.run.issue == assignment.issue
         if taken_up and assignment.issue >= (most := state.limits.max_deliveries):
-            # Workers take it and acknowledge it, and no end of it can be folded: that is not to go on for ever.
+            # Workers take and acknowledge it, but no end of it can be folded: this must not continue for ever.
             text = f"issued {assignment.issue} times without an end (limits.max_deliveries is {most}); last: {reason}"
-            self._write_off(cached, state, assignment, text)
+            self._fail_step(cached, state, assignment, text)
             fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", text))
         self.own_input(execution_id, RecordedFact(fact))
 
     def refuse_oversized(self) -> None:
-        """Commands too large to be sent fail their step, with the limit named, instead of sticking in the pipeline."""
+        """Fails the steps of commands too large to send, naming the limit, so that they do not block the pipeline."""
         tick = self.tick
         while large := [command for command in tick.commands if len(command.body) > MAX_COMMAND_BYTES]:
             tick.commands = [command for command in tick.commands if len(command.body) <= MAX_COMMAND_BYTES]
@@ -130,9 +130,9 @@ class Fold:
         fact = StepFailed(assignment.step_run_id, ErrorInfo("limit_exceeded", text))
         self.own_input(command.execution_id, RecordedFact(fact))
 
-    # --- what comes through EVENTS ------------------------------------------------------------------------------------
+    # --- inputs from EVENTS -------------------------------------------------------------------------------------------
 
-    def _request(self, cached: CachedExecution, message: ReportedMessage, request: Request) -> None:
+    def _fold_request(self, cached: CachedExecution, message: ReportedMessage, request: Request) -> None:
         fact = request.fact
         given = Input(
             RecordedFact(fact, at_ms=message.at_ms),
@@ -142,7 +142,7 @@ class Fold:
             entry=input_entry(request.request_id, 0),
         )
         if not isinstance(fact, ClientRequest):
-            if cached.state is None:  # else folded before: a request is never evaluated again (PROTOCOL §1)
+            if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)
         elif cached.state is not None and isinstance(cached.plan, Plan):
             position = cached.state.position + 1
@@ -150,7 +150,7 @@ class Fold:
             self._answer(fact.request_id, message.execution_id, advanced, position)
 
     def _answer(self, request_id: str, execution_id: str, advanced: Advanced, position: int) -> None:
-        """To whoever asks something of an execution that lives: done, done already, or refused."""
+        """Answers a request to a live execution: done, already done, or rejected."""
         refusal = advanced.refusal
         if isinstance(refusal, Rejection):
             self.tick.answer(request_id, execution_id, refused(execution_id, refusal), IN_NO_JOURNAL)
@@ -161,7 +161,7 @@ class Fold:
         else:
             self.tick.answer(request_id, execution_id, answer | {"position": position}, position)
 
-    def _report(self, cached: CachedExecution | None, message: ReportedMessage, report: Report) -> None:
+    def _fold_report(self, cached: CachedExecution | None, message: ReportedMessage, report: Report) -> None:
         try:
             facts = _facts_of(report)
         except PayloadRefused as error:
@@ -181,31 +181,31 @@ class Fold:
                 entry=input_entry(identity, index),
             )
             refusal = _UNKNOWN if cached is None else self._apply(cached, message.execution_id, given).refusal
-            if isinstance(refusal, NotTaken) and not self._goes_on(message, report.run, fact, refusal):
+            if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, report.run, fact, refusal):
                 return
             if cached is not None and before is not None and refusal is None:
-                self._note_given_up(cached, before, report.run, fact)
+                self._give_up(cached, before, report.run, fact)
         if cached is not None and cached.state is not None:
-            self._remind(cached.state, report.run.command_id)
+            self._repeat_stop(cached.state, report.run.command_id)
 
-    def _goes_on(self, message: ReportedMessage, run: RunId, fact: Fact, refusal: NotTaken) -> bool:
-        """What a worker hears of a fact that was not taken; whether the rest of its report is looked at."""
+    def _handle_not_taken(self, message: ReportedMessage, run: RunId, fact: Fact, refusal: NotTaken) -> bool:
+        """Handles a worker's fact that was not taken; returns whether the rest of its report is folded."""
         if refusal.code in ("stale", "unknown") and not isinstance(fact, StepClaimed):
-            reason = "the fold refused its report"
+            reason = "the fold rejected its report"
             self.tick.stops.append(Stop(message.execution_id, [run.command_id], reason, run.nonce))
             return False
         if refusal.code == "gap":
-            self._begin_anew(message.execution_id, run, "a report before it is missing")
+            self._restart_run(message.execution_id, run, "an earlier report is missing")
             return False
         if refusal.code == "misfit":
             self.tick.dead_letters.append(message_letter(message, refusal.text))
-            self._begin_anew(message.execution_id, run, refusal.text)
+            self._restart_run(message.execution_id, run, refusal.text)
             return False
         return True
 
-    def _begin_anew(self, execution_id: str, run: RunId, reason: str) -> None:
-        """Nothing more is folded of this run: it ends, and its command is issued again, once."""
-        log.warning("a run ends: %s", reason, extra={"execution": execution_id, "command": run.command_id})
+    def _restart_run(self, execution_id: str, run: RunId, reason: str) -> None:
+        """Stops this run and reissues its command, once."""
+        log.warning("run stopped: %s", reason, extra={"execution": execution_id, "command": run.command_id})
         self.tick.stops.append(Stop(execution_id, [run.command_id], reason, run.nonce))
         cached = self._executions.get(execution_id)
         if (
@@ -215,8 +215,8 @@ class Fold:
         ):
             self.issue_again(execution_id, run.command_id, reason)
 
-    def _remind(self, state: Execution, command_id: str) -> None:
-        """Whoever reports for a command that is not wanted any more, or is to pause, may not have heard of it."""
+    def _repeat_stop(self, state: Execution, command_id: str) -> None:
+        """Repeats a stop or pause to a worker that still reports: it may have missed the first."""
         assignment = state.assignments.get(command_id)
         if assignment is None:
             return
@@ -225,24 +225,24 @@ class Fold:
         elif state.paused_at_ms:
             self.tick.stops.append(Stop(state.execution_id, [command_id], "paused", pausing=True))
 
-    def _note_given_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
-        """The receiver of one delivery too many does not run the command, but says so (PROTOCOL §3)."""
+    def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
+        """Gives a command up once its worker reports a delivery too many: it has not run it (PROTOCOL §3)."""
         if not isinstance(fact, StepFailed | LoopIterationFailed):
             return
         assignment = before.assignments[run.command_id]
         is_its_end = isinstance(fact, StepFailed) or fact.path == assignment.path
         if is_its_end and fact.error.kind == "lease_exhausted" and run.num_delivered > before.limits.max_deliveries:
-            self._write_off(cached, before, assignment, fact.error.message)
+            self._fail_step(cached, before, assignment, fact.error.message)
 
-    def _write_off(self, cached: CachedExecution, state: Execution, assignment: Assignment, reason: str) -> None:
+    def _fail_step(self, cached: CachedExecution, state: Execution, assignment: Assignment, reason: str) -> None:
         if isinstance(cached.plan, Plan):
             command = build_command(cached.plan, state, assignment)
             self.tick.dead_letters.append(command_letter(command, cached.at_ms, reason))
 
-    # --- the one way in -----------------------------------------------------------------------------------------------
+    # --- the common path ----------------------------------------------------------------------------------------------
 
     def _apply(self, cached: CachedExecution, execution_id: str, given: Input) -> Advanced:
-        """One input: the engine advances the execution, the tick collects what that led to."""
+        """Applies one input: the engine advances the execution, the tick collects the results."""
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
         advanced = advance(cached.plan, cached.state, recorded, execution_id)
@@ -274,10 +274,10 @@ _UNKNOWN = NotTaken("unknown")
 
 
 def _facts_of(report: Report) -> list[Fact]:
-    """What it reports.
+    """The facts of a report.
 
     Raises:
-        PayloadRefused: some of it is no fact, or none that a worker can mean.
+        PayloadRefused: a fact does not decode, or is one no worker may report.
     """
     facts = [codec.decode_fact(raw) for raw in report.events]
     if reason := next(filter(None, map(malformed, facts)), ""):
@@ -287,10 +287,10 @@ def _facts_of(report: Report) -> list[Fact]:
 
 def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
     if message.partition != partition_of(message.execution_id):
-        return "its subject names another partition than its execution's"
+        return "its subject names a partition other than its execution's"
     if body.execution_id != message.execution_id:
-        return "its subject names another execution than its body"
-    return "" if _ids_valid(body) else "it holds an id that cannot stand in a subject"
+        return "its subject and body name different executions"
+    return "" if _ids_valid(body) else "it contains an id that is not valid in a subject"
 
 
 def _ids_valid(body: Request | Report) -> bool:

@@ -1,4 +1,4 @@
-"""Messages between executions, from Postgres: a nudge says there are some, else they are looked for (PROTOCOL §1)."""
+"""Messages between executions, stored in Postgres: fetched on a nudge, or by polling (PROTOCOL §1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_AT_ONCE = 500
 
 
 class Inbox:
-    """``nudge`` is called when something has come for partitions that ``owns`` says are this server's."""
+    """Fetches messages. ``nudge`` is called when one has arrived for partitions that ``owns`` accepts."""
 
     def __init__(self, store: Store, bus: Bus, owns: Callable[[int], bool], nudge: Callable[[], None]) -> None:
         self._store = store
@@ -23,41 +23,41 @@ class Inbox:
         self._owns = owns
         self._nudge = nudge
         self._subscription: Subscription | None = None
-        self._look = True
+        self._expected = True
 
     async def open(self) -> None:
-        """Begins to hear nudges."""
-        self._subscription = await self._bus.listen(subjects.INBOX, self._heard)
+        """Subscribes to nudges."""
+        self._subscription = await self._bus.listen(subjects.INBOX, self._on_nudge)
 
     async def close(self) -> None:
         if self._subscription is not None:
             await self._subscription.close()
 
-    def look_again(self) -> None:
-        """The next :meth:`take` asks Postgres, heard of or not."""
-        self._look = True
+    def expect_messages(self) -> None:
+        """Makes the next :meth:`take` query Postgres, nudged or not."""
+        self._expected = True
 
     async def take(self, partitions: Collection[int]) -> list[InboxItem]:
-        """What waits for these partitions, if anything is to be expected; oldest first."""
-        if not (self._look and partitions):
+        """The messages waiting for these partitions, oldest first; queries Postgres only if some are expected."""
+        if not (self._expected and partitions):
             return []
-        self._look = False  # before it asks: what is told of meanwhile is looked for next time
+        self._expected = False  # before the query: a nudge during it counts for the next
         items = await self._store.inbox(partitions, MOST_AT_ONCE)
-        self._look = self._look or len(items) == MOST_AT_ONCE
+        self._expected = self._expected or len(items) == MOST_AT_ONCE
         return items
 
-    def sent(self, rows: Iterable[InboxRow]) -> None:
-        """Tells all servers, this one too, of messages that are committed."""
+    def notify(self, rows: Iterable[InboxRow]) -> None:
+        """Notifies all servers, this one included, of committed messages."""
         partitions = sorted({row.partition for row in rows})
         if any(map(self._owns, partitions)):
-            self._look = True
+            self._expected = True
         self._bus.send(subjects.INBOX, codec.encode(partitions))
 
-    async def _heard(self, _subject: str, body: bytes, _reply: str) -> None:
+    async def _on_nudge(self, _subject: str, body: bytes, _reply: str) -> None:
         try:
             partitions = codec.decode_json(body)
         except PayloadRefused:
             return
         if any(isinstance(partition, int) and self._owns(partition) for partition in partitions):
-            self._look = True
+            self._expected = True
             self._nudge()

@@ -1,7 +1,7 @@
-"""What executions wait for that does not come through EVENTS: timers, and results the fold must look into.
+"""Inputs that do not come through EVENTS: timers, and results that decisions must read.
 
-Timers are rows in Postgres and stand in the folded state, too; the owner of a partition has its states in memory, so
-it fires them from there, by the database's clock (PROTOCOL §3 *Segments*).
+Timers are rows in Postgres and part of the folded state. The owner of a partition fires them from memory, by the
+database's clock (PROTOCOL §3 *Segments*).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MOST_AT_ONCE = 500
 LOAD_AGAIN_S = 1.0
 
 FEW = 1024
-"""Up to so many timers it does not matter how many of them nobody waits for any more."""
+"""Up to this many stale timers are not worth removing."""
 
 Input = tuple[str, RecordedFact]
-"""An execution and what is to be folded into it."""
+"""An execution and the input to fold into it."""
 
 
 class ServerInputs:
-    """Notes what each state waits for; hands out what is due. ``nudge`` is called when something is, out of turn."""
+    """Tracks what each state waits for and returns inputs that are due. ``nudge`` is called when one is ready early."""
 
     def __init__(
         self, store: Store, blobs: Blobs, clock: Clock, reusing: RerunLoader, nudge: Callable[[], None]
@@ -50,8 +50,8 @@ class ServerInputs:
         self._reusing = reusing
         self._nudge = nudge
         self._due: list[tuple[int, str, str]] = []
-        self._noted: dict[tuple[str, str], int] = {}
-        self._many = FEW
+        self._tracked: dict[tuple[str, str], int] = {}
+        self._prune_above = FEW
         self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._loaded: list[Input] = []
         self._ahead_ms = 0
@@ -62,19 +62,19 @@ class ServerInputs:
         self._ahead_ms = await self._store.now_ms() - self._clock.now_ms()
 
     def now_ms(self) -> int:
-        """The database's time, as far as this process knows."""
+        """The database's time, as last measured."""
         return self._clock.now_ms() + self._ahead_ms
 
-    def note(self, state: Execution) -> None:
-        """A state as it is committed, or was loaded. Paused ones fire nothing: they are noted again when they go on."""
-        if state.deciding is not None and not state.ending:
-            self._load(state.execution_id, state.deciding, state.request)
+    def track(self, state: Execution) -> None:
+        """Tracks a committed or loaded state. Paused states fire nothing; they are tracked again when they resume."""
+        if state.awaited is not None and not state.ending:
+            self._load(state.execution_id, state.awaited, state.request)
         if state.halted:
             return
         for timer_id, timer in state.timers.items():
             key = (state.execution_id, timer_id)
-            if self._noted.get(key) != timer.due_ms:
-                self._noted[key] = timer.due_ms
+            if self._tracked.get(key) != timer.due_ms:
+                self._tracked[key] = timer.due_ms
                 heapq.heappush(self._due, (timer.due_ms, *key))
 
     def next_in_s(self, most_s: float) -> float:
@@ -84,21 +84,21 @@ class ServerInputs:
         return min(most_s, max(0.0, (self._due[0][0] - self.now_ms()) / 1000))
 
     def ready(self, executions: ExecutionCache) -> list[Input]:
-        """Everything that is due now and still waited for, at most :data:`MOST_AT_ONCE` timers.
+        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers.
 
         Raises:
-            NotReady: there is no object store; any other error of a lookup comes as it is, too: nobody waits in vain.
+            NotReady: the object store is missing. Any other error of a lookup is raised too, so that no wait is lost.
         """
         if self._broken is not None:
             raise self._broken
-        if len(self._due) > self._many:
-            self._forget_others(executions)
+        if len(self._due) > self._prune_above:
+            self._remove_stale(executions)
         now_ms = self.now_ms()
         ready, self._loaded = self._loaded, []
         while self._due and self._due[0][0] <= now_ms and len(ready) < MOST_AT_ONCE:
             due_ms, execution_id, timer_id = heapq.heappop(self._due)
-            if self._noted.get((execution_id, timer_id)) == due_ms:
-                del self._noted[execution_id, timer_id]
+            if self._tracked.get((execution_id, timer_id)) == due_ms:
+                del self._tracked[execution_id, timer_id]
             state = _state_of(executions, execution_id)
             timer = state.timers.get(timer_id) if state is not None and not state.halted else None
             if timer is not None and timer.due_ms == due_ms:
@@ -107,26 +107,26 @@ class ServerInputs:
         return ready
 
     def __len__(self) -> int:
-        """How many timers it remembers."""
+        """How many timers are tracked."""
         return len(self._due)
 
-    def _forget_others(self, executions: ExecutionCache) -> None:
-        """Forgets timers nobody waits for any more: one of many days would stay long after its execution's end."""
+    def _remove_stale(self, executions: ExecutionCache) -> None:
+        """Removes stale timers: a timer of many days would outlive its execution."""
 
         def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
             state = _state_of(executions, execution_id)
             timer = state.timers.get(timer_id) if state is not None else None
             return timer is not None and timer.due_ms == due_ms
 
-        self._due = [one for one in self._due if is_set(*one)]
+        self._due = [entry for entry in self._due if is_set(*entry)]
         heapq.heapify(self._due)
-        self._noted = {(execution_id, timer_id): due_ms for due_ms, execution_id, timer_id in self._due}
-        self._many = max(FEW, 2 * len(self._due))
+        self._tracked = {(execution_id, timer_id): due_ms for due_ms, execution_id, timer_id in self._due}
+        self._prune_above = max(FEW, 2 * len(self._due))
 
     def forget(self) -> None:
-        """Everything noted: what is still owned is noted again when it is loaded."""
+        """Forgets everything; states still owned are tracked again when they are loaded."""
         self._due.clear()
-        self._noted.clear()
+        self._tracked.clear()
         self._loaded.clear()
         for task in self._loading.values():
             task.cancel()
@@ -160,7 +160,7 @@ class ServerInputs:
             value = codec.decode_json(data)
             fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
         except (BlobMissing, PayloadRefused) as error:
-            fact = ReferenceLost(reference.key, f"a result of {reference.size} bytes cannot be read: {error}")
+            fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {error}")
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
@@ -170,7 +170,7 @@ class ServerInputs:
                 facts = await self._reusing.inputs(execution_id, rerun)
                 break
             except Unreachable as error:
-                log.warning("cannot look into the original of %s: %s; trying again", execution_id, error)
+                log.warning("cannot read the original of %s, will retry: %s", execution_id, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
         at_ms = self.now_ms()
         self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms)) for fact in facts]
@@ -180,20 +180,20 @@ class ServerInputs:
         while True:
             try:
                 if reference.store == "journal":
-                    # Not always one of the execution that reads it: a child may have handed it up.
+                    # Not always a result of the same execution: a child may have returned it.
                     owner, _, step_run_id = reference.key.partition(".")
                     return await gather_iterations(self._store, self._blobs, owner, step_run_id)
                 data = await self._blobs.get(reference.key)
             except Unreachable as error:
-                log.warning("cannot look into %s: %s; trying again", reference.key, error)
+                log.warning("cannot read result %s, will retry: %s", reference.key, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
                 continue
             found = "sha256:" + hashlib.sha256(data).hexdigest()
             if reference.checksum and found != reference.checksum:
-                raise PayloadRefused(f"its checksum differs: {reference.key}")
+                raise PayloadRefused(f"checksum mismatch: {reference.key}")
             return data
 
 
 def _state_of(executions: ExecutionCache, execution_id: str) -> Execution | None:
-    one = executions.get(execution_id)
-    return one.state if one is not None else None
+    cached = executions.get(execution_id)
+    return cached.state if cached is not None else None

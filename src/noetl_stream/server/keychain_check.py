@@ -1,4 +1,4 @@
-"""Whether the credentials that a playbook's keychain names exist: asked before its workflow starts (LANGUAGE §11)."""
+"""Checks before a workflow starts that the credentials its keychain names exist (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean
-from noetl_stream.playbook.kinds.keychain import stored_name
+from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.server.responders.secrets import SecretsResponder
 
 
 async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder | None) -> Plan | InvalidPlan:
-    """``plan``, or why it cannot run: a credential that its keychain names does not exist.
+    """``plan``, or why it cannot run: its keychain names a credential that does not exist.
 
-    The database is asked only if it names any.
+    The database is queried only if the keychain names any.
 
     Raises:
         Unreachable: the database does not answer.
@@ -58,5 +58,5 @@ def missing_credentials(
 
 
 def needed_credential(entry: KeychainPlan) -> str | None:
-    """The stored credential that ``entry`` needs, if it is of a kind that needs one."""
-    return stored_name(entry.name, entry.kind, entry.settings)
+    """The stored credential ``entry`` needs; ``None`` if its kind needs none."""
+    return credential_name(entry.name, entry.kind, entry.settings)

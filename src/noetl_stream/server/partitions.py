@@ -1,4 +1,4 @@
-"""Which partitions this server owns: leases, epochs, cursors, a fair share among the living (PROTOCOL §2)."""
+"""Partition ownership: leases, epochs, cursors, a fair share among live servers (PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRESENCE_S = 5.0
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """A partition of ours. ``cursor`` is the last sequence folded, ``tick`` the last tick committed."""
+    """An owned partition. ``cursor`` is the last sequence folded, ``tick`` the last tick committed."""
 
     id: int
     epoch: int
@@ -26,7 +26,7 @@ class OwnedPartition:
 
 
 class PartitionOwnership:
-    """The leases of one owner. Nothing here folds; the fold asks it what is ours."""
+    """The leases of one owner. Nothing is folded here; the fold asks what it owns."""
 
     def __init__(self, owner: str, store: Store, log: EventLog, *, partitions: int, lease_s: float) -> None:
         self.owner = owner
@@ -50,12 +50,12 @@ class PartitionOwnership:
     def ids(self) -> Collection[int]:
         return self._owned.keys()
 
-    def heard_of(self, owner: str, now_s: float) -> None:
-        """Another server (or this one) is alive."""
+    def record_presence(self, owner: str, now_s: float) -> None:
+        """Records that a server, this one or another, is alive."""
         self._peers[owner] = now_s
 
     def fair_share(self, now_s: float) -> int:
-        """How many partitions each living server should own, rounded up."""
+        """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
         self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
         return -(-self._total // len(self._peers))
@@ -64,7 +64,7 @@ class PartitionOwnership:
         """Takes over up to ``limit`` free partitions.
 
         Raises:
-            StreamLost: if EVENTS no longer holds what Postgres has folded; the leases are given back first.
+            StreamLost: EVENTS no longer holds what Postgres has folded; the leases are released first.
         """
         if limit <= 0:
             return []
@@ -72,20 +72,24 @@ class PartitionOwnership:
         return await self._adopt(leases)
 
     async def reload(self) -> list[OwnedPartition]:
-        """Forgets everything and reads what still stands in this owner's name (after a failed tick)."""
+        """Forgets everything and reads this owner's leases again, after a failed tick."""
         self._owned.clear()
         return await self._adopt(await self._store.owned(self.owner))
 
     async def renew(self) -> set[int]:
-        """Renews all leases; returns the partitions that were lost, which are forgotten."""
+        """Renews all leases; forgets and returns the partitions that were lost."""
         kept = await self._store.renew(self.owner, self._epochs(self._owned.values()), self.lease_s)
         lost = set(self._owned) - kept
         for partition in lost:
-            del self._owned[partition]
+            self.forget(partition)
         return lost
 
-    async def give_back(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
-        """Ends the leases of these partitions now."""
+    def forget(self, partition: int) -> None:
+        """Drops a partition whose lease is lost."""
+        del self._owned[partition]
+
+    async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
+        """Releases the leases of these partitions now."""
         gone = [self._owned.pop(partition) for partition in sorted(partitions) if partition in self._owned]
         if gone:
             ticks = [published.get(owned.id, owned.published_tick) for owned in gone]
@@ -111,7 +115,7 @@ class PartitionOwnership:
         return advances
 
     def committed(self, advances: Sequence[PartitionAdvance]) -> None:
-        """The tick with this fence is committed."""
+        """Records that the tick with this fence is committed."""
         for advance in advances:
             owned = self._owned[advance.id]
             owned.tick = advance.tick + 1
@@ -119,7 +123,7 @@ class PartitionOwnership:
             owned.published_tick = advance.published_tick
 
     async def verify_stream(self) -> None:
-        """Checks that the message each cursor stands on is still the one that was folded (PROTOCOL §5).
+        """Checks that the message at each cursor is still the one that was folded (PROTOCOL §5).
 
         Raises:
             StreamLost: names the partition and the sequence.
@@ -140,7 +144,7 @@ class PartitionOwnership:
         return taken
 
     async def _check(self, owned: Collection[OwnedPartition]) -> None:
-        cursors = {(one.cursor, one.cursor_ms): one.id for one in owned if one.cursor}
+        cursors = {(each.cursor, each.cursor_ms): each.id for each in owned if each.cursor}
         if not cursors:
             return
         first = await self._log.first_sequence()
@@ -151,10 +155,10 @@ class PartitionOwnership:
             if lost:
                 raise StreamLost(
                     f"EVENTS holds sequences {first} to {last}, and partition {partition} was folded to {cursor}: "
-                    "the stream has lost messages or is another one",
+                    "the stream has lost messages or is a different one",
                     hint="restore the stream's store, or point NOETL_NATS_URL at the NATS this Postgres belongs to",
                 )
 
     @staticmethod
     def _epochs(owned: Collection[OwnedPartition]) -> list[tuple[int, int]]:
-        return [(one.id, one.epoch) for one in owned]
+        return [(each.id, each.epoch) for each in owned]

@@ -1,4 +1,4 @@
-"""Playbooks by digest: compiled once, kept while they are used."""
+"""Playbooks by digest, compiled once and cached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import BlobMissing
 from noetl_stream.lru import LruCache
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.playbook.compile.compiler import Checker, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
@@ -20,32 +20,35 @@ PLANS_KEPT = 512
 
 
 class KnownPlaybook(NamedTuple):
-    """``row`` is ``None`` when there is no source to keep."""
+    """A cached playbook; ``row`` is ``None`` without a source to store."""
 
     plan: Plan | InvalidPlan
     row: PlaybookRow | None
 
 
 class PlanCache:
-    """Looks a digest up in memory, then in Postgres, then in the object store where clients put it.
+    """Looks a digest up in memory, then in Postgres, then in the object store, where clients upload it.
 
     Args:
-        limits: The operator's, which a playbook may lower.
+        limits: The operator's limits, which a playbook may lower.
     """
 
-    def __init__(self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS, checker: Checker = check
+    ) -> None:
         self._store = store
         self._blobs = blobs
         self._kinds = kinds
         self._limits = limits
+        self._checker = checker
         self._known: LruCache[str, KnownPlaybook] = LruCache(PLANS_KEPT)
 
     def get(self, digest: str) -> KnownPlaybook | None:
-        """What memory holds."""
+        """The cached playbook, if any."""
         return self._known.get(digest)
 
     async def load(self, digest: str) -> KnownPlaybook:
-        """The playbook, or why it cannot run. An unknown digest is not remembered: it may be put later."""
+        """The playbook, or why it cannot run. An unknown digest is not cached: it may be uploaded later."""
         known = self._known.get(digest)
         if known is not None:
             return known
@@ -54,7 +57,7 @@ class PlanCache:
             try:
                 source = (await self._blobs.get(playbook_key(digest))).decode()
             except BlobMissing:
-                return KnownPlaybook(InvalidPlan(f"no playbook with digest {digest} is known", []), None)
+                return KnownPlaybook(InvalidPlan(f"unknown playbook digest {digest}", []), None)
             row = PlaybookRow(digest=digest, path="", version=None, source=source)
         known = await asyncio.to_thread(self._compile, row)
         self._known.put(digest, known)
@@ -62,8 +65,8 @@ class PlanCache:
 
     def _compile(self, row: PlaybookRow) -> KnownPlaybook:
         if digest_of(row.source) != row.digest:
-            return KnownPlaybook(InvalidPlan(f"the playbook stored as {row.digest} has another digest", []), None)
-        checked = check(row.source, self._kinds, limits=self._limits)
+            return KnownPlaybook(InvalidPlan(f"the playbook stored as {row.digest} has a different digest", []), None)
+        checked = self._checker(row.source, self._kinds, limits=self._limits)
         if checked.plan is None:
             diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
             first = next((d for d in checked.diagnostics if d.severity == "error"), None)

@@ -1,4 +1,4 @@
-"""What was committed and is on its way to JetStream. *Published means PubAcked* (PROTOCOL §2)."""
+"""Publications: committed messages on their way to JetStream. *Published means PubAcked* (PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Publications:
-    """Publishes in commit order and knows, per partition, up to which tick everything has been acknowledged."""
+    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged."""
 
     def __init__(self, log: EventLog, queue: CommandQueue, clock: Clock) -> None:
         self._log = log
@@ -30,7 +30,7 @@ class Publications:
     def publish(
         self, ticks: Mapping[int, int], decided: Sequence[DecidedMessage], commands: Sequence[QueuedCommand]
     ) -> None:
-        """Sends decided records, then commands, at once.
+        """Sends journal records, then commands, at once.
 
         Args:
             ticks: The committed tick of each partition.
@@ -44,7 +44,7 @@ class Publications:
         self._under_way.append((ticks, ids, asyncio.gather(*waits)))
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Takes commands nobody wants out of the queue, in the background: it only saves workers a claim."""
+        """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
         task = asyncio.ensure_future(self._withdraw(commands))
         self._withdrawals.add(task)
         task.add_done_callback(self._withdrawals.discard)
@@ -56,26 +56,26 @@ class Publications:
             log.info("%d cancelled commands stay in the queue: %s", len(commands), error)
 
     def settle(self) -> None:
-        """Takes note of what has been acknowledged, in order."""
+        """Records acknowledgements, in order."""
         while self._under_way and self._under_way[0][2].done():
             ticks, _, done = self._under_way.popleft()
             done.result()
             self._published.update(ticks)
 
     def published_tick(self, partition: int, otherwise: int) -> int:
-        """The last tick of ``partition`` that is published, as far as this process knows.
+        """The last tick of ``partition`` known to be published.
 
         Args:
-            otherwise: What its row says. Later than what is known here, if the partition was another's in between.
+            otherwise: The tick in its row, which is later if another server owned the partition in between.
         """
         return max(self._published.get(partition, otherwise), otherwise)
 
     def commands_under_way(self) -> set[str]:
-        """Ids of commands that are sent and not acknowledged."""
+        """Ids of commands that are sent but not yet acknowledged."""
         return {command_id for _, ids, done in self._under_way if not done.done() for command_id in ids}
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until everything is acknowledged, or the time is over."""
+        """Waits until everything is acknowledged, at most ``timeout_s``."""
         waits = [done for _, _, done in self._under_way if not done.done()]
         if waits:
             await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))

@@ -1,7 +1,7 @@
-"""Reading EVENTS for the owned partitions: pumps that feed one queue, newest owners' partitions beside the others.
+"""Reads EVENTS for the owned partitions: consumers that feed one queue.
 
-A partition taken over far behind the rest catches up on a reader of its own, holding nobody up (PROTOCOL §2). One that
-comes back is read by its new pump alone: the old one has passed messages that were not ours to fold.
+A partition taken over far behind the rest catches up on a reader of its own and delays no other (PROTOCOL §2). A
+partition that returns is read by its new consumer alone: the old one has skipped messages owned by another server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_READERS = 4
 
 @dataclass(slots=True, eq=False)
 class PartitionConsumer:
-    """One reader, and how many of its batches nobody has taken."""
+    """One reader, and how many of its batches are still queued."""
 
     reader: EventReader
     task: asyncio.Task[None] | None = None
@@ -32,7 +32,7 @@ Arrived = tuple[PartitionConsumer, list[ReportedMessage]] | Exception | None
 
 
 class PartitionReader:
-    """All pumps of a server. Breaks as a whole: a broken reader surfaces in :meth:`take`."""
+    """All consumers of a server. They fail together: a broken reader surfaces in :meth:`take`."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self._log = log
@@ -46,29 +46,29 @@ class PartitionReader:
         return len(self._pumps)
 
     async def add(self, partitions: Collection[int], after: int) -> None:
-        """Reads these partitions too, from the first message above ``after``."""
+        """Also reads these partitions, from the first message above ``after``."""
         pump = PartitionConsumer(await self._log.open_reader(sorted(partitions), after))
         pump.task = asyncio.create_task(self._run(pump))
         self._pumps.append(pump)
         self._pump_of.update(dict.fromkeys(partitions, pump))
-        await self._close_useless()
+        await self._close_idle()
 
     async def drop(self, partitions: Collection[int]) -> None:
-        """Hands out nothing more of these partitions."""
+        """Stops returning messages of these partitions."""
         for partition in partitions:
             self._pump_of.pop(partition, None)
-        await self._close_useless()
+        await self._close_idle()
 
     def nudge(self) -> None:
-        """Lets :meth:`take` return: something other than messages is to be done."""
+        """Makes :meth:`take` return early: there is work other than messages."""
         if self._arrived.empty():
             self._arrived.put_nowait(None)
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """What has arrived, from all pumps; empty when the time is over.
+        """The messages that have arrived, from all consumers; empty after ``timeout_s``.
 
         Raises:
-            ReaderBroken: some reader can no longer vouch for what it reads. Any other error of a reader comes as it is.
+            ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
         arrived = await self._first(timeout_s)
         messages: list[ReportedMessage] = []
@@ -87,22 +87,22 @@ class PartitionReader:
         return await result_until(self._arrived.get(), self._clock.sleep(timeout_s))
 
     def folded_through(self) -> dict[int, int]:
-        """Per partition, the sequence up to which everything was handed out; only of pumps with nothing queued."""
+        """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued."""
         return {p: pump.reader.high_water for p, pump in self._pump_of.items() if not pump.queued}
 
     def silent_s(self, now_s: float) -> float:
-        """Seconds since the reader that has been silent longest heard anything."""
+        """Seconds since the longest silent reader last received anything."""
         return max((now_s - pump.reader.contact_s for pump in self._pumps), default=0.0)
 
     async def close(self) -> None:
-        """Ends all pumps and drops what they had read."""
+        """Closes all consumers and drops what they had read."""
         pumps, self._pumps = self._pumps, []
         self._pump_of.clear()
         await _end(pumps)
         while not self._arrived.empty():
             self._arrived.get_nowait()
 
-    async def _close_useless(self) -> None:
+    async def _close_idle(self) -> None:
         used = set(self._pump_of.values())
         useless = [pump for pump in self._pumps if pump not in used]
         if useless:
@@ -115,7 +115,7 @@ class PartitionReader:
                 batch = await pump.reader.next_batch(BATCH_MESSAGES)
                 pump.queued += 1
                 await self._arrived.put((pump, batch))
-        except Exception as error:  # a defect, too: it must stop the server loudly, not leave it waiting for ever
+        except Exception as error:  # a defect, too, must stop the server loudly, not leave it waiting
             await self._arrived.put(error)
 
 

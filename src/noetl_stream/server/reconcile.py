@@ -1,7 +1,7 @@
-"""Reconcile: what Postgres says is owed and the queue does not hold (PROTOCOL §2 *Reconcile*).
+"""Reconcile: finds owed commands that the queue does not hold (PROTOCOL §2 *Reconcile*).
 
 The order matters: the queue is listed first, then the log's end is read and folded to. A report is stored before its
-command is acknowledged, so the report of a command that is absent from the list stands at or before that end.
+command is acknowledged, so the report of a command missing from the list is at or before that end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from noetl_stream.server.execution_cache import ExecutionCache
 
 
 class OwedCommand(NamedTuple):
-    """A command that had been issued, and not ended, when the queue was about to be listed."""
+    """A command that was owed when the queue was about to be listed."""
 
     execution_id: str
     command_id: str
@@ -23,7 +23,7 @@ class OwedCommand(NamedTuple):
 
 
 class Reconciler:
-    """Lists what is missing in the queue; hands it out once the log is folded far enough."""
+    """Lists commands missing from the queue, and returns them once the log is folded far enough."""
 
     def __init__(self, queue: CommandQueue, log: EventLog) -> None:
         self._queue = queue
@@ -32,7 +32,7 @@ class Reconciler:
         self._through = 0
 
     async def list_missing(self, executions: ExecutionCache, under_way: Collection[str]) -> None:
-        """Lists the commands owed now that neither the queue nor this owner's publish pipeline holds."""
+        """Lists the owed commands that neither the queue nor this owner's publications hold."""
         self.forget()
         candidates = [
             OwedCommand(execution_id, assignment.command_id, assignment.issue)
@@ -47,11 +47,11 @@ class Reconciler:
             self._missing = [owed for owed in candidates if owed.command_id not in present]
 
     def forget(self) -> None:
-        """What was listed is not to be relied on any more."""
+        """Discards the list."""
         self._missing = ()
 
     def take_missing(self, executions: ExecutionCache, folded: int) -> Sequence[OwedCommand]:
-        """What was listed and is still owed at the same issue; nothing before the log is folded to its end then.
+        """The listed commands still owed at the same issue; empty until the log is folded to its end at that time.
 
         Args:
             folded: The sequence up to which all owned partitions are folded.

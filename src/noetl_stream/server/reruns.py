@@ -1,4 +1,4 @@
-"""What reruns wait for: their originals, read and taken apart beside the loop (LANGUAGE §9 *Rerun*)."""
+"""Loads the originals of reruns, outside the loop (LANGUAGE §9 *Rerun*)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from noetl_stream.ports.store import Store
 from noetl_stream.server.plan_cache import PlanCache
 
 ORIGINALS_AT_ONCE: Final = 4
-"""How many journals are in memory at a time, whole: a thousand executions may be retried by one command."""
+"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
 
 
 class RerunLoader:
-    """Finds the inputs with which a rerun can begin."""
+    """Builds the inputs that start a rerun."""
 
     def __init__(self, store: Store, plans: PlanCache) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class RerunLoader:
         """See :func:`~noetl_stream.engine.rerun.reuse.reuse`.
 
         Raises:
-            Unreachable: a store is away.
+            Unreachable: a store is unreachable.
             NotReady: the original was written by a newer version.
         """
         async with self._places:
@@ -41,9 +41,10 @@ class RerunLoader:
         original = request.rerun.of
         row = await self._store.execution(original)
         if row is None:
-            return (refuse_rerun(Rejection("unknown_execution", f"there is no execution {original}")),)
+            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} does not exist")),)
         if row.finished_ms is None:
-            return (refuse_rerun(Rejection("not_ended", f"execution {original} has not ended: it is {row.status}")),)
+            text = f"execution {original} has not ended: its status is {row.status}"
+            return (refuse_rerun(Rejection("not_ended", text)),)
         plan = (await self._plans.load(request.digest)).plan
         if isinstance(plan, InvalidPlan):
             return (refuse_rerun(Rejection("invalid_playbook", plan.reason)),)

@@ -1,4 +1,4 @@
-"""The server's one loop: read what is there, fold, commit one tick, publish, go on (DESIGN §2, PROTOCOL §2)."""
+"""The server's main loop: read, fold, commit one tick, publish (DESIGN §2, PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
+from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
@@ -32,8 +33,8 @@ from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
 from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.store import PlaybookRow, Store
-from noetl_stream.server.assignment import PartitionAssignment
-from noetl_stream.server.client_requests import first_told, refuse_others
+from noetl_stream.server.assignment import PartitionAssignment, ServerParts
+from noetl_stream.server.client_requests import reject_unanswered, without_repeated
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """Everything a server needs from outside. Without ``secrets`` it hands out none, without ``feed`` it trims none."""
+    """The server's dependencies. Without ``secrets`` it hands out none, without ``feed`` it trims none."""
 
     log: EventLog
     queue: CommandQueue
@@ -71,7 +72,7 @@ class ServerPorts:
 
 
 class Server:
-    """Owns partitions and folds their executions. Everything that changes state happens in one task."""
+    """Owns partitions and folds their executions. All state changes happen in one task."""
 
     def __init__(
         self,
@@ -80,15 +81,16 @@ class Server:
         kinds: Kinds,
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        checker: Checker = check,
     ) -> None:
         self.owner = owner
         self.times = times or ServerTimes()
         self.ports = ports
-        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits)
+        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
         self.reader = PartitionReader(ports.log, ports.clock)
         reruns = RerunLoader(ports.store, self.plans)
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, reruns, self.reader.nudge)
-        self.executions = ExecutionCache(ports.store, self.plans, self._cursor_of, self.inputs.note)
+        self.executions = ExecutionCache(ports.store, self.plans, self._cursor_of, self.inputs.track)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(
             owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=self.times.lease_s
@@ -106,44 +108,32 @@ class Server:
             secrets=ports.secrets,
         )
         self.reconciler = Reconciler(ports.queue, ports.log)
+        parts = ServerParts(
+            ownership=self.ownership,
+            executions=self.executions,
+            reader=self.reader,
+            inputs=self.inputs,
+            inbox=self.inbox,
+            publications=self.publications,
+            committer=self.committer,
+        )
         self.assignment = PartitionAssignment(
-            ownership=self.ownership,
-            executions=self.executions,
-            reader=self.reader,
-            inputs=self.inputs,
-            inbox=self.inbox,
-            publications=self.publications,
-            committer=self.committer,
-            clock=ports.clock,
-            drain_s=self.times.lease_s / 3,
-            retry_s=self.times.retry_s,
+            parts, ports.clock, drain_s=self.times.lease_s / 3, retry_s=self.times.retry_s
         )
-        self.housekeeping = Housekeeping(
-            times=self.times,
-            bus=ports.bus,
-            ownership=self.ownership,
-            assignment=self.assignment,
-            executions=self.executions,
-            reader=self.reader,
-            inputs=self.inputs,
-            inbox=self.inbox,
-            publications=self.publications,
-            committer=self.committer,
-            reconciler=self.reconciler,
-        )
+        self.housekeeping = Housekeeping(parts, self.assignment, self.reconciler, ports.bus, self.times)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Ends :meth:`run` after the present tick; leases are given back."""
+        """Ends :meth:`run` after the current tick; leases are released."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Works until :meth:`stop`.
+        """Runs until :meth:`stop`.
 
         Raises:
-            StreamLost, NotReady: what no waiting mends; leases are given back.
-            JournalConflict, PayloadRefused: a tick cannot be committed. Leases run out by themselves then, so that the
-                next owner can tell a crash from a departure (PROTOCOL §5 *Poison*); so they do after a defect.
+            StreamLost, NotReady: errors no waiting repairs; leases are released.
+            JournalConflict, PayloadRefused: a tick cannot be committed. Leases are then left to expire, as after a
+                defect, so that the next owner can tell a crash from a departure (PROTOCOL §5 *Poison*).
         """
         await self.ports.store.verify()
         await self.ports.log.verify()
@@ -168,7 +158,7 @@ class Server:
             await self.reader.close()
             await self.inputs.close()
             if in_order:
-                await self.assignment.leave()
+                await self.assignment.release_all()
 
     async def _turn(self) -> None:
         clock = self.ports.clock
@@ -184,17 +174,17 @@ class Server:
             log.warning("a tick failed: %s", error)
             await self._reload()
         except ReaderBroken as error:
-            log.info("reading again: %s", error)
+            log.info("reopening the reader: %s", error)
             if clock.monotonic_s() - self.assignment.read_since_s < self.times.retry_s:
                 await clock.sleep(self.times.retry_s)
-            await self.assignment.until_reached(self.assignment.read_again, self._stopping.is_set)
+            await self.assignment.retry_until_reached(self.assignment.reopen, self._stopping.is_set)
         except Unreachable as error:
-            log.warning("waiting: %s", error)
+            log.warning("stores unreachable, will retry: %s", error)
             await clock.sleep(self.times.retry_s)
             await self._reload()
 
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
-        """What has come through EVENTS."""
+        """Folds messages from EVENTS."""
         fold = Fold(self.executions)
         moved: dict[int, tuple[int, int]] = {}
         bodies = []
@@ -208,15 +198,15 @@ class Server:
                 bodies.append((message, body))
         if not moved:
             return
-        bodies = list(await first_told(bodies, self.ports.store))
+        bodies = list(await without_repeated(bodies, self.ports.store))
         await self._prepare(bodies, fold.tick)
         for message, body in bodies:
             fold.message(message, body)
-        await refuse_others(bodies, self.executions, self.ports.store, fold.tick)
+        await reject_unanswered(bodies, self.executions, self.ports.store, fold.tick)
         await self._commit(fold, moved)
 
     async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
-        """Everything the fold needs in memory: executions, and the playbooks of new ones."""
+        """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
             return
@@ -229,13 +219,13 @@ class Server:
                     tick.playbooks[row.digest] = row
 
     async def _begin(self, execution_id: str, digest: str) -> PlaybookRow | None:
-        """A place for an execution that was asked for, with its playbook: the source to keep, if there is one."""
+        """Adds a requested execution with its playbook; returns the source to store, if any."""
         known = await self.plans.load(digest)
         self.executions.begin(execution_id, await with_credentials(known.plan, self.ports.secrets))
         return known.row
 
     async def _fold_inbox(self) -> None:
-        """What other executions say to those owned here (PROTOCOL §1 *Inbox*)."""
+        """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
         items = await self.inbox.take(self.ownership.ids)
         if not items:
             return
@@ -251,7 +241,7 @@ class Server:
         await self._commit(fold, self.committer.cursors(partitions))
 
     async def _fold_inputs(self) -> None:
-        """Timers that are due, and results that were looked into."""
+        """Folds timers that are due and results that were loaded."""
         ready = self.inputs.ready(self.executions)
         if not ready:
             return
@@ -262,7 +252,7 @@ class Server:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
 
     async def _issue_missing(self) -> None:
-        """Commands that are owed and that the queue has lost (PROTOCOL §2 *Reconcile*)."""
+        """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
         missing = self.reconciler.take_missing(self.executions, self._folded())
         if not missing:
             return
@@ -270,7 +260,7 @@ class Server:
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.events:
-            log.info("issued %d commands again", len(fold.tick.commands))
+            log.info("reissued %d commands", len(fold.tick.commands))
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
 
     async def _commit(self, fold: Fold, moved: Mapping[int, tuple[int, int]]) -> None:
@@ -279,7 +269,7 @@ class Server:
             await self.committer.commit(fold.tick, moved)
         except (JournalConflict, PayloadRefused) as error:
             executions = ", ".join(fold.tick.touched)
-            log.error("stopping, a tick of executions %s cannot be committed: %s", executions, error)
+            log.error("stopping: cannot commit a tick of executions %s: %s", executions, error)
             raise
 
     async def _reload(self) -> None:
@@ -296,4 +286,4 @@ class Server:
         return owned.cursor if owned is not None else 0
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
-        self.ownership.heard_of(body.decode(errors="replace"), self.ports.clock.monotonic_s())
+        self.ownership.record_presence(body.decode(errors="replace"), self.ports.clock.monotonic_s())

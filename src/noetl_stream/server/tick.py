@@ -1,4 +1,4 @@
-"""A tick in the making: the rows one transaction writes and the messages that follow its commit (PROTOCOL §1, §2)."""
+"""A pending tick: the rows one transaction writes and the messages that follow its commit (PROTOCOL §1, §2)."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from noetl_stream.ports.store import (
 )
 
 MAX_RECORD_BYTES = 512 * 1024
-"""A journal record is cut above this; one entry alone may be larger, up to a few limits of an execution."""
+"""Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
 
 NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Input(NamedTuple):
-    """One fact on its way from wherever it came into the journal.
+    """One fact on its way into the journal.
 
     Attributes:
         recorded: The fact as the engine takes it.
-        source: Who says it.
-        data: Its JSON, as the journal keeps it.
-        sequence: Of the message in EVENTS that brought it; ``None`` for an input of the server's own.
-        report_id: Of a worker's fact: the report it came by.
-        entry: How a journal record names it; ``None``: in full.
+        source: Who recorded it.
+        data: Its JSON, as stored in the journal.
+        sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
+        report_id: The report of a worker's fact.
+        entry: The name of the fact in a journal record; ``None`` to include it in full.
     """
 
     recorded: RecordedFact
@@ -85,7 +85,7 @@ class JournalSegment:
 
 @dataclass(slots=True)
 class PendingTick:
-    """Collects; holds no decision of its own."""
+    """Collects rows and messages; makes no decisions of its own."""
 
     events: list[EventRow] = field(default_factory=list)
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
@@ -107,16 +107,16 @@ class PendingTick:
 
     @property
     def partitions(self) -> set[int]:
-        """Those of the executions it touches."""
+        """The partitions of the executions it touches."""
         return {partition for _, partition, _ in self.touched.values()}
 
     def record(
         self, given: Input, decisions: Sequence[Fact], after: Execution, partition: int, through: int, at_ms: int
     ) -> None:
-        """An input that changed something and its decisions, the last at ``after.position``: rows, and the segment.
+        """Records an input and its decisions, the last at ``after.position``: rows, and the journal segment.
 
         Args:
-            through: The messages of the execution that are folded now, up to this sequence.
+            through: The execution's messages are folded up to this sequence.
         """
         recorded, execution_id = given.recorded, after.execution_id
         cause = position = after.position - len(decisions)
@@ -158,7 +158,7 @@ class PendingTick:
         self.touched[execution_id] = (after, partition, at_ms)
 
     def collect(self, execution_id: str, partition: int, effects: Sequence[Effect]) -> None:
-        """What the outside must do once this tick is committed. The last word about a timer holds."""
+        """Collects effects, applied once this tick is committed. The last change of a timer wins."""
         for effect in effects:
             match effect:
                 case IssueCommand(command):
@@ -206,17 +206,17 @@ class PendingTick:
                         )
                     )
                 case AnswerStart():
-                    pass  # by the fold, which knows the plan
+                    pass  # done by the fold, which knows the plan
                 case _:
                     assert_never(effect)
 
     def answer(
         self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True
     ) -> None:
-        """The answer to a client's request, at the position of what it changed.
+        """Records the answer to a client's request, at the position of what it changed.
 
         Args:
-            push: Whether whoever asked hears it after the commit. A start is heard of by its journal record instead.
+            push: Whether the client is notified after the commit. A start is announced by its journal record instead.
         """
         row = RequestRow(
             request_id=request_id, execution_id=execution_id, answer=codec.encode(answer), position=position
@@ -232,11 +232,11 @@ class PendingTick:
         segment.through = max(segment.through, through)
         return segment
 
-    def fed(self, ticks: Mapping[int, int]) -> list[FeedRow]:
-        """What the whole feed is told: a row for each partition whose journals grow.
+    def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
+        """The feed rows: one for each partition whose journals grow.
 
         Args:
-            ticks: Of each partition after the commit.
+            ticks: The tick of each partition after the commit.
         """
         grown: dict[int, list[tuple[str, int, int]]] = {}
         for execution_id, segment in self.segments.items():
@@ -247,8 +247,8 @@ class PendingTick:
             for partition, entries in grown.items()
         ]
 
-    def decided(self, ticks: Mapping[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
-        """The journal records, one an execution, cut where they would grow too large.
+    def journal_records(self, ticks: Mapping[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
+        """The journal records, one per execution, split where they would grow too large.
 
         Args:
             ticks: ``(tick, epoch)`` of each partition after the commit.
@@ -287,19 +287,19 @@ def _cut(segment: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
 
 
 def input_entry(report_id: str, index: int) -> bytes:
-    """How a record names a reported fact."""
+    """The name of a reported fact in a journal record."""
     return codec.encode(InputByReport(report_id, index))
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
-    """The answer to a request that cannot be done."""
+    """The answer to a rejected request."""
     return {"ok": False, "execution_id": execution_id, "error": rejection.text, "code": rejection.code}
 
 
 def execution_row(
     state: Execution, partition: int, started_ms: int, at_ms: int, labels: Mapping[str, Any] = NO_LABELS
 ) -> ExecutionRow:
-    """What people read of ``state``."""
+    """The row people read for ``state``."""
     outcome = state.outcome
     return ExecutionRow(
         execution_id=state.execution_id,
@@ -319,7 +319,7 @@ def execution_row(
         trace_id=state.trace_id,
         commands=len(state.assignments),
         children=len(state.children),
-        looks_into=state.deciding.key if state.deciding is not None else None,
+        looks_into=state.awaited.key if state.awaited is not None else None,
         ctx_version=state.ctx_version,
         labels=codec.encode(dict(labels)),
         rerun_of=state.rerun_of or None,

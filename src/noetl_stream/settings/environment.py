@@ -1,12 +1,12 @@
-"""The environment's settings: read once, here and nowhere else. ``docs/settings.md`` has the same table for people."""
+"""Reads all settings from the environment, once. ``docs/reference/settings.md`` documents them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -26,6 +26,7 @@ from noetl_stream.settings.tools import (
 LogFormat = Literal["text", "json"]
 GatewayAuth = Literal["open", "required"]
 Choice = TypeVar("Choice", bound=str)
+Value = TypeVar("Value")
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
@@ -40,17 +41,15 @@ TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
-DEFAULT_LOG_LEVEL = "info"
-DEFAULT_LOG_FORMAT: LogFormat = "text"
 POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""A pool is one token of a NATS subject, and part of its consumer's name."""
+"""A pool is a token of a NATS subject and part of a consumer's name."""
 
 CREDENTIAL_PREFIX = "NOETL_CREDENTIAL_"
 CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
 KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
 OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
-"""They look like credentials called `key` and `old_keys`, which therefore cannot be given by a variable."""
+"""These look like credentials called `key` and `old_keys`, which therefore cannot be set by variables."""
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
@@ -60,7 +59,7 @@ MAX_GATEWAY_LIMIT = 2**31 - 1
 
 
 class GatewayLimits(NamedTuple):
-    """How much a gateway takes in. Errors name the variable; ``docs/settings.md`` says what each means."""
+    """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
     max_requests: int = 1000
     max_streams: int = 1000
@@ -69,124 +68,231 @@ class GatewayLimits(NamedTuple):
     max_playbook_bytes: int = 1024 * 1024
 
     def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
-        """The variable that bounds bodies of this kind, and what it says, in bytes."""
+        """The variable that limits bodies of this kind, and its value in bytes."""
         if size == "json":
             return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
         return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
 
 
+Given = Mapping[str, str]
+"""The variables that are set and not empty."""
+
+
+def _setting(variable: str, default: str, read: Callable[[Given], Any], *, is_secret: bool = False) -> Any:
+    """A field of :class:`Settings`: its variable, its default in words, and how it is read.
+
+    Both are in ``docs/reference/settings.md``; a test compares them.
+    """
+    metadata = {"variable": variable, "default": default, "read": read}
+    return field(default_factory=lambda: read({}), repr=not is_secret, metadata=metadata)
+
+
 def _gateway_limit(name: str) -> Any:
-    default = GatewayLimits._field_defaults[name]
-    return field(default=default, metadata=_from(GATEWAY_PREFIX + name.upper(), str(default)))
+    variable, default = GATEWAY_PREFIX + name.upper(), GatewayLimits._field_defaults[name]
+    return _setting(variable, str(default), _number(variable, default, MAX_GATEWAY_LIMIT))
 
 
-def _from(variable: str, default: str) -> dict[str, str]:
-    """Where a field comes from, and its default in words: what the table in the documentation is tested against."""
-    return {"variable": variable, "default": default}
+def _optional(variable: str, read: Callable[[str], Value]) -> Callable[[Given], Value | None]:
+    def read_given(given: Given) -> Value | None:
+        return read(given[variable]) if variable in given else None
+
+    return read_given
+
+
+def _number(variable: str, default: int, most: int) -> Callable[[Given], int]:
+    def read(given: Given) -> int:
+        value = given.get(variable, str(default))
+        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from 1 to {most}")
+        return int(value)
+
+    return read
+
+
+def _choice(variable: str, choices: tuple[Choice, ...], default: Choice) -> Callable[[Given], Choice]:
+    def read(given: Given) -> Choice:
+        value = given.get(variable, default).lower()
+        for choice in choices:
+            if value == choice:
+                return choice
+        raise UsageError(f"invalid {variable} {value!r}", hint=f"use one of {', '.join(choices)}")
+
+    return read
+
+
+def _address(given: Given, variable: str, schemes: tuple[str, ...]) -> str | None:
+    value = given.get(variable)
+    if value is None:
+        return None
+    for part in value.split(",") if schemes is NATS_SCHEMES else [value]:
+        if urlsplit(part.strip()).scheme not in schemes:
+            raise UsageError(f"invalid address in {variable}", hint=f"it must start with {schemes[0]}://")
+    return value
+
+
+def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
+    if (nats_url is None) == (postgres_dsn is None):
+        return
+    present, absent = "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"
+    if nats_url is None:
+        present, absent = absent, present
+    raise UsageError(f"{present} is set, but {absent} is not", hint="set both for your own servers, or neither")
+
+
+def _read_home(given: Given) -> Path | None:
+    value = given.get("NOETL_HOME", DEFAULT_HOME)
+    if value == "~" or value.startswith("~/"):
+        own = given.get("HOME")
+        return None if own is None else Path(own, value[2:]).absolute()
+    if value.startswith("~"):
+        raise UsageError("NOETL_HOME cannot use ~ for another user's folder", hint="write the absolute path")
+    return Path(value).absolute()
+
+
+def _own(folder: str) -> Path | None:
+    with suppress(RuntimeError):  # the user may have no home
+        return Path(folder).expanduser()
+    return None
+
+
+def _read_pool(given: Given) -> str:
+    value = given.get("NOETL_POOL", DEFAULT_POOL)
+    if POOL_NAME.fullmatch(value) is None:
+        raise UsageError(f"invalid NOETL_POOL {value!r}", hint="use 1 to 64 letters, digits, _ and -")
+    return value
+
+
+def _read_gateway_auth(given: Given) -> GatewayAuth | None:
+    variable = "NOETL_GATEWAY_AUTH"
+    return _choice(variable, GATEWAY_AUTHS, "open")(given) if variable in given else None
+
+
+def _read_shell(given: Given) -> bool:
+    return _choice("NOETL_SHELL", ("on", "off"), "on")(given) == "on"
+
+
+def _read_no_color(given: Given) -> bool:
+    return "NO_COLOR" in given
+
+
+def _read_nats_url(given: Given) -> str | None:
+    return _address(given, "NOETL_NATS_URL", NATS_SCHEMES)
+
+
+def _read_postgres_dsn(given: Given) -> str | None:
+    return _address(given, "NOETL_POSTGRES_DSN", POSTGRES_SCHEMES)
+
+
+def _read_url(given: Given) -> str | None:
+    return _address(given, "NOETL_URL", GATEWAY_SCHEMES)
+
+
+def _read_limits(given: Given) -> Mapping[str, str]:
+    return MappingProxyType(limit_settings(given))
+
+
+def _read_credentials(given: Given) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for variable, value in given.items():
+        name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
+        if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
+            continue
+        if found.get(name, value) != value:
+            raise UsageError(
+                f"{variable} sets credential {name!r} again", hint="remove one: names are not case-sensitive"
+            )
+        found[name] = value
+    return MappingProxyType(found)
+
+
+def _read_key(given: Given) -> str | None:
+    value = given.get(KEY_VARIABLE)
+    if value is not None:
+        read_key(value, KEY_VARIABLE)
+    return value
+
+
+def _read_old_keys(given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(OLD_KEYS_VARIABLE, "").split(",") if part.strip())
+    if values and KEY_VARIABLE not in given:
+        raise UsageError(f"{OLD_KEYS_VARIABLE} is set, but {KEY_VARIABLE} is not", hint="set the current key as well")
+    for value in values:
+        read_key(value, OLD_KEYS_VARIABLE)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says, checked.
+    """The validated settings.
 
     Attributes:
-        nats_url: One or more ``nats://`` addresses with commas between, or ``None`` for the embedded NATS.
-        postgres_dsn: A ``postgresql://`` address, or ``None`` for the embedded Postgres. Both are given, or neither.
-        home_folder: Where the embedded servers live, absolute; ``None`` if nothing says where. Read :attr:`home`.
+        nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
+        postgres_dsn: A ``postgresql://`` address, or ``None`` for the embedded Postgres. Set both or neither.
+        home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         pool: The worker pool that ``worker`` serves.
-        slots: Tasks a worker runs at the same time.
+        slots: Tasks that a worker runs at the same time.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
-        log_format: ``text`` or ``json``, one line a record either way.
-        credentials: By lower-case name, a DSN or JSON text (LANGUAGE §11).
-        credential_key: What servers encrypt stored credentials with, or ``None`` for the embedded stack's own key.
+        log_format: ``text`` or ``json``, with one line per record.
+        credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
+        credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
-        http_allow: What `http` tasks may reach beside the public internet; ``None`` leaves it to the place.
+        http_allow: What `http` tasks may reach besides the public internet; ``None`` for the default of the stack.
         shell: Whether `shell` tasks may run.
-        duckdb_folders: Folders whose files `duckdb` tasks may use, absolute.
-        limits: By lower-case name, numbers as written; ``model.limits.operator_limits`` makes limits of them.
-        gateway_max_requests, …: Read :attr:`gateway_limits`.
-        gateway_auth: Whether a gateway lets everybody in, or nobody without a token; ``None``: its address says.
-        oidc: The identity provider whose tokens a gateway takes.
-        url, token, context: The gateway that commands ask, what they show to it, its name in :attr:`contexts_file`.
-        no_color: Whether output stays without colours (https://no-color.org).
+        duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
+        gateway_max_requests, …: Use :attr:`gateway_limits`.
+        gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
+        oidc: The identity provider whose tokens a gateway accepts.
+        url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
+        no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = field(default=None, repr=False, metadata=_from("NOETL_NATS_URL", "the embedded NATS"))
-    postgres_dsn: str | None = field(
-        default=None, repr=False, metadata=_from("NOETL_POSTGRES_DSN", "the embedded Postgres")
+    nats_url: str | None = _setting("NOETL_NATS_URL", "the embedded NATS", _read_nats_url, is_secret=True)
+    postgres_dsn: str | None = _setting(
+        "NOETL_POSTGRES_DSN", "the embedded Postgres", _read_postgres_dsn, is_secret=True
     )
-    home_folder: Path | None = field(default=None, metadata=_from("NOETL_HOME", DEFAULT_HOME))
-    pool: str = field(default=DEFAULT_POOL, metadata=_from("NOETL_POOL", DEFAULT_POOL))
-    slots: int = field(default=DEFAULT_SLOTS, metadata=_from("NOETL_SLOTS", str(DEFAULT_SLOTS)))
-    log_level: str = field(default=DEFAULT_LOG_LEVEL, metadata=_from("NOETL_LOG_LEVEL", DEFAULT_LOG_LEVEL))
-    log_format: LogFormat = field(default=DEFAULT_LOG_FORMAT, metadata=_from("NOETL_LOG_FORMAT", DEFAULT_LOG_FORMAT))
-    credentials: Mapping[str, str] = field(
-        default_factory=dict, repr=False, metadata=_from(CREDENTIAL_VARIABLE, "none")
+    home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
+    pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
+    slots: int = _setting("NOETL_SLOTS", str(DEFAULT_SLOTS), _number("NOETL_SLOTS", DEFAULT_SLOTS, MAX_SLOTS))
+    log_level: str = _setting("NOETL_LOG_LEVEL", "info", _choice("NOETL_LOG_LEVEL", LOG_LEVELS, "info"))
+    log_format: LogFormat = _setting("NOETL_LOG_FORMAT", "text", _choice("NOETL_LOG_FORMAT", LOG_FORMATS, "text"))
+    credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
+    credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
+    credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
+    http_allow: HttpAllow | None = _setting(
+        HTTP_ALLOW_VARIABLE,
+        "loopback with the embedded stack, else none",
+        _optional(HTTP_ALLOW_VARIABLE, read_http_allow),
     )
-    credential_key: str | None = field(
-        default=None, repr=False, metadata=_from(KEY_VARIABLE, "the embedded stack's own")
-    )
-    credential_old_keys: tuple[str, ...] = field(default=(), repr=False, metadata=_from(OLD_KEYS_VARIABLE, "none"))
-    http_allow: HttpAllow | None = field(
-        default=None, metadata=_from(HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none")
-    )
-    shell: bool = field(default=True, metadata=_from("NOETL_SHELL", "on"))
-    duckdb_folders: tuple[Path, ...] = field(default=(), metadata=_from("NOETL_DUCKDB_PATHS", "none"))
-    limits: Mapping[str, str] = field(default_factory=dict, metadata=_from(LIMIT_VARIABLE, "see limits.md"))
+    shell: bool = _setting("NOETL_SHELL", "on", _read_shell)
+    duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_duckdb_folders)
+    limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_streams: int = _gateway_limit("max_streams")
     gateway_max_behind: int = _gateway_limit("max_behind")
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
-    gateway_auth: GatewayAuth | None = field(
-        default=None, metadata=_from("NOETL_GATEWAY_AUTH", "open on loopback, else required")
+    gateway_auth: GatewayAuth | None = _setting(
+        "NOETL_GATEWAY_AUTH", "open on loopback, else required", _read_gateway_auth
     )
-    oidc: OidcSettings | None = field(default=None, metadata=_from("NOETL_OIDC_<NAME>", "none"))
-    url: str | None = field(default=None, metadata=_from("NOETL_URL", "none"))
-    token: str | None = field(default=None, repr=False, metadata=_from(TOKEN_VARIABLE, "none"))
-    context: str | None = field(default=None, metadata=_from("NOETL_CONTEXT", "the current one"))
-    config_folder: Path | None = field(default=None, metadata=_from("XDG_CONFIG_HOME", DEFAULT_CONFIG))
-    no_color: bool = field(default=False, metadata=_from("NO_COLOR", "colours on a terminal"))
+    oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", read_oidc)
+    url: str | None = _setting("NOETL_URL", "none", _read_url)
+    token: str | None = _setting(TOKEN_VARIABLE, "none", _optional(TOKEN_VARIABLE, str), is_secret=True)
+    context: str | None = _setting("NOETL_CONTEXT", "the current one", _optional("NOETL_CONTEXT", str))
+    config_folder: Path | None = _setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, _optional("XDG_CONFIG_HOME", Path))
+    no_color: bool = _setting("NO_COLOR", "colours on a terminal", _read_no_color)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Reads ``environ``, by default the process' own. A variable set to nothing counts as not set.
+        """Reads ``environ``, by default that of the process. An empty variable counts as unset.
 
         Raises:
-            UsageError: a value cannot be; the message names its variable and never shows an address or credential.
+            UsageError: A value is invalid. The message names the variable and never shows an address or credential.
         """
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
-        nats_url = _address(given, "NOETL_NATS_URL", NATS_SCHEMES)
-        postgres_dsn = _address(given, "NOETL_POSTGRES_DSN", POSTGRES_SCHEMES)
-        http_allow = given.get(HTTP_ALLOW_VARIABLE)
-        _check_both_or_neither(nats_url, postgres_dsn)
-        return cls(
-            nats_url=nats_url,
-            postgres_dsn=postgres_dsn,
-            home_folder=_home(given),
-            pool=_pool(given),
-            slots=_number(given, "NOETL_SLOTS", DEFAULT_SLOTS, MAX_SLOTS),
-            log_level=_choice(given, "NOETL_LOG_LEVEL", LOG_LEVELS, DEFAULT_LOG_LEVEL),
-            log_format=_choice(given, "NOETL_LOG_FORMAT", LOG_FORMATS, DEFAULT_LOG_FORMAT),
-            credentials=MappingProxyType(_credentials(given)),
-            credential_key=_key(given),
-            credential_old_keys=_old_keys(given),
-            http_allow=None if http_allow is None else read_http_allow(http_allow),
-            shell=_choice(given, "NOETL_SHELL", ("on", "off"), "on") == "on",
-            duckdb_folders=read_duckdb_folders(given),
-            limits=MappingProxyType(limits_given(given)),
-            **{
-                f"gateway_{name}": _number(given, GATEWAY_PREFIX + name.upper(), default, MAX_GATEWAY_LIMIT)
-                for name, default in GatewayLimits._field_defaults.items()
-            },
-            gateway_auth=_gateway_auth(given),
-            oidc=read_oidc(given),
-            url=_address(given, "NOETL_URL", GATEWAY_SCHEMES),
-            token=given.get(TOKEN_VARIABLE),
-            context=given.get("NOETL_CONTEXT"),
-            config_folder=Path(given["XDG_CONFIG_HOME"]) if "XDG_CONFIG_HOME" in given else None,
-            no_color="NO_COLOR" in given,
-        )
+        settings = cls(**{setting.name: setting.metadata["read"](given) for setting in fields(cls)})
+        _check_both_or_neither(settings.nats_url, settings.postgres_dsn)
+        return settings
 
     @property
     def gateway_limits(self) -> GatewayLimits:
@@ -197,139 +303,50 @@ class Settings:
         """The home folder, absolute.
 
         Raises:
-            UsageError: neither ``NOETL_HOME`` nor ``HOME`` is set. Asked only here, because a role with servers of
-                its own needs no home.
+            UsageError: Neither ``NOETL_HOME`` nor ``HOME`` is set. Checked here only, since commands with their own
+                servers need no home.
         """
         if self.home_folder is None:
             raise UsageError(
-                "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the local stack"
+                "neither NOETL_HOME nor HOME is set", hint="set NOETL_HOME to a folder for the embedded stack"
             )
         return self.home_folder
 
     @property
     def contexts_file(self) -> Path | None:
-        """Where gateways have names; ``None`` if nothing says where that is."""
+        """The file with the names of gateways; ``None`` if there is no config folder."""
         folder = self.config_folder or _own(DEFAULT_CONFIG)
         return folder and folder / "noetl-stream" / "contexts.yaml"
 
     @property
-    def names_stack(self) -> bool:
-        """Whether the environment says which NATS and Postgres commands are to use."""
+    def selects_stack(self) -> bool:
+        """Whether the environment selects the NATS and Postgres for commands."""
         return self.nats_url is not None or self.home_folder not in (None, _own(DEFAULT_HOME))
 
     def tools(self, *, embedded: bool) -> ToolSettings:
-        """What tools may do here. On the embedded stack, which is one machine's own, `http` reaches that machine."""
-        unsaid = read_http_allow("loopback") if embedded else HttpAllow()
-        return ToolSettings(self.http_allow or unsaid, self.shell, self.duckdb_folders)
+        """The permissions of tools. With the embedded stack, `http` may reach this machine by default."""
+        default = read_http_allow("loopback") if embedded else HttpAllow()
+        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders)
 
 
-def _address(given: Mapping[str, str], variable: str, schemes: tuple[str, ...]) -> str | None:
-    value = given.get(variable)
-    if value is None:
-        return None
-    for part in value.split(",") if schemes is NATS_SCHEMES else [value]:
-        if urlsplit(part.strip()).scheme not in schemes:
-            raise UsageError(f"{variable} is not an address", hint=f"it begins with {schemes[0]}://")
-    return value
-
-
-def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
-    if (nats_url is None) == (postgres_dsn is None):
-        return
-    present, absent = "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"
-    if nats_url is None:
-        present, absent = absent, present
-    raise UsageError(f"{present} is set and {absent} is not", hint="set both for your own servers, or neither")
-
-
-def _home(given: Mapping[str, str]) -> Path | None:
-    value = given.get("NOETL_HOME", DEFAULT_HOME)
-    if value == "~" or value.startswith("~/"):
-        own = given.get("HOME")
-        return None if own is None else Path(own, value[2:]).absolute()
-    if value.startswith("~"):
-        raise UsageError("NOETL_HOME cannot name another user's folder by ~", hint="write the whole path")
-    return Path(value).absolute()
-
-
-def _own(folder: str) -> Path | None:
-    with suppress(RuntimeError):  # a user may have no home
-        return Path(folder).expanduser()
-    return None
-
-
-def _pool(given: Mapping[str, str]) -> str:
-    value = given.get("NOETL_POOL", DEFAULT_POOL)
-    if POOL_NAME.fullmatch(value) is None:
-        raise UsageError(f"NOETL_POOL is {value!r}", hint="a pool has 1 to 64 letters, digits, _ and -")
-    return value
-
-
-def _number(given: Mapping[str, str], variable: str, default: int, most: int) -> int:
-    value = given.get(variable, str(default))
-    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
-        raise UsageError(f"{variable} is {value!r}", hint=f"a whole number from 1 to {most}")
-    return int(value)
-
-
-def _choice(given: Mapping[str, str], variable: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
-    value = given.get(variable, default).lower()
-    for choice in choices:
-        if value == choice:
-            return choice
-    raise UsageError(f"{variable} is {value!r}", hint=f"one of {', '.join(choices)}")
-
-
-def _gateway_auth(given: Mapping[str, str]) -> GatewayAuth | None:
-    return _choice(given, "NOETL_GATEWAY_AUTH", GATEWAY_AUTHS, "open") if "NOETL_GATEWAY_AUTH" in given else None
-
-
-def _credentials(given: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for variable, value in given.items():
-        name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
-        if not variable.startswith(CREDENTIAL_PREFIX) or not name or variable in KEY_VARIABLES:
-            continue
-        if found.get(name, value) != value:
-            raise UsageError(f"{variable} gives the credential {name!r} a second value", hint="names ignore case")
-        found[name] = value
-    return found
-
-
-def limits_given(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Numbers as written, by the names of limits: :attr:`Settings.limits` for who needs no other setting."""
+def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """:attr:`Settings.limits` without the other settings."""
     given, prefix = os.environ if environ is None else environ, LIMIT_PREFIX
     return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
 
 
-def _key(given: Mapping[str, str]) -> str | None:
-    value = given.get(KEY_VARIABLE)
-    if value is not None:
-        read_key(value, KEY_VARIABLE)
-    return value
-
-
-def _old_keys(given: Mapping[str, str]) -> tuple[str, ...]:
-    values = tuple(part.strip() for part in given.get(OLD_KEYS_VARIABLE, "").split(",") if part.strip())
-    if values and KEY_VARIABLE not in given:
-        raise UsageError(f"{OLD_KEYS_VARIABLE} is set and {KEY_VARIABLE} is not", hint="give the key to write with too")
-    for value in values:
-        read_key(value, OLD_KEYS_VARIABLE)
-    return values
-
-
 def environment_variable(name: str) -> str | None:
-    """A variable of this process that a playbook's keychain names (``kind: env``, LANGUAGE §11), or a context."""
+    """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
     return os.environ.get(name)
 
 
 def child_environment(
     nats_url: str, postgres_dsn: str, credentials: Mapping[str, str], keys: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The environment of a child process that is to work in the same place as this one.
+    """The environment of a child process that uses the same stack as this one.
 
     Args:
-        keys: What the child may encrypt and decrypt credentials with; only servers and gateways need any.
+        keys: Keys to encrypt and decrypt credentials, for servers and gateways only.
     """
     found = {name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, TOKEN_VARIABLE)}
     if keys:

@@ -1,4 +1,4 @@
-"""What the environment says of an identity provider: a part of :mod:`noetl_stream.settings.environment`."""
+"""Settings of the identity provider; part of :mod:`noetl_stream.settings.environment`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
-
-RoleName = Literal["viewer", "operator", "author", "admin"]
-ROLE_NAMES: Final[tuple[RoleName, ...]] = ("viewer", "operator", "author", "admin")
+from noetl_stream.model.roles import ROLES, Role
 
 OIDC_PREFIX: Final = "NOETL_OIDC_"
 OIDC_VARIABLES: Final = ("ISSUER", "AUDIENCE", "JWKS_URL", "ROLE_CLAIM", "ROLES", "DEFAULT_ROLE")
@@ -20,69 +18,69 @@ OIDC_VARIABLES: Final = ("ISSUER", "AUDIENCE", "JWKS_URL", "ROLE_CLAIM", "ROLES"
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """An OpenID Connect provider whose tokens are taken.
+    """An OpenID Connect provider whose tokens are accepted.
 
     Attributes:
-        issuer: As tokens spell it in ``iss``.
-        audience: What tokens for this gateway have in ``aud``.
-        jwks_url: Where its keys are; ``None``: where its discovery document says.
-        role_claim: The claim that says who may do what.
-        roles: What the claim's values stand for.
-        default_role: Of those whose claim says no role; ``None``: they may nothing.
+        issuer: The value of ``iss`` in its tokens.
+        audience: The value of ``aud`` in tokens for this gateway.
+        jwks_url: The URL of its keys. Default: from its discovery document.
+        role_claim: The claim that holds the role.
+        roles: The roles by value of the claim.
+        default_role: The role of tokens whose claim matches none. Default: no access.
     """
 
     issuer: str
     audience: str
     jwks_url: str | None = None
     role_claim: str = "noetl_role"
-    roles: Mapping[str, RoleName] = field(default_factory=lambda: MappingProxyType({name: name for name in ROLE_NAMES}))
-    default_role: RoleName | None = None
+    roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({name: name for name in ROLES}))
+    default_role: Role | None = None
 
 
 def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
-    """``None`` where no variable speaks of a provider.
+    """The provider's settings; ``None`` if no variable is set.
 
     Raises:
-        UsageError: one is missing, or cannot be.
+        UsageError: A variable is missing or invalid.
     """
-    said = {name: given[OIDC_PREFIX + name] for name in OIDC_VARIABLES if OIDC_PREFIX + name in given}
-    if not said:
+    values = {name: given[OIDC_PREFIX + name] for name in OIDC_VARIABLES if OIDC_PREFIX + name in given}
+    if not values:
         return None
     for name in ("ISSUER", "AUDIENCE"):
-        if name not in said:
-            known = f"{OIDC_PREFIX}{next(iter(said))} is set and {OIDC_PREFIX}{name} is not"
-            raise UsageError(known, hint="an identity provider takes both NOETL_OIDC_ISSUER and NOETL_OIDC_AUDIENCE")
+        if name not in values:
+            message = f"{OIDC_PREFIX}{next(iter(values))} is set, but {OIDC_PREFIX}{name} is not"
+            raise UsageError(message, hint="set both NOETL_OIDC_ISSUER and NOETL_OIDC_AUDIENCE")
     for name in ("ISSUER", "JWKS_URL"):
-        if name in said and not _is_safe_address(said[name]):
-            hint = "it begins with https://, or on this machine with http://"
-            raise UsageError(f"{OIDC_PREFIX}{name} is no address to trust", hint=hint)
-    found = OidcSettings(said["ISSUER"], said["AUDIENCE"])
+        if name in values and not _is_safe_address(values[name]):
+            hint = "it must start with https://, or with http:// on this machine"
+            raise UsageError(f"insecure address in {OIDC_PREFIX}{name}", hint=hint)
+    defaults = OidcSettings(values["ISSUER"], values["AUDIENCE"])
     return OidcSettings(
-        found.issuer,
-        found.audience,
-        said.get("JWKS_URL"),
-        said.get("ROLE_CLAIM", found.role_claim),
-        _roles(said["ROLES"]) if "ROLES" in said else found.roles,
-        _role(said["DEFAULT_ROLE"], "DEFAULT_ROLE") if "DEFAULT_ROLE" in said else None,
+        defaults.issuer,
+        defaults.audience,
+        values.get("JWKS_URL"),
+        values.get("ROLE_CLAIM", defaults.role_claim),
+        _roles(values["ROLES"]) if "ROLES" in values else defaults.roles,
+        _role(values["DEFAULT_ROLE"], "DEFAULT_ROLE") if "DEFAULT_ROLE" in values else None,
     )
 
 
-def _roles(text: str) -> Mapping[str, RoleName]:
-    """``platform=admin,data team=author``: what is not named here is no role any more, not even ``admin``."""
-    found: dict[str, RoleName] = {}
+def _roles(text: str) -> Mapping[str, Role]:
+    """Parses ``platform=admin,data team=author``. It replaces the default mapping, including ``admin``."""
+    found: dict[str, Role] = {}
     for entry in text.split(","):
         value, equals, role = (part.strip() for part in entry.rpartition("="))
         if not equals or not value:
-            raise UsageError(f"{OIDC_PREFIX}ROLES has the entry {entry!r}", hint="value=role, with commas between")
+            raise UsageError(f"invalid entry {entry!r} in {OIDC_PREFIX}ROLES", hint="write value=role, comma-separated")
         found[value] = _role(role, "ROLES")
     return MappingProxyType(found)
 
 
-def _role(text: str, name: str) -> RoleName:
-    for role in ROLE_NAMES:
+def _role(text: str, name: str) -> Role:
+    for role in ROLES:
         if text.strip() == role:
             return role
-    raise UsageError(f"{OIDC_PREFIX}{name} names the role {text!r}", hint=f"one of {', '.join(ROLE_NAMES)}")
+    raise UsageError(f"unknown role {text!r} in {OIDC_PREFIX}{name}", hint=f"use one of {', '.join(ROLES)}")
 
 
 def _is_safe_address(text: str) -> bool:

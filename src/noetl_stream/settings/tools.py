@@ -1,4 +1,4 @@
-"""What the operator of a worker lets its tools do: a part of :mod:`noetl_stream.settings.environment`."""
+"""The operator's permissions for a worker's tools; part of :mod:`noetl_stream.settings.environment`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class HttpAllow:
-    """What `http` tasks may reach beside the public internet: networks, and hosts by name wherever they lead."""
+    """What `http` tasks may reach besides the public internet: networks, and hosts by name, whatever their address."""
 
     networks: tuple[Network, ...] = ()
     host_names: frozenset[str] = frozenset()
@@ -33,12 +33,12 @@ class HttpAllow:
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """What the operator of a worker lets its tools do: by default nothing that a stranger's playbook could misuse.
+    """The operator's permissions for a worker's tools.
 
     Attributes:
-        http_allow: Beside the public internet.
-        shell: Whether tasks may run commands.
-        duckdb_folders: Folders whose files SQL may read and write, absolute.
+        http_allow: What `http` tasks may reach besides the public internet.
+        shell: Whether `shell` tasks may run.
+        duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
     """
 
     http_allow: HttpAllow = HttpAllow()
@@ -47,10 +47,10 @@ class ToolSettings:
 
 
 def read_http_allow(text: str) -> HttpAllow:
-    """``loopback``, ``private``, ``none``, addresses, networks (``10.1.0.0/16``) and host names, with commas between.
+    """Parses a comma-separated list of ``loopback``, ``private``, ``none``, addresses, networks and host names.
 
     Raises:
-        UsageError: an entry is none of these.
+        UsageError: An entry is invalid.
     """
     networks: list[Network] = []
     names: set[str] = set()
@@ -61,22 +61,22 @@ def read_http_allow(text: str) -> HttpAllow:
         try:
             networks.append(ipaddress.ip_network(entry))
         except ValueError:
-            # Digits alone are a mistyped network, and never the name of a host.
+            # Digits alone are a mistyped network, not a host name.
             if HOST_NAME.fullmatch(entry) is None or entry.replace(".", "").isdecimal():
-                hint = "loopback, private, none, an address, a network such as 10.1.0.0/16, or a host name"
-                raise UsageError(f"{HTTP_ALLOW_VARIABLE} has the entry {entry!r}", hint=hint) from None
+                hint = "use loopback, private, none, an address, a network such as 10.1.0.0/16, or a host name"
+                raise UsageError(f"invalid entry {entry!r} in {HTTP_ALLOW_VARIABLE}", hint=hint) from None
             names.add(entry.rstrip("."))
     return HttpAllow(tuple(networks), frozenset(names))
 
 
 def read_duckdb_folders(given: Mapping[str, str]) -> tuple[Path, ...]:
-    """``NOETL_DUCKDB_PATHS``, the folders separated as in ``PATH``.
+    """Parses ``NOETL_DUCKDB_PATHS``, whose folders are separated as in ``PATH``.
 
     Raises:
-        UsageError: one is not absolute.
+        UsageError: A path is not absolute.
     """
     folders = tuple(Path(part) for part in given.get("NOETL_DUCKDB_PATHS", "").split(os.pathsep) if part)
     for folder in folders:
         if not folder.is_absolute():
-            raise UsageError(f"NOETL_DUCKDB_PATHS has {str(folder)!r}", hint="write the whole path of each folder")
+            raise UsageError(f"relative path {str(folder)!r} in NOETL_DUCKDB_PATHS", hint="use absolute paths")
     return folders

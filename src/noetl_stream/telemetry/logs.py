@@ -1,7 +1,7 @@
-"""Structured logs by the standard library: one record, one line, as text for people or JSON for collectors.
+"""Structured logs with the standard library: one line per record, as text or JSON.
 
-A call gives its facts as ``extra``: ``logger.info("lease taken", extra={"partition": 7})`` becomes
-``… lease taken partition=7`` or a JSON object with ``partition``. Lines of an exception or a message stay one line.
+Fields are passed as ``extra``: ``logger.info("lease taken", extra={"partition": 7})`` becomes
+``… lease taken partition=7``, or a JSON object with ``partition``. Messages and exceptions stay on one line.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, Literal, TextIO
 
 ROOT_NAME = "noetl_stream"
 LIBRARY_LEVEL = logging.WARNING
-"""Of everything that is not ours (nats, asyncpg, aiohttp), whatever our own level is."""
+"""The level of libraries (nats, asyncpg, aiohttp), whatever our own level is."""
 
-OWN_NAMES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-"""What a record has of itself; all else in it came as ``extra``."""
+RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+"""Attributes of every log record; any others are from ``extra``."""
 
 RESERVED_KEYS = frozenset({"time", "level", "logger", "message", "exception"})
 PLAIN_PUNCTUATION = frozenset("_-.:/+@%,")
 
 
 def configure(level: str, format: Literal["text", "json"], stream: TextIO | None = None) -> None:
-    """Sends the records of this program to ``stream`` (default: stderr) and replaces what was configured before.
+    """Logs to ``stream`` (default: stderr), replacing any earlier configuration.
 
     Args:
-        level: ``debug``, ``info``, ``warning`` or ``error``, for our own loggers; others warn and report errors.
+        level: ``debug``, ``info``, ``warning`` or ``error``, for our own loggers. Libraries log warnings and errors.
         format: ``text`` or ``json``.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
@@ -42,7 +42,7 @@ def configure(level: str, format: Literal["text", "json"], stream: TextIO | None
 
 
 class LineFormatter(logging.Formatter):
-    """Gives each record's fields, in order, to ``to_line``."""
+    """Formats each record's fields, in order, with ``to_line``."""
 
     def __init__(self, to_line: Callable[[dict[str, Any]], str]) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class LineFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         for key, value in record.__dict__.items():
-            if key not in OWN_NAMES:
+            if key not in RECORD_ATTRIBUTES:
                 fields[f"{key}_" if key in RESERVED_KEYS else key] = value
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)

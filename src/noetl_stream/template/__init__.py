@@ -1,4 +1,4 @@
-"""Templates (LANGUAGE §2): compile once, render often. Pure: no IO, no clock, no chance."""
+"""Templates (LANGUAGE §2): compile once, render often. Pure and deterministic: no IO, clock or randomness."""
 
 from noetl_stream.template.compile.compiler import Guard, Template, compile_guard, compile_template
 from noetl_stream.template.compile.findings import Bindings

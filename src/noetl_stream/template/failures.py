@@ -1,4 +1,4 @@
-"""What can go wrong with a template: problems found when it is compiled, failures when it is evaluated."""
+"""Errors of templates: problems found by the compiler, and failures of evaluation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.model.reference import Reference
 
 SHOWN_CHARS: Final = 120
-"""How much of an expression an error message shows."""
+"""Characters of an expression that an error message shows."""
 
 MESSAGE_CHARS: Final = 400
-"""How long what is said about it may be: keys of the data stand in it, and data may be large."""
+"""Length of an error message, which may contain keys of the data."""
 
 _COMPARED_NAMES: Final = 500
 _COMPARED_CHARS: Final = 64
@@ -23,12 +23,12 @@ _COMPARED_CHARS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class TemplateFinding:
-    """One thing wrong with a template.
+    """One problem of a template.
 
     Attributes:
         code: ``template_syntax``, ``unbound_name``, ``namespace_not_here``, ``statement_not_allowed``,
             ``template_too_long``, ``unknown_filter``, ``unknown_test`` or ``guard_not_expression``.
-        pointer: Keys and indices that lead from the compiled source to the text at fault; ``()`` is the source itself.
+        pointer: Keys and indices from the compiled source to the text with the problem; ``()`` is the source itself.
         line: Line within that text, from 1.
         column: Column within that line, from 1, in characters.
     """
@@ -43,16 +43,16 @@ class TemplateFinding:
 
 @dataclass(frozen=True, slots=True)
 class BareName(TemplateFinding):
-    """A name that is bound nowhere (``unbound_name``), with the name itself."""
+    """An undefined bare name (``unbound_name``)."""
 
     name: str
 
 
 class TemplateProblem(NoetlError):
-    """A template that cannot be compiled, with every problem found in it.
+    """A template that does not compile, with all its problems.
 
     Args:
-        problems: At least one, in the order of the source.
+        problems: At least one, in source order.
     """
 
     def __init__(self, problems: Sequence[TemplateFinding]) -> None:
@@ -63,28 +63,28 @@ class TemplateProblem(NoetlError):
 
 
 class ExpressionError(NoetlError):
-    """A template or guard that could not be evaluated (LANGUAGE §2).
+    """A template or guard that failed to evaluate (LANGUAGE §2).
 
-    ``message`` names the first missing part, such as ``ctx.approved``, or what failed. ``expression`` is the template's
-    text.
+    ``message`` names the first undefined part, such as ``ctx.approved``, or what failed. ``expression`` is the text of
+    the template.
     """
 
     def __init__(self, message: str, *, expression: str = "", hint: str | None = None) -> None:
-        shown, said = shorten(expression), shorten(message, MESSAGE_CHARS)
-        super().__init__(f"{said} in {shown}" if shown else said, hint=hint and shorten(hint, MESSAGE_CHARS))
+        text, short = shorten(expression), shorten(message, MESSAGE_CHARS)
+        super().__init__(f"{short} in {text}" if text else short, hint=hint and shorten(hint, MESSAGE_CHARS))
         self.expression: Final = expression
 
 
 class ReferenceNeeded(Exception):
-    """A template read a value that is kept in the object store: load it, add it to the scope, render again."""
+    """A template read a value in the object store: load it, add it to the scope and render again."""
 
     def __init__(self, reference: Reference) -> None:
-        super().__init__(f"the value {reference.key} must be loaded first")
+        super().__init__(f"value {reference.key} must be loaded first")
         self.reference: Final = reference
 
 
 class EvaluationFailure(Exception):
-    """Raised while an expression is evaluated; becomes an :class:`ExpressionError` with the expression's text."""
+    """Raised during evaluation; becomes an :class:`ExpressionError` with the expression's text."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -92,14 +92,14 @@ class EvaluationFailure(Exception):
         self.hint: Final = hint
 
 
-def shorten(text: str, most_chars: int = SHOWN_CHARS) -> str:
-    """``text`` on one line, cut to what fits an error message."""
-    joined = " ".join(text[: 4 * most_chars].split())
-    return joined if len(joined) <= most_chars else f"{joined[:most_chars]}…"
+def shorten(text: str, max_chars: int = SHOWN_CHARS) -> str:
+    """``text`` on one line, cut to ``max_chars``."""
+    joined = " ".join(text[: 4 * max_chars].split())
+    return joined if len(joined) <= max_chars else f"{joined[:max_chars]}…"
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like ``name``, if one is; of many or long names only some are looked at."""
+    """The known name closest to ``name``, or ``None``. Looks at a limited number of short names, to bound the cost."""
     if len(name) > _COMPARED_CHARS:
         return None
     short = [other for other in islice(known, _COMPARED_NAMES) if len(other) <= _COMPARED_CHARS]

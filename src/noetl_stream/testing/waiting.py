@@ -1,31 +1,34 @@
-"""Waiting for a condition in tests: no fixed sleeps, and an end to every wait."""
+"""Waiting for conditions in tests: no fixed sleeps, and a bound on every wait."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
+POLL_S = 0.001
+"""Between two looks: what is waited for needs the processor more than we."""
+
 TIMEOUT_S = 20.0
 """Far beyond what anything here needs; only a failing test takes this long."""
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    """Lets the other tasks run until ``condition`` holds.
+    """Runs the other tasks until ``condition`` holds.
 
     Raises:
         TimeoutError: it never did.
     """
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  what is waited for has no event to hang on to
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)
 
 
 async def until_it_is(expected: object, read: Callable[[], Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
-    """Reads again and again until the answer is ``expected``.
+    """Reads repeatedly until the answer is ``expected``.
 
     Raises:
         TimeoutError: it never was.
     """
     async with asyncio.timeout(timeout_s):
         while await read() != expected:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""What a tool is. A kind is one class with a :class:`KindSpec` and an async ``run`` (LANGUAGE §12)."""
+"""The contract of tools. A kind is a class with a :class:`KindSpec` and an async ``run`` (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.playbook.plan import Timeouts
 
 
 class ToolFailure(Exception):
-    """A tool run that ended in an error outcome. ``result`` is kept with it (http keeps the answer's body)."""
+    """A failed tool run, which becomes an error outcome. ``result`` is kept with it (http keeps the response)."""
 
     def __init__(
         self, error: ErrorInfo, *, result: Any = None, helper: Mapping[str, Any] | None = None, output: str = ""
@@ -26,15 +26,15 @@ class ToolFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool run that went well: plain JSON ``result``, the kind's helper block, captured output text."""
+    """A successful tool run: plain JSON ``result``, the kind's block in ``outcome``, captured output."""
 
     result: Any
     helper: Mapping[str, Any] = field(default_factory=dict)
     output: str = ""
 
 
-async def undescribed(name: str) -> dict[str, Any]:
-    """All that can be said of a credential where nobody keeps any."""
+async def describe_name_only(name: str) -> dict[str, Any]:
+    """The description of a credential when there is no credential store."""
     return {"name": name, "version": None, "expires_at": None}
 
 
@@ -43,14 +43,14 @@ class ToolCall:
     """One attempt of a task, fully rendered.
 
     Attributes:
-        inputs: Rendered inputs beside ``kind``, not yet validated; verbatim inputs included.
-        knobs: The kind's own keys of the effective ``spec``.
-        timeouts: Seconds; the worker itself enforces ``total``.
-        idempotency_key: The same over redeliveries of this task attempt's step run (DESIGN §2 promise).
+        inputs: The rendered inputs and the verbatim ones, not yet validated.
+        knobs: The kind's own keys in the effective ``spec``.
+        timeouts: In seconds. The worker itself enforces ``total``.
+        idempotency_key: The same for every redelivery of this attempt (DESIGN §2 promise).
         scope: Read-only ``workload``, ``ctx``, ``iter``, ``execution_id`` for kinds with ``reads_scope``.
-        credential: Resolves an ``auth`` name to a DSN string or a JSON mapping, or raises :class:`ToolFailure`
+        credential: Resolves a credential name to text, such as a DSN, or a JSON mapping. Raises :class:`ToolFailure`
             with kind ``credential``.
-        describe_credential: What may be shown of it, once its value can be had: ``{name, version, expires_at}``.
+        describe_credential: Resolves a credential name to ``{name, version, expires_at}``, without its value.
     """
 
     inputs: Mapping[str, Any]
@@ -63,25 +63,25 @@ class ToolCall:
     attempt: int
     scope: Mapping[str, Any]
     credential: Callable[[str], Awaitable[str | dict[str, Any]]]
-    describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = undescribed
+    describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
 
 
 class Tool(Protocol):
-    """A tool kind at work. One instance a worker; ``run`` may be called many times at once.
+    """A tool. A worker has one instance per kind; ``run`` may be called concurrently.
 
-    Cancelling the task that awaits ``run`` must end the work itself: the HTTP call, the statement, the child process.
+    Cancelling ``run`` must end the work itself: the HTTP call, the statement, the child process.
     """
 
     spec: KindSpec
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Does the work once.
+        """Runs the task once.
 
         Raises:
-            ToolFailure: the error outcome. Anything else that escapes is a defect and becomes kind ``internal``.
+            ToolFailure: The error outcome. Any other exception is a bug and becomes kind ``internal``.
         """
         ...
 
     async def close(self) -> None:
-        """Frees sessions, pools and child processes."""
+        """Releases sessions, pools and child processes."""
         ...

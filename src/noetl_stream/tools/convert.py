@@ -1,8 +1,8 @@
-"""Plain JSON values out of what playbook code and databases hand back (LANGUAGE §12 *python*, *postgres*).
+"""Converts values from playbook code and databases to plain JSON (LANGUAGE §12 *python*, *postgres*).
 
-Converted: dates, times and UUIDs to text, ``Decimal`` to a number, tuples and sets to lists (sets in sorted order where
-they have one, so that a second run of the same code gives the same result). Everything else is refused with its path.
-This module is loaded into the child processes too, so it imports the standard library only.
+Dates, times and UUIDs become text, ``Decimal`` a number, tuples and sets lists. Sets are sorted if possible, so that
+results are reproducible. Anything else is an error with its path. Child processes load this module too, so it imports
+the standard library only.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final
 from uuid import UUID
 
 MAX_DEPTH: Final = 200
-"""How many lists and mappings a value may nest in each other."""
+"""How deep lists and mappings may nest."""
 MAX_DIGITS: Final = 4_000
-"""The longest whole number made of a ``Decimal``; the text form of longer ones costs more than any use of them."""
+"""Digits of a whole number converted from ``Decimal``, to bound the cost."""
 
 Conversions = Mapping[type, Callable[[Any], Any]]
 _NONE: Final[Conversions] = {}
 
 
 class NotJson(Exception):
-    """A value JSON has no form for. ``path`` says where it stands (``result.rows[3].ratio``)."""
+    """A value that JSON cannot hold. ``path`` is its position (``result.rows[3].ratio``)."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -32,7 +32,7 @@ class NotJson(Exception):
         self.reason = reason
 
 
-class _Refused(Exception):
+class _NotConvertible(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -40,20 +40,20 @@ class _Refused(Exception):
 
 
 def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> Any:
-    """``value`` as plain JSON values: a new one, sharing nothing that can change.
+    """``value`` as new plain JSON.
 
     Args:
-        name: What the path of a refused value starts with.
-        also: Further types and what to convert instead of them (the databases' intervals and bytes).
+        name: The start of the path in errors.
+        also: More types and their conversions, such as the databases' intervals and bytes.
 
     Raises:
-        NotJson: at the first value that has no JSON form: NaN, infinity, a key that is not text, text with NUL or half
-            a surrogate pair, nesting deeper than :data:`MAX_DEPTH`, any other type.
+        NotJson: A value is NaN, infinity, text with NUL or a lone surrogate, a key that is not text, nested deeper than
+            :data:`MAX_DEPTH`, or of another type. Holds the first such value.
     """
     try:
         return _plain(value, also, 0)
-    except _Refused as refused:
-        raise NotJson(name + "".join(reversed(refused.steps)), refused.reason) from None
+    except _NotConvertible as error:
+        raise NotJson(name + "".join(reversed(error.steps)), error.reason) from None
 
 
 def _plain(value: Any, also: Conversions, depth: int) -> Any:
@@ -65,7 +65,7 @@ def _plain(value: Any, also: Conversions, depth: int) -> Any:
     if kind is float:
         return _float(value)
     if depth > MAX_DEPTH:
-        raise _Refused(f"is nested more than {MAX_DEPTH} levels deep, or holds itself")
+        raise _NotConvertible(f"nested more than {MAX_DEPTH} levels deep, or circular")
     if kind is dict:
         return _mapping(value, also, depth)
     if kind is list or kind is tuple:
@@ -96,18 +96,18 @@ def _other(value: Any, also: Conversions, depth: int) -> Any:
             return int(value)
         case float():
             return _float(float(value))
-    raise _Refused(f"{_type_name(value)} has no JSON form{_advice(value)}")
+    raise _NotConvertible(f"{_type_name(value)} cannot be converted to JSON{_hint(value)}")
 
 
 def _mapping(value: Mapping[Any, Any], also: Conversions, depth: int) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise _Refused(f"a key must be text, and {key!r:.60} is {_type_name(key)}; write str(key)")
+            raise _NotConvertible(f"a key must be text, not {_type_name(key)}: {key!r:.60}; write str(key)")
         try:
             plain[_text(str.__str__(key))] = _plain(item, also, depth + 1)
-        except _Refused as refused:
-            refused.steps.append(f".{key}" if key.isidentifier() else f"[{key!r:.60}]")
+        except _NotConvertible as error:
+            error.steps.append(f".{key}" if key.isidentifier() else f"[{key!r:.60}]")
             raise
     return plain
 
@@ -117,36 +117,36 @@ def _list(value: Iterable[Any], also: Conversions, depth: int) -> list[Any]:
     for item in value:
         try:
             plain.append(_plain(item, also, depth + 1))
-        except _Refused as refused:
-            refused.steps.append(f"[{len(plain)}]")
+        except _NotConvertible as error:
+            error.steps.append(f"[{len(plain)}]")
             raise
     return plain
 
 
 def _text(value: str) -> str:
     if "\0" in value:
-        raise _Refused("text must not hold a NUL character")
+        raise _NotConvertible("text must not contain a NUL character")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _Refused("text holds half a surrogate pair, which no encoding can carry") from None
+            raise _NotConvertible("text must not contain a lone surrogate") from None
     return value
 
 
 def _float(value: float) -> float:
     if not isfinite(value):
-        raise _Refused(f"{value} is no JSON number")
+        raise _NotConvertible(f"{value} is not a valid JSON number")
     return value
 
 
 def _decimal(value: Decimal) -> int | float:
     if not value.is_finite():
-        raise _Refused(f"{value} is no JSON number")
+        raise _NotConvertible(f"{value} is not a valid JSON number")
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent >= 0:
         if value.adjusted() > MAX_DIGITS:
-            raise _Refused(f"a number of more than {MAX_DIGITS} digits")
+            raise _NotConvertible(f"number longer than {MAX_DIGITS} digits")
         return int(value)
     return _float(float(value))
 
@@ -163,7 +163,7 @@ def _type_name(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _advice(value: Any) -> str:
+def _hint(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return "; decode it, or write base64.b64encode(value).decode()"
     if isinstance(value, datetime.timedelta):

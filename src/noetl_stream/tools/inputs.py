@@ -1,18 +1,18 @@
-"""The base of input and knob models, and the check of rendered inputs that every kind starts with."""
+"""Models and validation of inputs and knobs, and the input ``auth`` (LANGUAGE §11)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 
 class Inputs(BaseModel):
-    """Inputs of a kind. Strict: a string never becomes a number (LANGUAGE §1)."""
+    """Inputs of a kind. Strict: text never becomes a number (LANGUAGE §1)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -24,14 +24,16 @@ class Knobs(BaseModel):
 
 
 Model = TypeVar("Model", bound=BaseModel)
+AUTH_ALIASES: Final = AliasChoices("auth", "credential")
+Auth = str | dict[str, Any]
 
 
 def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """The rendered inputs as their model.
+    """Validates rendered inputs.
 
     Raises:
-        ToolFailure: kind ``invalid_input``; the message lists every field with its reason, and no values, since an
-            input may hold a secret.
+        ToolFailure: kind ``invalid_input``. The message lists the invalid fields with reasons but without values, which
+            may be secret.
     """
     try:
         return model.model_validate(values)
@@ -41,15 +43,47 @@ def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
 
 
 def invalid_input(message: str) -> ToolFailure:
-    """The failure of an input that cannot be used."""
+    """The failure for an invalid input."""
     return ToolFailure(ErrorInfo(kind="invalid_input", message=message))
+
+
+def auth_field(default: Any, description: str) -> Any:
+    """The field ``auth`` of an input model, with its synonym ``credential``."""
+    return Field(default=default, validation_alias=AUTH_ALIASES, description=description)
+
+
+async def credential_of(call: ToolCall, auth: Auth) -> str | dict[str, Any]:
+    """The credential that ``auth`` names, or ``auth`` itself if it is a mapping.
+
+    Raises:
+        ToolFailure: kind ``credential`` if no credential has that name.
+    """
+    return await call.credential(auth) if isinstance(auth, str) else auth
+
+
+def bad_credential(auth: Auth, reason: str) -> ToolFailure:
+    """The failure for an unusable credential. Never shows its value."""
+    name = f"credential {auth!r}" if isinstance(auth, str) else "auth"
+    return ToolFailure(ErrorInfo(kind="credential", message=f"{name}: {reason}"))
+
+
+def text_entry(auth: Auth, credential: dict[str, Any], key: str) -> str | None:
+    """The text of the entry ``key``; ``None`` if it is missing.
+
+    Raises:
+        ToolFailure: kind ``credential`` if it is not text.
+    """
+    value = credential.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise bad_credential(auth, f"{key} must be text")
 
 
 def _reason(model: type[BaseModel], values: Mapping[str, Any], problem: dict[str, Any]) -> str:
     location = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden" and len(location) == 1:
         return f"{location[0]}: {_unknown(model, values, location[0])}"
-    # Pydantic adds the tried member of a union to the place ("command.list[str]"), which says nothing to an author.
+    # Pydantic adds the attempted member of a union to the location ("command.list[str]"), which does not help authors.
     shown = [part for part in location if part not in _TYPE_NAMES and "[" not in part]
     message = str(problem["msg"]).removeprefix("Value error, ")
     return f"{'.'.join(shown)}: {message[:1].lower()}{message[1:]}" if shown else message
@@ -60,8 +94,8 @@ def _unknown(model: type[BaseModel], values: Mapping[str, Any], name: str) -> st
         alias = field.validation_alias
         if isinstance(alias, AliasChoices) and name in alias.choices:
             other = next((str(choice) for choice in alias.choices if choice in values and choice != name), None)
-            return f"says the same as {other}; give one of them"
-    return "is no input of this kind"
+            return f"is the same input as {other}; remove one"
+    return "unknown input"
 
 
-_TYPE_NAMES = frozenset({"str", "int", "float", "bool", "list", "dict", "none"})
+_TYPE_NAMES: Final = frozenset({"str", "int", "float", "bool", "list", "dict", "none"})

@@ -14,7 +14,9 @@ from noetl_stream.tools.inputs import Inputs, Knobs, validated
 class NoopInputs(Inputs):
     """Inputs of ``noop``."""
 
-    args: dict[str, Any] | None = Field(default=None, description="A mapping of any values; it is the task's result.")
+    args: dict[str, Any] | None = Field(
+        default=None, description="A mapping of any values, returned as the task's result."
+    )
 
 
 class NoopKnobs(Knobs):
@@ -22,12 +24,12 @@ class NoopKnobs(Knobs):
 
 
 class NoopTool:
-    """A task for its policy alone: routing, ``set_*``, a place to jump to."""
+    """Does nothing, for tasks that only need a policy: routing, ``set_*``, a jump target."""
 
     spec = KindSpec(kind="noop", inputs=NoopInputs, knobs=NoopKnobs)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Gives ``args`` back; ``{}`` without ``args``.
+        """Returns ``args``, or ``{}`` without it.
 
         Raises:
             ToolFailure: kind ``invalid_input``.
@@ -35,4 +37,4 @@ class NoopTool:
         return ToolResult(validated(NoopInputs, call.inputs).args or {})
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to release."""

@@ -1,4 +1,4 @@
-"""Tokens for a client by OAuth 2.0 client credentials (RFC 6749 §4.4; LANGUAGE §11)."""
+"""Access tokens by OAuth 2.0 client credentials (RFC 6749 §4.4; LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
 
 FETCH_TIMEOUT_S: Final = 30.0
-MAX_ANSWER_BYTES: Final = 256 * 1024
+MAX_RESPONSE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token; ``lives_s`` is ``None`` if the other side does not say how long it is good for."""
+    """A token; ``lives_s`` is its lifetime in seconds, ``None`` if unknown."""
 
     value: str = field(repr=False)
     type: str
@@ -30,32 +30,32 @@ class AccessToken:
 
 
 async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, client_secret: str) -> AccessToken:
-    """Asks ``settings.token_url`` for a token, once.
+    """Requests a token from ``settings.token_url``, without retries.
 
     Args:
-        http: The worker's tool of kind ``http``: what it may reach, this may.
+        http: The worker's ``http`` tool, whose network permissions apply.
 
     Raises:
-        ToolFailure: kind ``credential``; ``retryable`` if another try may help.
+        ToolFailure: kind ``credential``; ``retryable`` if a retry may succeed.
     """
-    place = settings.token_url.partition("?")[0]
+    url = settings.token_url.partition("?")[0]
     try:
         async with asyncio.timeout(FETCH_TIMEOUT_S):
             result = (await http.run(_call(settings, client_id, client_secret))).result
     except TimeoutError:
-        raise _failed(place, f"no answer within {FETCH_TIMEOUT_S:g} s", retryable=True) from None
+        raise _failed(url, f"no response within {FETCH_TIMEOUT_S:g} s", retryable=True) from None
     except ToolFailure as failure:
         error = failure.error
         raise ToolFailure(
             msgspec.structs.replace(error, kind="credential", message=f"no token: {error.message}")
         ) from None
-    said = result["data"]
-    value = said.get("access_token") if isinstance(said, Mapping) else None
-    if not isinstance(said, Mapping) or not isinstance(value, str) or not value:
-        raise _failed(place, f"its answer ({result['status']}) has no access_token")
-    lives_s = str(said.get("expires_in"))  # some write the number as text
+    data = result["data"]
+    value = data.get("access_token") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(value, str) or not value:
+        raise _failed(url, f"the response ({result['status']}) has no access_token")
+    lives_s = str(data.get("expires_in"))  # some servers send the number as text
     is_number = lives_s.replace(".", "", 1).isdecimal()
-    return AccessToken(value, str(said.get("token_type", "Bearer")), float(lives_s) if is_number else None)
+    return AccessToken(value, str(data.get("token_type", "Bearer")), float(lives_s) if is_number else None)
 
 
 def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCall:
@@ -71,8 +71,8 @@ def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCa
         inputs["auth"] = {"username": quote_plus(client_id), "password": quote_plus(client_secret)}
     return ToolCall(
         inputs={**inputs, "form": form},
-        # Not to where it may redirect: the client's secret is for this address.
-        knobs={"follow_redirects": False, "max_response_bytes": MAX_ANSWER_BYTES},
+        # No redirects: the client's secret is for this address only.
+        knobs={"follow_redirects": False, "max_response_bytes": MAX_RESPONSE_BYTES},
         timeouts=Timeouts(),
         idempotency_key=secrets.token_hex(),
         execution_id="",
@@ -85,8 +85,8 @@ def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCa
 
 
 async def _no_credential(name: str) -> str:
-    raise _failed(name, "a token's own credential is given in place")
+    raise _failed(name, "the client's credential must be inline")
 
 
-def _failed(place: str, reason: str, *, retryable: bool = False) -> ToolFailure:
-    return ToolFailure(ErrorInfo("credential", f"no token from {place}: {reason}", retryable=retryable))
+def _failed(source: str, reason: str, *, retryable: bool = False) -> ToolFailure:
+    return ToolFailure(ErrorInfo("credential", f"no token from {source}: {reason}", retryable=retryable))

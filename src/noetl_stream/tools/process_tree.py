@@ -1,6 +1,6 @@
-"""Ending processes with all they started, whatever session or parent these went to (LANGUAGE §12).
+"""Kills processes together with all their descendants, whatever their session or parent (LANGUAGE §12).
 
-Elsewhere than on Linux, what left the group of a process lives on once its own parent has ended.
+This works on Linux. Elsewhere processes survive that left the group and whose parent has ended.
 """
 
 from __future__ import annotations
@@ -17,79 +17,79 @@ from typing import Final
 import psutil
 
 _SET_CHILD_SUBREAPER: Final = 36
-"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphans among what a process started become its own children."""
-# Loaded here: a process that has just forked should do as little as it can. PyDLL keeps the interpreter's lock.
+"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphaned descendants become children of the process."""
+# Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
 _PRCTL: Final = ctypes.PyDLL(None).prctl if sys.platform == "linux" else None
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of what its descendants leave behind, also after it became another program.
+    """Makes this process the parent of its orphaned descendants, even after ``exec``.
 
-    For ``preexec_fn``: without it :func:`kill_trees` would not find a process whose parent has ended.
+    Use as ``preexec_fn``; otherwise :func:`kill_trees` does not find processes whose parent has ended.
     """
     if _PRCTL is not None:
         _PRCTL(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class TreeKiller:
-    """Kills trees that are to end at the same moment together: the process table is looked through for all of them."""
+    """Kills process trees in batches: one scan of the process table serves all that are requested at the same time."""
 
     def __init__(self) -> None:
-        self._asked: set[int] = set()
+        self._requested: set[int] = set()
         self._killing: asyncio.Task[None] | None = None
 
     async def kill(self, process_id: int) -> None:
-        """See :func:`kill_trees`. It is done even if the wait for it is cancelled."""
-        self._asked.add(process_id)
+        """Like :func:`kill_trees`. Completes even if the caller is cancelled."""
+        self._requested.add(process_id)
         if self._killing is None:
-            self._killing = asyncio.get_running_loop().create_task(self._kill_asked())
+            self._killing = asyncio.get_running_loop().create_task(self._kill_requested())
         await asyncio.shield(self._killing)
 
-    async def _kill_asked(self) -> None:
-        asked, self._asked, self._killing = self._asked, set(), None
-        kill_trees(asked)
+    async def _kill_requested(self) -> None:
+        requested, self._requested, self._killing = self._requested, set(), None
+        kill_trees(requested)
 
 
 def kill_trees(process_ids: Collection[int]) -> None:
-    """Kills children of this process that it has not waited for yet, their groups and all their descendants."""
+    """Kills children of this process that have not been waited for, their groups and all their descendants."""
     _kill_descendants(set(process_ids))
     for process_id in process_ids:
         kill_group(process_id)
 
 
 def kill_group(process_id: int) -> None:
-    """Kills what is left of the process group that a process led."""
+    """Kills what remains of the group of a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
 
 
 def _kill_descendants(roots: set[int]) -> None:
-    # Stopped first, and killed when no more are found: what stands still starts nothing, and its orphans stay here.
-    # A look misses a process whose parent ends during it. The next one finds it, so the last two must find nothing.
+    # Stop first and kill once no more are found: a stopped process starts nothing, and its orphans stay here.
+    # A scan misses a process whose parent ends during it; the next one finds it. So two in a row must find nothing.
     stopped: set[int] = set()
-    found, looks_in_vain = roots, 0
-    while looks_in_vain < 2:
+    found, empty_scans = roots, 0
+    while empty_scans < 2:
         for process_id in found:
             _signal(process_id, signal.SIGSTOP)
         stopped |= found
         found = _descendants(roots) - stopped
-        looks_in_vain = 0 if found else looks_in_vain + 1
+        empty_scans = 0 if found else empty_scans + 1
     for process_id in stopped - roots:
         _signal(process_id, signal.SIGKILL)
 
 
 def _descendants(roots: set[int]) -> set[int]:
-    """Of children of this process: one look through the process table, however many they are."""
+    """The descendants of children of this process, from one scan of the process table."""
     children: dict[int, list[int]] = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             children.setdefault(process.ppid(), []).append(process.pid)
     found: set[int] = set()
-    open_ids = list(roots)
-    while open_ids:
-        below = children.get(open_ids.pop(), [])
+    pending = list(roots)
+    while pending:
+        below = children.get(pending.pop(), [])
         found.update(below)
-        open_ids += below
+        pending += below
     return found
 
 

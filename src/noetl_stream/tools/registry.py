@@ -1,7 +1,7 @@
-"""The tool kinds installed here, ours and others', by the entry point group ``noetl_stream.tools`` (LANGUAGE §12).
+"""The installed tool kinds, by the entry point group ``noetl_stream.tools`` (LANGUAGE §12).
 
-An entry point's name is the kind; its value is a class that implements :class:`~noetl_stream.tools.contract.Tool` and
-has the class attribute ``spec``. A plugin that cannot be used is left out and said; the others work.
+An entry point's name is the kind; its value is a class that implements :class:`~noetl_stream.tools.contract.Tool` with
+the class attribute ``spec``. An unusable plugin is skipped and reported; the others keep working.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _DISTRIBUTION: Final = "noetl-stream"
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 ToolClass = Callable[[], Tool]
-"""A class of tools: called without arguments it gives one; its ``spec`` is a :class:`KindSpec`."""
+"""A tool class: callable without arguments, with a :class:`KindSpec` as ``spec``."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PluginProblem:
-    """A tool kind that is installed and cannot be used. ``message`` is one line that names where it comes from."""
+    """An installed tool kind that cannot be used. ``message`` is one line that names its source."""
 
     kind: str
     distribution: str
@@ -38,28 +38,28 @@ class PluginProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
-    """What an environment offers: usable classes by kind, and what is wrong with the others."""
+class InstalledTools:
+    """The usable tool classes by kind, and the problems of the others."""
 
     tools: Mapping[str, ToolClass]
     problems: tuple[PluginProblem, ...] = ()
 
 
-def installed_tools(points: Iterable[EntryPoint] | None = None) -> Installed:
-    """Every tool kind of this environment, ours first: a plugin cannot take the name of one of ours.
+def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTools:
+    """The tool kinds of this environment. A plugin cannot replace a built-in kind.
 
     Args:
-        points: Entry points to look at; those of the group :data:`GROUP` by default.
+        points: The entry points to load. Default: those of :data:`GROUP`.
     """
     found = entry_points(group=GROUP) if points is None else points
     tools: dict[str, ToolClass] = {}
     sources: dict[str, str] = {}
     problems: list[PluginProblem] = []
-    for point in sorted(found, key=_ours_first):
+    for point in sorted(found, key=_built_in_first):
         source = _distribution(point)
         if point.name in tools:
             reason = f"the kind is already provided by {sources[point.name]}"
-            problems.append(_problem(point, f"{reason}; uninstall one of the two"))
+            problems.append(_problem(point, f"{reason}; uninstall one"))
             continue
         loaded = _load(point)
         if isinstance(loaded, PluginProblem):
@@ -67,51 +67,51 @@ def installed_tools(points: Iterable[EntryPoint] | None = None) -> Installed:
         else:
             tools[point.name] = loaded
             sources[point.name] = source
-    return Installed(tools, tuple(problems))
+    return InstalledTools(tools, tuple(problems))
 
 
 def load_tools() -> dict[str, ToolClass]:
-    """The usable tool classes by kind; what cannot be used is logged as a warning."""
+    """The usable tool classes by kind. Logs a warning for each unusable one."""
     installed = installed_tools()
     for problem in installed.problems:
         log.warning("%s", problem.message)
     return dict(installed.tools)
 
 
-def made_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict[str, Tool]:
-    """One tool of each class. A class with a method ``configured`` is handed what the operator lets tools do."""
-    made: dict[str, Tool] = {}
+def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict[str, Tool]:
+    """One tool of each class. A class method ``configured``, if present, receives the operator's settings."""
+    created: dict[str, Tool] = {}
     for kind, tool in tools.items():
         configured = getattr(tool, "configured", None)
-        made[kind] = tool() if configured is None else configured(settings)
-    return made
+        created[kind] = tool() if configured is None else configured(settings)
+    return created
 
 
 def kinds_of(tools: Mapping[str, ToolClass]) -> Kinds:
-    """What the playbook checker needs to know of these tools."""
+    """The specs of these tools, for the playbook checker."""
     return {kind: _spec_of(tool) for kind, tool in tools.items()}
 
 
 def _load(point: EntryPoint) -> ToolClass | PluginProblem:
     try:
         tool = point.load()
-    except (Exception, SystemExit) as error:  # a plugin's import may raise anything
+    except (Exception, SystemExit) as error:  # importing a plugin may raise anything
         return _problem(point, f"importing {point.value} raised {type(error).__name__}: {error}")
-    wrong = _what_is_wrong(point.name, tool)
-    if wrong is not None:
-        return _problem(point, f"{point.value} {wrong}")
+    reason = _unusable_reason(point.name, tool)
+    if reason is not None:
+        return _problem(point, f"{point.value} {reason}")
     loaded: ToolClass = tool
     return loaded
 
 
-def _what_is_wrong(kind: str, tool: Any) -> str | None:
+def _unusable_reason(kind: str, tool: Any) -> str | None:
     spec = getattr(tool, "spec", None)
     if not callable(tool) or not isinstance(spec, KindSpec):
-        return "is no tool: it needs a class with the attribute `spec`, a KindSpec"
+        return "is not a tool: it must be a class with the attribute `spec`, a KindSpec"
     if not _NAME.fullmatch(kind):
-        return "has an entry point name that is no kind: small letters, digits and `_`"
+        return "has an entry point name that is not a valid kind: use lower-case letters, digits and `_`"
     if spec.kind != kind:
-        return f"says its kind is {spec.kind!r}; its entry point's name says {kind!r}"
+        return f"has kind {spec.kind!r}, but its entry point is named {kind!r}"
     for method in ("run", "close"):
         if not iscoroutinefunction(getattr(tool, method, None)):
             return f"has no `async def {method}`"
@@ -119,7 +119,7 @@ def _what_is_wrong(kind: str, tool: Any) -> str | None:
 
 
 def _spec_of(tool: ToolClass) -> KindSpec:
-    spec: KindSpec = tool.spec  # type: ignore[attr-defined]  # checked when it was loaded
+    spec: KindSpec = tool.spec  # type: ignore[attr-defined]  # checked at load time
     return spec
 
 
@@ -127,7 +127,7 @@ def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "an unnamed distribution"
 
 
-def _ours_first(point: EntryPoint) -> tuple[bool, str, str]:
+def _built_in_first(point: EntryPoint) -> tuple[bool, str, str]:
     source = _distribution(point)
     return source != _DISTRIBUTION, source, point.name
 

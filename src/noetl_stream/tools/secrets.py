@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import AliasChoices, Field
 
-from noetl_stream.playbook.kinds.keychain import OPENING_INPUTS, OPENING_KIND, opened_name
+from noetl_stream.playbook.kinds.keychain import SECRETS_INPUTS, SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, validated
@@ -15,9 +15,9 @@ class SecretsInputs(Inputs):
 
     credential: str | None = Field(
         default=None,
-        validation_alias=AliasChoices(*OPENING_INPUTS),
+        validation_alias=AliasChoices(*SECRETS_INPUTS),
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
-        description="Name of a keychain entry or a stored credential, a constant; by default the task's own name.",
+        description="Name of a keychain entry or a stored credential, a constant. Default: the task's name.",
     )
 
 
@@ -26,18 +26,18 @@ class SecretsKnobs(Knobs):
 
 
 class SecretsTool:
-    """Looks the credential up, so that one that cannot be had fails here and not in the task that reads it."""
+    """Resolves the credential, so that a missing one fails here and not in the task that reads it."""
 
-    spec = KindSpec(kind=OPENING_KIND, inputs=SecretsInputs, knobs=SecretsKnobs, verbatim=frozenset({"credential"}))
+    spec = KindSpec(kind=SECRETS_KIND, inputs=SecretsInputs, knobs=SecretsKnobs, verbatim=frozenset({"credential"}))
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """``{name, version, expires_at}``; the value is never in a result.
+        """Returns ``{name, version, expires_at}``, never the value.
 
         Raises:
             ToolFailure: ``credential``, ``invalid_input``.
         """
         validated(SecretsInputs, call.inputs)
-        return ToolResult(await call.describe_credential(opened_name(call.task, call.inputs)))
+        return ToolResult(await call.describe_credential(secret_name(call.task, call.inputs)))
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to release."""

@@ -1,1 +1,1 @@
-"""The worker role: fetches commands, runs their pipelines, reports what happened (DESIGN §4, PROTOCOL §3)."""
+"""The worker role: fetches commands, runs their pipelines, reports results (DESIGN §4, PROTOCOL §3)."""

@@ -1,4 +1,4 @@
-"""Whether NATS can be reached, and what follows when it cannot for too long (PROTOCOL §3 *Order*)."""
+"""Broker liveness: whether NATS is reachable, and what to do when it is not for too long (PROTOCOL §3 *Order*)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerLiveness:
-    """The last proof that NATS answers. An acknowledged report is one; a round trip is made when there is no other."""
+    """The last proof that NATS answers: an acknowledged report, or a round trip if there is none."""
 
     def __init__(self, event_log: EventLog, clock: Clock) -> None:
         self._log = event_log
@@ -24,7 +24,7 @@ class BrokerLiveness:
         self._last_s = clock.monotonic_s()
 
     def touch(self) -> None:
-        """NATS has answered just now."""
+        """Records that NATS has just answered."""
         self._last_s = self._clock.monotonic_s()
 
     @property
@@ -32,9 +32,9 @@ class BrokerLiveness:
         return self._clock.monotonic_s() - self._last_s
 
     async def watch(self, lost: Callable[[], None]) -> None:
-        """Looks for contact without end; calls ``lost`` whenever there has been none for too long.
+        """Checks contact for ever; calls ``lost`` when there has been none for too long.
 
-        A try always comes before the verdict, so an event loop that stood still for long loses nothing.
+        A new attempt always precedes the verdict, so a blocked event loop does not count as lost contact.
         """
         is_lost = False
         while True:
@@ -44,21 +44,21 @@ class BrokerLiveness:
                 continue
             if self.age_s >= limits.CONTACT_LOST_AFTER_S:
                 if not is_lost:
-                    log.error("no contact with NATS for %.0f s: ending what runs, its leases run out", self.age_s)
+                    log.error("no contact with NATS for %.0f s: stopping all runs, their leases expire", self.age_s)
                 is_lost = True
                 lost()
             await self._clock.sleep(limits.CONTACT_RETRY_S)
 
     async def _reach(self) -> bool:
-        asked = asyncio.ensure_future(self._log.last_sequence())
+        probe = asyncio.ensure_future(self._log.last_sequence())
         try:
-            if not await within(self._clock, limits.CONTACT_ANSWER_S, asked):
+            if not await within(self._clock, limits.CONTACT_ANSWER_S, probe):
                 return False
-            asked.result()
+            probe.result()
         except NoetlError as error:
             log.debug("no contact: %s", error)
             return False
         finally:
-            asked.cancel()
+            probe.cancel()
         self.touch()
         return True

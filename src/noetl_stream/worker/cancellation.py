@@ -1,4 +1,4 @@
-"""Orders to stop: which runs they end, and which commands are not to be run when a copy comes later."""
+"""Cancellation: which runs a stop order ends, and which commands must not run when another copy arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
 log = logging.getLogger(__name__)
 
 Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
-"""Why a run ends early: it is no longer wanted; another run has its command; it is given back; the worker closes."""
+"""Why a run ends early: it was cancelled; another run has its command; it is returned; the worker closes."""
 
 
 class Interruptible(Protocol):
@@ -23,16 +23,16 @@ class Interruptible(Protocol):
     def run(self) -> RunId: ...
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
-        """Ends the work of this run, if it has not ended."""
+        """Stops this run, if it has not ended."""
         ...
 
     def pause(self) -> None:
-        """Stops this run at its next iteration, if it is that of a local loop."""
+        """Suspends this run before its next iteration, if it is a local loop."""
         ...
 
 
 class Cancellations:
-    """Knows the runs of this worker by command, and the commands that were stopped."""
+    """The runs of this worker by command, and the commands that were stopped."""
 
     def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
         self._runs: dict[str, list[Interruptible]] = {}
@@ -49,21 +49,21 @@ class Cancellations:
             del self._runs[command_id]
 
     def reason_of(self, command_id: str) -> str | None:
-        """Why this command was stopped for good, or ``None``."""
+        """Why this command was cancelled; ``None`` if it was not."""
         stop = self._stopped.get(command_id)
         return None if stop is None or stop.pausing else stop.reason
 
     def is_pausing(self, command_id: str) -> bool:
-        """Whether local loops of this command are to begin no further iteration."""
+        """Whether local loops of this command must begin no further iteration."""
         stop = self._stopped.get(command_id)
         return stop is not None and stop.pausing
 
     async def hear(self, _subject: str, body: bytes, _reply: str) -> None:
-        """Takes a :class:`~noetl_stream.model.messages.Stop`. One with a nonce means a stale run, and no other."""
+        """Handles a :class:`~noetl_stream.model.messages.Stop`. A nonce restricts it to the run that has it."""
         try:
             stop = codec.decode_stop(body)
         except PayloadRefused as error:
-            log.warning("an order to stop cannot be read: %s", error)
+            log.warning("cannot read a stop order: %s", error)
             return
         for command_id in stop.command_ids:
             for running in tuple(self._runs.get(command_id, ())):

@@ -1,4 +1,4 @@
-"""Which playbook a path and version mean now, asked of any server (LANGUAGE §12 *playbook*)."""
+"""Resolves a playbook's path and version, by asking any server (LANGUAGE §12 *playbook*)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from noetl_stream.worker.waiting import ask
 
 
 class PlaybookUnknown(NoetlError):
-    """The catalog has no such playbook, or the version names two; the message is the server's, with what there is."""
+    """The catalog has no such playbook, or the version is ambiguous; the message comes from the server."""
 
 
 class PinnedPlaybook(NamedTuple):
-    """A playbook as it was when it was asked for. ``version`` is the author's, or the revision where there is none."""
+    """A playbook pinned when it was resolved. ``version`` is the author's, or the revision if there is none."""
 
     digest: str
     path: str
@@ -25,17 +25,17 @@ class PinnedPlaybook(NamedTuple):
 
 
 class CatalogClient:
-    """Asks on :data:`~noetl_stream.ports.subjects.ASK_CATALOG`; nothing is remembered, for the latest may change."""
+    """Asks on :data:`~noetl_stream.ports.subjects.ASK_CATALOG`; answers are not cached, since the latest may change."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
 
     async def resolve(self, path: str, version: str | None) -> PinnedPlaybook:
-        """The playbook at ``path``, its latest without ``version``; waits as long as no server answers.
+        """The playbook at ``path``, the latest without ``version``; waits until a server answers.
 
         Raises:
-            PlaybookUnknown: there is none. Asking again helps only once somebody has registered it.
+            PlaybookUnknown: it is not registered. A retry helps only after somebody registers it.
         """
         question = codec.encode({"path": path, "version": version})
         answer = codec.decode_json(await ask(self._bus, self._clock, subjects.ASK_CATALOG, question))

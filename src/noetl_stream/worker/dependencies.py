@@ -1,10 +1,11 @@
-"""What a worker was given to work with. Built once, shared by all its runs."""
+"""A worker's dependencies, built once and shared by all its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -18,7 +19,7 @@ from noetl_stream.worker.secrets.keychain import Keychain
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Ports, tools and names that every run uses. ``worker`` is this worker's name, as events show it."""
+    """Ports, tools and names used by every run. ``worker`` is this worker's name as events show it."""
 
     worker: str
     channel: Channel
@@ -26,6 +27,7 @@ class Dependencies:
     blobs: Blobs
     clock: Clock
     tools: Mapping[str, Tool]
+    kinds: Kinds
     plans: PlanSource
     catalog: CatalogClient
     keychain: Keychain

@@ -1,4 +1,4 @@
-"""Renews the leases of all running commands from one thread of its own (PROTOCOL §3 *Order*)."""
+"""Renews the leases of all running commands from a separate thread (PROTOCOL §3 *Order*)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """One thread for all deliveries: code that blocks the event loop costs no lease.
+    """One thread for all deliveries, so that code blocking the event loop costs no lease.
 
     Args:
-        interval_s: Seconds between two signs of life.
+        interval_s: Seconds between two renewals.
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -37,13 +37,13 @@ class LeaseKeeper:
             self._held.pop(id(delivery), None)
 
     def close(self) -> None:
-        """Ends the thread; what is still held is no longer renewed."""
+        """Ends the thread; leases still held are no longer renewed."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def renew(self) -> None:
-        """Renews everything that is held, now."""
+        """Renews all held leases now."""
         with self._lock:
             held = list(self._held.values())
         for delivery in held:

@@ -1,63 +1,60 @@
-"""The worker's own named limits (LANGUAGE §14); those of an execution are :class:`noetl_stream.model.limits.Limits`."""
+"""The worker's own named limits (LANGUAGE §14); those of executions are :class:`noetl_stream.model.limits.Limits`."""
 
 from __future__ import annotations
 
 from typing import Final
 
 ACK_WAIT_S: Final = 30.0
-"""How long a lease on a command lasts without a sign of life; the queue's consumer is configured with it."""
+"""How long a lease on a command lasts without renewal; the queue's consumer is configured with it."""
 
 SIGNS_A_LEASE: Final = 3
 """How often a lease is renewed within ``ACK_WAIT_S`` (PROTOCOL §3 *Order*)."""
 
 CONTACT_INTERVAL_S: Final = 5.0
-"""How often the worker makes sure it still reaches NATS when nothing else shows it."""
+"""How often the worker checks that it reaches NATS when nothing else proves it."""
 
 CONTACT_RETRY_S: Final = 1.0
 CONTACT_ANSWER_S: Final = 2.0
 
 CONTACT_LOST_AFTER_S: Final = 20.0
-"""Without contact for so long the worker ends its own work: its leases are about to run out (PROTOCOL §3 *Order*)."""
+"""After this long without contact the worker stops its runs: their leases are about to expire (PROTOCOL §3 *Order*)."""
 
 CLAIM_ANSWER_S: Final = 2.0
-"""How long a claim waits for its answer before it is asked again."""
+"""How long a claim waits for its answer before it is repeated."""
 
 SERVER_ANSWER_S: Final = 2.0
 PLAN_TRIES: Final = 3
-"""How often a playbook that no server knows is asked for before the command is given back."""
+"""How often a playbook that no server knows is requested before the command is returned."""
 
 REFERENCE_FIRST_BYTES: Final = 1024
-"""The largest result that stays inline where a playbook says ``results.reference_first``."""
+"""The largest inline result of a playbook with ``results.reference_first``."""
 
 PLANS_KEPT: Final = 256
 
 RETURN_DELAY_S: Final = 5.0
-"""How long a command that this worker cannot run stays away after it was given back."""
+"""The delay before a command that this worker cannot run is delivered again."""
 
 FLUSH_INTERVAL_S: Final = 0.05
 """How long events of a run may wait to be reported (DESIGN §1)."""
 
 MAX_REPORT_BYTES: Final = 384 * 1024
-"""A report is cut before it grows past this, except for a single group of events that is larger."""
+"""Reports are split above this, except for a single larger group of events."""
 
 MAX_UNREPORTED_BYTES: Final = 1024 * 1024
-"""A run that has more than this to report waits until some of it is taken."""
-
-MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
-"""How large what one command waits for may be together, args of called playbooks included: it is one event."""
+"""A run with more than this still to report waits until some of it is acknowledged."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
-"""Pauses between tries of something that must succeed grow from the first to the longest."""
+"""Pauses between retries of something that must succeed grow from the first to the longest."""
 
 MAX_STOPPED_REMEMBERED: Final = 16_384
-"""How many ids of stopped commands are remembered, so that a copy fetched later is not run."""
+"""How many ids of stopped commands are remembered, so that a copy fetched later does not run."""
 
 MAX_LOADED_BYTES: Final = 256 * 1024 * 1024
 """How many bytes of results kept by reference the templates of one run may read."""
 
 MAX_PAGES_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""How many bytes of JSON of the pages of loops a worker keeps for the iterations to come."""
+"""How many bytes of JSON of loop pages a worker caches for later iterations."""
 
 PREVIEW_CHARACTERS: Final = 200
 MAX_MESSAGE_CHARACTERS: Final = 4_000
@@ -67,25 +64,25 @@ GRACE_S: Final = 30.0
 """How long running steps may take to finish once the worker drains."""
 
 FAREWELL_S: Final = 5.0
-"""How long the reports of what was ended at the end of the grace may take."""
+"""How long the reports of runs stopped at the end of the grace period may take."""
 
 TURNS_PER_YIELD: Final = 16
-"""After so many task runs in a row a pipeline lets others run, even if none of its tools ever waits."""
+"""After this many task runs in a row a pipeline yields to others, even if none of its tools ever waits."""
 
 SECRET_KEPT_S: Final = 3_600.0
-"""How long a worker keeps a stored credential before it asks for it again (legacy architecture §5.2)."""
+"""How long a worker caches a stored credential (legacy architecture §5.2)."""
 
 ABSENT_KEPT_S: Final = 10.0
 """How long a worker remembers that a name is not stored."""
 
 TOKEN_MARGIN_S: Final = 60.0
-"""So long before its end, at most, a token is fetched anew; a tenth of its life if that is shorter."""
+"""A token is renewed this long before its end at most; a tenth of its lifetime if that is shorter."""
 
 UNKNOWN_LIFETIME_S: Final = 300.0
-"""How long a token is kept that does not say how long it lives."""
+"""How long a token without a stated lifetime is cached."""
 
 MAX_RUNNING_SHOWN: Final = 100
-"""How many of its commands a worker names when it is asked what it runs."""
+"""How many of its commands a worker lists in its presence."""
 
 MAX_SECRETS_KEPT: Final = 1_000
 MAX_SECRETS_HIDDEN: Final = 1_000

@@ -1,4 +1,4 @@
-"""Plans compiled here from sources that any server hands out; the last used are kept."""
+"""Compiled plans, from sources that any server returns; the last used are cached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
-from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -26,10 +26,13 @@ class PlanClient:
     Concurrent callers of one digest ask once.
     """
 
-    def __init__(self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._kinds = kinds
+        self._checker = checker
         self._plans: LruCache[str, Plan] = LruCache(kept)
         self._asking: dict[str, asyncio.Task[Plan]] = {}
 
@@ -50,7 +53,7 @@ class PlanClient:
         return await asyncio.shield(asking)
 
     async def close(self) -> None:
-        """Ends what is still being asked for."""
+        """Cancels pending requests."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
@@ -59,11 +62,11 @@ class PlanClient:
     async def _ask(self, digest: str) -> Plan:
         source, path = _read(await ask(self._bus, self._clock, subjects.ask_playbook(digest)), digest)
         try:
-            plan = compile_playbook(source, self._kinds, file=path, limits=UNBOUNDED)
+            plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
         except InvalidPlaybook as error:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:
-            raise PlanUnknown(f"asked for playbook {digest}, was sent {plan.digest}")
+            raise PlanUnknown(f"requested playbook {digest}, received {plan.digest}")
         self._plans.put(digest, plan)
         return plan
 
@@ -72,8 +75,8 @@ def _read(body: bytes, digest: str) -> tuple[str, str]:
     try:
         answer = codec.decode_json(body)
     except PayloadRefused as error:
-        raise PlanUnknown(f"the answer for playbook {digest} cannot be read: {error.message}") from None
+        raise PlanUnknown(f"cannot read the answer for playbook {digest}: {error.message}") from None
     source = answer.get("source") if isinstance(answer, dict) else None
     if not isinstance(source, str):
-        raise PlanUnknown(f"no server knows a playbook with digest {digest}")
+        raise PlanUnknown(f"playbook {digest} is unknown to the servers")
     return source, str(answer.get("path") or digest)

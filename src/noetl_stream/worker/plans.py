@@ -1,4 +1,4 @@
-"""Where a worker finds the plan of a digest."""
+"""The source of a worker's plans."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from noetl_stream.playbook.plan import Plan
 
 
 class PlanUnknown(NoetlError):
-    """No server knows a playbook of this digest, or what it sent is not that playbook."""
+    """The servers do not know a playbook with this digest, or sent a different one."""
 
 
 class PlanUnusable(NoetlError):
-    """The playbook does not compile on this worker: a kind is not installed, or the versions differ."""
+    """The playbook does not compile on this worker: a tool kind is missing, or the versions differ."""
 
 
 class PlanSource(Protocol):
     def cached(self, digest: str) -> Plan | None:
-        """The plan if it is at hand."""
+        """The plan, if it is cached."""
         ...
 
     async def load(self, digest: str) -> Plan:
-        """The plan of this digest; waits as long as no server answers.
+        """The plan of this digest; waits until a server answers.
 
         Raises:
-            PlanUnknown: a server answered, but not with this playbook. Worth another try later.
-            PlanUnusable: it cannot run here, now or later.
+            PlanUnknown: a server answered, but not with this playbook. Worth retrying later.
+            PlanUnusable: the playbook cannot run here, now or later.
         """
         ...

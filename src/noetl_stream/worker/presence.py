@@ -1,4 +1,4 @@
-"""A worker says who it is to whoever asks: one that is drained or dead is gone from the list by saying nothing."""
+"""Presence: each worker answers for itself, so that a drained or dead one drops off the list by its silence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
 
 
 class Presence:
-    """Answers on :data:`~noetl_stream.ports.subjects.ASK_WORKERS`, each worker for itself; it costs nothing unasked.
+    """Answers on :data:`~noetl_stream.ports.subjects.ASK_WORKERS`; costs nothing between requests.
 
     Args:
         since_ms: When the worker started.
-        running: The commands it holds, those it has held longest first.
-        draining: Whether it takes nothing new any more.
+        running: The commands it holds, longest held first.
+        draining: Whether it takes no new commands.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Presence:
         self._draining = draining
 
     async def listen(self, bus: Bus) -> Subscription:
-        """Begins to answer."""
+        """Starts answering."""
 
         async def answer(_subject: str, _body: bytes, reply: str) -> None:
             if reply:
@@ -51,7 +51,7 @@ class Presence:
         return await bus.listen(subjects.ASK_WORKERS, answer)
 
     def shown(self) -> WorkerPresence:
-        """What it says now."""
+        """This worker's presence now."""
         running = self._running()
         return WorkerPresence(
             name=self._name,

@@ -11,13 +11,13 @@ _REFILLS_A_ROUND = 4
 
 
 class Puller:
-    """Keeps credit with the source and starts what comes.
+    """Keeps credit with the source and starts what arrives.
 
-    Credit is asked for when none is left, or for a quarter of the slots together: one request a step would be one more
-    message a step for NATS.
+    Credit is requested when none is left, or for a quarter of the slots at once: one request per step would cost NATS
+    an extra message per step.
 
     Args:
-        start: Begins to run a delivery and says whether it took a slot; :meth:`release` is called when that is free
+        start: Starts a delivery and returns whether it took a slot; :meth:`release` is called when the slot is free
             again.
     """
 
@@ -34,7 +34,7 @@ class Puller:
         self._stopped = False
 
     async def run(self) -> None:
-        """Fetches without end."""
+        """Fetches for ever."""
         self.top_up()
         while True:
             delivery = await self._source.next()
@@ -50,11 +50,11 @@ class Puller:
         self.top_up()
 
     def stop(self) -> None:
-        """Asks for nothing more; what comes all the same is given back at once."""
+        """Stops asking for commands; those that still arrive are returned at once."""
         self._stopped = True
 
     def top_up(self) -> None:
-        """Asks for more if slots are free, unless a report is not being taken (PROTOCOL §3 *Order*)."""
+        """Requests more if slots are free, unless a report is being held up (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
         is_due = free > 0 and (self._credit == 0 or free >= self._refill)
         if is_due and not self._stopped and not self._channel.stuck:

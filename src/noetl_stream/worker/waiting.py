@@ -1,4 +1,4 @@
-"""Waiting with the clock that was handed in: for an answer in time, or until something succeeds."""
+"""Waiting by an injected clock: for an answer in time, or until something succeeds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Value = TypeVar("Value")
 
 
 async def within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
-    """Whether ``future`` is done before so many seconds are over. It is not cancelled if it is not."""
+    """Whether ``future`` is done within ``seconds``. If not, it is not cancelled."""
     return bool(await first_done([future], clock.sleep(seconds)))
 
 
 async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]]) -> Value:
-    """The value of ``action``, which is tried until the other side can be reached and has answered."""
+    """The value of ``action``, retried until the remote end is reachable and answers."""
     try:
         return await action()
     except (OutcomeUnknown, Unreachable) as error:
-        log.warning("%s: %s; trying again until it succeeds", what, error)
+        log.warning("%s: %s; will retry until it succeeds", what, error)
     pause_s = FIRST_PAUSE_S
     while True:
         await clock.sleep(pause_s)
@@ -42,14 +42,14 @@ async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]
 
 
 CANNOT_SAY: Final = b"null"
-"""A server answers this while it cannot reach what it would answer from: another can, or it can itself later."""
+"""A server's answer while it cannot reach its own source: another server can, or this one later."""
 
 
 async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
-    """What any server answers to the question that ``subject`` and body are; asked again as long as nobody does."""
+    """Any server's answer to a question, which is repeated until one answers."""
     while True:
         body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, question, SERVER_ANSWER_S))
         if body is not None and body != CANNOT_SAY:
             return body
-        log.info("no server answers %s, asking again", subject)
+        log.info("no server answers %s, will retry", subject)
         await clock.sleep(LONGEST_PAUSE_S)

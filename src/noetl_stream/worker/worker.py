@@ -38,15 +38,15 @@ Value = TypeVar("Value")
 
 
 class Worker:
-    """Runs commands of one pool until :meth:`drain`. What it was given is not its own: the caller closes it.
+    """Runs commands of one pool until :meth:`drain`. The caller closes its dependencies.
 
     Args:
         name: Shown in events.
         slots: How many commands run at once.
-        credential: Resolves the names of credentials that this worker itself was given.
-        secrets: The credential store, asked first; without it only ``credential`` is.
-        grace_s: How long running commands may take to finish after :meth:`drain`; the rest is given back.
-        ack_wait_s: The queue's: how long a lease lasts. It is renewed three times within it.
+        credential: Resolves the worker's own credentials.
+        secrets: The credential store, asked first; without it only ``credential`` is used.
+        grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
+        ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Worker:
             blobs=blobs,
             clock=clock,
             tools=tools,
+            kinds={kind: tool.spec for kind, tool in tools.items()},
             plans=plans,
             catalog=catalog,
             keychain=self.keychain,
@@ -109,7 +110,7 @@ class Worker:
         self._closed = False
 
     async def run(self) -> None:
-        """Works until :meth:`drain` and what follows from it. An error from here is a defect of this project."""
+        """Runs until :meth:`drain` has completed. An error raised here is a defect in this project."""
         opening = self._background("open", self._open())
         try:
             if await first_done([opening], self._draining.wait()):
@@ -127,16 +128,16 @@ class Worker:
             await self.close()
 
     def drain(self) -> None:
-        """Fetches nothing new from now on; :meth:`run` ends when what runs has finished or the grace is over."""
+        """Stops fetching commands; :meth:`run` returns when running commands have ended or the grace is over."""
         self._draining.set()
 
     @property
     def busy(self) -> bool:
-        """Whether any command runs here now."""
+        """Whether a command is running here."""
         return bool(self._runs)
 
     async def close(self) -> None:
-        """Ends everything at once. What runs is neither acknowledged nor given back: its lease runs out."""
+        """Stops everything at once. Running commands are neither acknowledged nor returned: their leases expire."""
         if self._closed:
             return
         self._closed = True
@@ -170,15 +171,15 @@ class Worker:
         return self._source, self._puller
 
     async def _finish(self, source: CommandSource) -> None:
-        """Waits for what runs, then gives the rest back.
+        """Waits for running commands, then returns the rest to the queue.
 
-        The source is closed first, so that no credit stays behind with the queue. A closed source may not renew leases
-        from another thread any more, so they are renewed from here too.
+        The source is closed first, so that no credit remains with the queue. A closed source may no longer renew leases
+        from another thread, so they are renewed from here too.
         """
         await source.close()
         self._background("renew leases", self._renew_leases())
         if not await self._all_ended(self._grace_s):
-            log.warning("%d commands still run after %.0f s and are given back", len(self._runs), self._grace_s)
+            log.warning("%d commands still running after %.0f s are returned", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
             await self._all_ended(FAREWELL_S)
@@ -220,7 +221,7 @@ class Worker:
         try:
             disposal = await run.carry_out(connected_ms)
         except Exception:
-            log.exception("command %s is given back for now: this worker has a defect", run.run.command_id)
+            log.exception("command %s is returned to the queue: this worker has a defect", run.run.command_id)
             disposal = "return_later"
         if disposal == "done":
             run.delivery.ack()
@@ -236,13 +237,13 @@ class Worker:
 
 
 def _readable(delivery: Delivery) -> StepCommand | None:
-    """The command, unless it is damaged or of a format that only a newer worker understands (PROTOCOL §5)."""
+    """The command, unless it is damaged or of a format only a newer worker reads (PROTOCOL §5)."""
     try:
         command = codec.decode_command(delivery.body)
     except PayloadRefused as error:
-        log.error("a command cannot be read and is given back: %s", error)
+        log.error("cannot read a command, returned to the queue: %s", error)
         return None
     if command.format > FORMAT:
-        log.error("command %s is of format %d, this worker understands %d", command.command_id, command.format, FORMAT)
+        log.error("command %s has format %d, this worker reads up to %d", command.command_id, command.format, FORMAT)
         return None
     return command

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.cluster import (
+    DeadLetterDocument,
+    DeadLetterPage,
+    DeadLetterWithBodyDocument,
+    PartitionDocument,
+    PartitionsDocument,
+    PoolDocument,
+    PoolsDocument,
+    WorkerDocument,
+    WorkersDocument,
+)
 
 
 class GatewayCluster:
@@ -12,23 +22,23 @@ class GatewayCluster:
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
-    async def workers(self) -> list[Document]:
-        return await self._connection.items("workers")
+    async def workers(self) -> list[WorkerDocument]:
+        return (await self._connection.get(WorkersDocument, "workers")).items
 
-    async def pools(self) -> list[Document]:
-        return await self._connection.items("pools")
+    async def pools(self) -> list[PoolDocument]:
+        return (await self._connection.get(PoolsDocument, "pools")).items
 
-    async def partitions(self) -> list[Document]:
-        return await self._connection.items("partitions")
+    async def partitions(self) -> list[PartitionDocument]:
+        return (await self._connection.get(PartitionsDocument, "partitions")).items
 
-    async def dead_letters(self, limit: int, cursor: str | None) -> Page:
-        return await self._connection.page("dead-letters", limit=limit, cursor=cursor)
+    async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
+        return await self._connection.page(DeadLetterPage, "dead-letters", limit=limit, cursor=cursor)
 
-    async def dead_letter(self, letter_id: str) -> Document:
-        return await self._connection.get("dead-letters", letter_id)
+    async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
+        return await self._connection.get(DeadLetterWithBodyDocument, "dead-letters", letter_id)
 
-    async def requeue(self, letter_id: str, by: str) -> Document:
-        return await self._connection.post("dead-letters", letter_id, "requeue")
+    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
+        return await self._connection.post(DeadLetterDocument, "dead-letters", letter_id, "requeue")
 
     async def discard(self, letter_id: str, by: str) -> None:
         await self._connection.delete("dead-letters", letter_id)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -16,7 +17,7 @@ from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused, Unre
 from noetl_stream.model import codec
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.documents import DocumentPage, document_of
 
 API: Final = "/api/v1"
 JSON: Final = "application/json"
@@ -32,6 +33,8 @@ AWAY: Final = frozenset({502, 503, 504})
 """What proxies say instead of a gateway that is not there."""
 
 Query = Sequence[tuple[str, str]]
+Answer = TypeVar("Answer")
+Page = TypeVar("Page", bound=DocumentPage[Any])
 
 
 class _Broken(Exception):
@@ -48,7 +51,7 @@ class GatewayRequest(NamedTuple):
 
     Attributes:
         parts: Of the address below ``/api/v1``, each as it is: what has to be quoted in them is.
-        body: A document, or bytes of another ``media``; ``None`` for none.
+        body: An object, sent as JSON, or bytes of another ``media``; ``None`` for none.
         key: The Idempotency-Key, by which a POST or PATCH is safe to repeat.
         wait_s: How long it asks the gateway to wait.
     """
@@ -56,7 +59,7 @@ class GatewayRequest(NamedTuple):
     method: str
     parts: tuple[str, ...]
     query: Query = ()
-    body: Document | bytes | None = None
+    body: Mapping[str, Any] | bytes | None = None
     media: str = JSON
     headers: Mapping[str, str] = {}
     key: str | None = None
@@ -88,29 +91,29 @@ class GatewayConnection:
         """An Idempotency-Key for something that is to be done once."""
         return uuid7(self.clock.now_ms(), self.clock.random_bytes(10))
 
-    async def get(self, *parts: str, query: Query = (), wait_s: float = 0.0) -> Document:
-        found: Document = await self.ask(GatewayRequest("GET", parts, query, wait_s=wait_s))
-        return found
+    async def get(self, kind: type[Answer], *parts: str, query: Query = (), wait_s: float = 0.0) -> Answer:
+        return await self.ask(GatewayRequest("GET", parts, query, wait_s=wait_s), kind)
 
-    async def items(self, *parts: str) -> list[Document]:
-        """A list that comes whole."""
-        found: list[Document] = (await self.get(*parts))["items"]
-        return found
-
-    async def page(self, *parts: str, limit: int, cursor: str | None, query: Query = ()) -> Page:
+    async def page(self, kind: type[Page], *parts: str, limit: int, cursor: str | None, query: Query = ()) -> Page:
         more = [("limit", str(limit)), *query, *([("cursor", cursor)] if cursor is not None else [])]
-        found = await self.get(*parts, query=more)
-        return Page(found["items"], found["next"])
+        return await self.get(kind, *parts, query=more)
 
-    async def post(self, *parts: str, body: Document | None = None, key: str | None = None, **more: Any) -> Document:
-        found: Document = await self.ask(GatewayRequest("POST", parts, body=body, key=key or self.new_key(), **more))
-        return found
+    async def post(
+        self,
+        kind: type[Answer],
+        *parts: str,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Answer:
+        key = key or self.new_key()
+        return await self.ask(GatewayRequest("POST", parts, body=body, key=key, headers=headers), kind)
 
     async def delete(self, *parts: str, query: Query = ()) -> None:
-        await self.ask(GatewayRequest("DELETE", parts, query))
+        await self.ask(GatewayRequest("DELETE", parts, query), type(None))
 
-    async def ask(self, asked: GatewayRequest) -> Any:
-        """The document that answers, ``None`` for an answer without one.
+    async def ask(self, asked: GatewayRequest, kind: type[Answer]) -> Answer:
+        """The document of this kind that answers; ``type(None)`` for an answer without one.
 
         Raises:
             NoetlError: what the gateway's problem says.
@@ -122,7 +125,7 @@ class GatewayConnection:
         while True:
             try:
                 async with self._answer(asked, ANSWER_S + asked.wait_s) as response:
-                    return await _document(response)
+                    return await _document(response, kind)
             except _Broken as broken:
                 pause_s = next(pauses, None)
                 if pause_s is None or (broken.sent and not asked.is_repeatable):
@@ -142,7 +145,7 @@ class GatewayConnection:
         try:
             async with self._answer(asked, silence_s, whole=False) as response:
                 if response.status != 200:
-                    await _document(response)
+                    await _document(response, type(None))
                 yield self._chunks(response)
         except _Broken as broken:
             raise self._error(broken, asked) from None
@@ -196,8 +199,8 @@ class GatewayConnection:
         return OutcomeUnknown(text, hint="look whether it was done before you do it again")
 
 
-async def _document(response: aiohttp.ClientResponse) -> Any:
-    data = await response.read()
+async def _document(response: aiohttp.ClientResponse, kind: type[Answer]) -> Answer:
+    data, address = await response.read(), response.url.origin()
     is_json = response.content_type in (JSON, MEDIA)
     if response.content_type == MEDIA:
         raise error_of(codec.decode_json(data), _retry_after_s(response))
@@ -205,10 +208,14 @@ async def _document(response: aiohttp.ClientResponse) -> Any:
         raise _Broken(f"it answers {response.status} {response.reason}", sent=True)
     if response.status < 300 and (is_json or not data):
         try:
-            return codec.decode_json(data) if data else None
+            found = codec.decode_json(data) if data else None
         except PayloadRefused as error:
             raise _Broken(error.message, sent=True) from None
-    address = response.url.origin()
+        try:
+            return document_of(found, kind)
+        except PayloadRefused as error:
+            text = f"{address} answers with something else than is asked for: {error.message}"
+            raise UsageError(text, hint="is it a gateway of this release?") from None
     if 300 <= response.status < 400:
         raise UsageError(f"{address} sends us on to {response.headers.get('Location', '?')}", hint="use that address")
     text = f"{address} is no gateway: it answers {response.status} with {response.content_type}"

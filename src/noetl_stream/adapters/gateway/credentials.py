@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.model.credential import CredentialValue
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.credentials import CredentialDocument, CredentialsDocument, RotatedDocument
 
 
 class GatewayCredentials:
@@ -23,19 +23,18 @@ class GatewayCredentials:
         kind: str = "",
         description: str = "",
         tags: Sequence[str] = (),
-    ) -> Document:
+    ) -> CredentialDocument:
         body = {"value": value, "kind": kind, "description": description, "tags": list(tags)}
-        found: Document = await self._connection.ask(GatewayRequest("PUT", ("credentials", name), body=body))
-        return found
+        return await self._connection.ask(GatewayRequest("PUT", ("credentials", name), body=body), CredentialDocument)
 
-    async def list_all(self) -> list[Document]:
-        return await self._connection.items("credentials")
+    async def list_all(self) -> list[CredentialDocument]:
+        return (await self._connection.get(CredentialsDocument, "credentials")).items
 
-    async def get(self, name: str) -> Document:
-        return await self._connection.get("credentials", name)
+    async def get(self, name: str) -> CredentialDocument:
+        return await self._connection.get(CredentialDocument, "credentials", name)
 
     async def delete(self, name: str, by: str) -> None:
         await self._connection.delete("credentials", name)
 
-    async def rotate(self, by: str) -> Document:
-        return await self._connection.post("credentials", "rotate")
+    async def rotate(self, by: str) -> RotatedDocument:
+        return await self._connection.post(RotatedDocument, "credentials", "rotate")

@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from noetl_stream.adapters.gateway.connection import JSON, GatewayConnection, GatewayRequest
+from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -16,8 +17,22 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.ports.operations.documents import Document, Page
-from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
+from noetl_stream.ports.operations.executions import (
+    AcceptedDocument,
+    CtxDocument,
+    EventPage,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    IterationPage,
+    RequestIds,
+    RerunOptions,
+    ResultDocument,
+    Start,
+    StepRunDocument,
+    StepRunsDocument,
+    WhyDocument,
+)
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 MAX_WAIT_S: Final = 300.0
@@ -32,13 +47,15 @@ class GatewayExecutions:
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         given = wanted._asdict()
         named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
-        return await self._connection.post("executions", body=body, key=_key(ids), headers=_why(wanted))
+        return await self._connection.post(
+            ExecutionDocument, "executions", body=body, key=_key(ids), headers=_why(wanted)
+        )
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
         query = [
             *(("status", status) for status in chosen.status),
@@ -47,36 +64,35 @@ class GatewayExecutions:
             *((name, _moment(at_ms)) for name, at_ms in times if at_ms is not None),
             *([("error", chosen.error)] if chosen.error is not None else []),
         ]
-        return await self._connection.page("executions", limit=limit, cursor=cursor, query=query)
+        return await self._connection.page(ExecutionPage, "executions", limit=limit, cursor=cursor, query=query)
 
-    async def get(self, execution_id: str) -> Document:
-        return await self._connection.get("executions", execution_id)
+    async def get(self, execution_id: str) -> ExecutionDocument:
+        return await self._connection.get(ExecutionDocument, "executions", execution_id)
 
-    async def wait(self, execution_id: str, timeout_s: float) -> Document:
+    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """At most :data:`MAX_WAIT_S`."""
         wait_s = min(timeout_s, MAX_WAIT_S)
         query = [("wait", f"{max(1, round(wait_s * 1000))}ms")] if wait_s < 900 else []
-        return await self._connection.get("executions", execution_id, query=query, wait_s=wait_s)
+        return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
 
-    async def result(self, execution_id: str) -> Document:
-        return await self._connection.get("executions", execution_id, "result")
+    async def result(self, execution_id: str) -> ResultDocument:
+        return await self._connection.get(ResultDocument, "executions", execution_id, "result")
 
-    async def steps(self, execution_id: str) -> list[Document]:
-        return await self._connection.items("executions", execution_id, "steps")
+    async def steps(self, execution_id: str) -> list[StepRunDocument]:
+        return (await self._connection.get(StepRunsDocument, "executions", execution_id, "steps")).items
 
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         at = ("executions", execution_id, "steps", step_run_id, "iterations")
-        return await self._connection.page(*at, limit=limit, cursor=cursor)
+        return await self._connection.page(IterationPage, *at, limit=limit, cursor=cursor)
 
-    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
+    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         query = [("after", str(after)), ("limit", str(limit))]
-        found: list[Document] = (await self._connection.get("executions", execution_id, "events", query=query))["items"]
-        return found
+        return (await self._connection.get(EventPage, "executions", execution_id, "events", query=query)).items
 
-    async def ctx(self, execution_id: str) -> Document:
-        return await self._connection.get("executions", execution_id, "ctx")
+    async def ctx(self, execution_id: str) -> CtxDocument:
+        return await self._connection.get(CtxDocument, "executions", execution_id, "ctx")
 
-    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
+    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         method, parts, body, media = _route(fact)
         headers = _why(fact)
         if isinstance(fact, CtxPatched) and fact.expected_version is not None:
@@ -89,11 +105,12 @@ class GatewayExecutions:
             headers=headers,
             key=fact.request_id or self._connection.new_key(),
         )
-        found: Document = await self._connection.ask(asked)
-        return found
+        return await self._connection.ask(asked, AcceptedDocument)
 
-    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
-        body: Document = {"ctx": dict(wanted.ctx)}
+    async def rerun(
+        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
+    ) -> ExecutionDocument:
+        body: dict[str, Any] = {"ctx": dict(wanted.ctx)}
         if wanted.args is not None:
             body["args"] = dict(wanted.args)
         verb = "retry"
@@ -101,16 +118,16 @@ class GatewayExecutions:
             verb = "rerun"
             body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
         at = ("executions", execution_id, verb)
-        return await self._connection.post(*at, body=body, key=_key(ids), headers=_why(wanted))
+        return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=_why(wanted))
 
-    async def why(self, execution_id: str) -> Document:
-        return await self._connection.get("executions", execution_id, "why")
+    async def why(self, execution_id: str) -> WhyDocument:
+        return await self._connection.get(WhyDocument, "executions", execution_id, "why")
 
     async def delete(self, execution_id: str, by: str) -> None:
         await self._connection.delete("executions", execution_id)
 
 
-def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], Document | None, str]:
+def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any] | None, str]:
     """Method, the rest of the address, body, and its media."""
     match fact:
         case CtxPatched():

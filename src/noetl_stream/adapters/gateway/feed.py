@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.errors import TooBusy, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.feed import FeedEvent
-
-LAST_EVENT: Final = "playbook.processed"
-ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.status import ENDED
+from noetl_stream.ports.operations.documents import document_of
+from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
 
 SILENCE_S: Final = 45.0
 """A gateway says something three times as often."""
@@ -25,10 +25,10 @@ RETRY_S: Final = 2.0
 
 
 class Frame(NamedTuple):
-    """An event of a stream."""
+    """An event of a stream. ``data`` is its JSON, decoded."""
 
     id: str
-    event: Document
+    data: Any
 
 
 class Frames:
@@ -70,10 +70,10 @@ class GatewayFeed:
         async def has_more(last: str | None) -> bool:
             """Whether a stream that was closed had more to say: gateways end, too."""
             try:
-                found = await self._connection.get("executions", execution_id)
+                found = await self._connection.get(ExecutionDocument, "executions", execution_id)
             except Unreachable:
                 return True
-            return found["status"] not in ENDED or found["position"] > int(last or 0)
+            return found.status not in ENDED or found.position > int(last or 0)
 
         at = ("executions", execution_id, "events", "stream")
         return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
@@ -127,7 +127,7 @@ class _Stream:
         frames = Frames()
         try:
             async for chunk in chunks:
-                if some := [FeedEvent(*frame, "") for frame in frames.take(chunk)]:
+                if some := [_heard(frame) for frame in frames.take(chunk)]:
                     yield some
                 self._retry_s = frames.retry_s
         except Unreachable:
@@ -149,11 +149,15 @@ class _Stream:
                     raise
 
 
+def _heard(frame: Frame) -> FeedEvent:
+    return FeedEvent(frame.id, document_of(frame.data, EventDocument), "")
+
+
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
     async with aclosing(feed):  # type: ignore[type-var]
         async for heard in feed:
             yield heard
-            if heard[-1].event["name"] == LAST_EVENT:
+            if heard[-1].name == LAST_EVENT:
                 return
 
 

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest, Query
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.playbooks import (
+    CheckedDocument,
+    GraphDocument,
+    PlaybookDocument,
+    PlaybookPage,
+    PlaybookVersionsDocument,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
+
+Answer = TypeVar("Answer")
 
 YAML = "application/yaml"
 
@@ -16,37 +27,34 @@ class GatewayPlaybooks:
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
-    async def check(self, source: bytes, name: str) -> Document:
-        return await self._send(source, name, "playbooks", "check")
+    async def check(self, source: bytes, name: str) -> CheckedDocument:
+        return await self._send(CheckedDocument, source, name, "playbooks", "check")
 
-    async def register(self, source: bytes, name: str, by: str) -> Document:
-        return await self._send(source, name, "playbooks")
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
+        return await self._send(RegisteredDocument, source, name, "playbooks")
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> Page:
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
         query = [("prefix", prefix), *(("label", f"{name}={value}") for name, value in labels.items())]
-        return await self._connection.page("playbooks", limit=limit, cursor=cursor, query=query)
+        return await self._connection.page(PlaybookPage, "playbooks", limit=limit, cursor=cursor, query=query)
 
-    async def get(self, path: str, version: str | None) -> Document:
-        return await self._connection.get("playbooks", path, query=_version(version))
+    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
+        return await self._connection.get(PlaybookWithSourceDocument, "playbooks", path, query=_version(version))
 
-    async def versions(self, path: str) -> list[Document]:
-        return await self._connection.items("playbooks", path, "versions")
+    async def versions(self, path: str) -> list[PlaybookDocument]:
+        return (await self._connection.get(PlaybookVersionsDocument, "playbooks", path, "versions")).items
 
-    async def plan(self, path: str, version: str | None) -> Document:
-        return await self._connection.get("playbooks", path, "plan", query=_version(version))
+    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
+        return await self._connection.get(dict[str, Any], "playbooks", path, "plan", query=_version(version))
 
-    async def graph(self, path: str, version: str | None) -> Document:
-        return await self._connection.get("playbooks", path, "graph", query=_version(version))
+    async def graph(self, path: str, version: str | None) -> GraphDocument:
+        return await self._connection.get(GraphDocument, "playbooks", path, "graph", query=_version(version))
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         await self._connection.delete("playbooks", path, query=_version(version))
 
-    async def _send(self, source: bytes, name: str, *parts: str) -> Document:
+    async def _send(self, kind: type[Answer], source: bytes, name: str, *parts: str) -> Answer:
         key = self._connection.new_key()
-        found: Document = await self._connection.ask(
-            GatewayRequest("POST", parts, [("name", name)], source, YAML, key=key)
-        )
-        return found
+        return await self._connection.ask(GatewayRequest("POST", parts, [("name", name)], source, YAML, key=key), kind)
 
 
 def _version(version: str | None) -> Query:

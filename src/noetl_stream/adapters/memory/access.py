@@ -1,4 +1,4 @@
-"""API tokens and the audit in this process. Nothing survives it."""
+"""API tokens and the audit log in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry, St
 
 
 class MemoryTokens:
-    """:class:`~noetl_stream.ports.access.Tokens`, where each method is described."""
+    """:class:`~noetl_stream.ports.access.Tokens` in memory; the port documents each method."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, StoredToken] = {}
@@ -36,7 +36,7 @@ class MemoryTokens:
 
 
 class MemoryAudit:
-    """:class:`~noetl_stream.ports.access.Audit`, where each method is described."""
+    """:class:`~noetl_stream.ports.access.Audit` in memory; the port documents each method."""
 
     def __init__(self) -> None:
         self._attempts: list[AuditedCall] = []

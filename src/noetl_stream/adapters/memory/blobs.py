@@ -1,4 +1,4 @@
-"""Large values in this process."""
+"""Large values in memory."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ class MemoryBlobs:
         self._line.check()
         self._values.pop(key, None)
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys that have a value, for a test to look at."""
+        return list(self._values)
+
     def lose(self, key: str) -> None:
-        """Forgets a value, as a damaged disk would."""
+        """Loses a value, as a damaged disk would."""
         self._values.pop(key, None)

@@ -1,8 +1,8 @@
-"""A message broker in this process: log, queue, bus and blobs that share one state, for fast and repeatable role tests.
+"""A message broker in memory: log, queue, bus and blobs sharing one state, for fast and repeatable role tests.
 
-It keeps the promises of the ports. The weaknesses PROTOCOL speaks of come at command: :meth:`MemoryBroker.stop` and
-:meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log`` and
-``command_queue``. Nothing survives the process.
+It keeps the promises of the ports. The failures described in PROTOCOL are triggered by tests:
+:meth:`MemoryBroker.stop` and :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and
+broken readers on ``event_log`` and ``command_queue``. Nothing survives the process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from noetl_stream.ports.clock import Clock
 
 
 class MemoryBroker:
-    """One broker. Its adapters may be handed to any number of roles in one event loop."""
+    """One broker. Its adapters can be shared by any number of roles in one event loop."""
 
     def __init__(self, clock: Clock | None = None, *, ack_wait_s: float = ACK_WAIT_S) -> None:
         """
         Args:
-            clock: Default: a :class:`ManualClock` of its own.
+            clock: Default: its own :class:`ManualClock`.
             ack_wait_s: The lease of a delivery.
         """
         self.clock: Clock = clock if clock is not None else ManualClock()
@@ -35,15 +35,15 @@ class MemoryBroker:
             self.clock.on_advance(self._time_passed)
 
     def stop(self) -> None:
-        """Like a broker that was killed: readers break, sends and acks are lost, what must be stored is held."""
+        """Stops like a killed broker: readers break, sends and acks are lost, messages to be stored are held."""
         self._line.stop()
 
     def start(self) -> None:
-        """It is there again, with all that was stored; sources have a new connection."""
+        """Starts again with everything that was stored; sources get a new connection."""
         self._line.start()
 
     def restart(self) -> None:
-        """Stops and starts, and no longer remembers message ids."""
+        """Stops and starts, and forgets message ids."""
         self.stop()
         self.event_log.forget_message_ids()
         self.command_queue.forget_message_ids()

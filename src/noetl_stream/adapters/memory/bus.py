@@ -1,4 +1,4 @@
-"""Messages that need no memory, in this process."""
+"""Transient messages in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class MemorySubscription:
-    """Calls its handler for one message after the other."""
+    """Calls its handler for one message at a time."""
 
     def __init__(self, bus: MemoryBus, subject: str, handler: Handler, group: str) -> None:
         self.subject = subject
@@ -40,7 +40,7 @@ class MemorySubscription:
             except asyncio.CancelledError:
                 raise
             except Exception:
-                log.exception("handling a message of %s failed", subject)
+                log.exception("handling a message on %s failed", subject)
 
 
 class MemoryBus:
@@ -104,7 +104,7 @@ class MemoryBus:
             self._subscriptions.remove(subscription)
 
     def deliver(self, subject: str, body: bytes, reply: str) -> bool:
-        """Hands a message to whoever listens; one of each group. Returns whether there was anybody."""
+        """Delivers a message to all listeners, one per group. Returns whether there were any."""
         if not self._line.is_up:
             return False
         answer = self._asked.get(subject)

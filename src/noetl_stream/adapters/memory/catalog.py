@@ -1,4 +1,4 @@
-"""The catalog in this process, its sources in the :class:`MemoryStore` beside it."""
+"""The catalog in memory; its sources are in the accompanying :class:`MemoryStore`."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ class MemoryCatalog:
 
 
 def _label_text(value: object) -> str | None:
-    """A label as Postgres' ``->>`` reads it."""
+    """A label as text, as Postgres' ``->>`` returns it."""
     return value if value is None or isinstance(value, str) else codec.encode(value).decode()

@@ -1,4 +1,4 @@
-"""A clock that a test holds in its hand."""
+"""A clock controlled by a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ START_MS = 1_750_000_000_000
 
 
 class ManualClock:
-    """:class:`~noetl_stream.ports.clock.Clock` whose time moves only by :meth:`advance`, whose dice follow ``seed``."""
+    """:class:`~noetl_stream.ports.clock.Clock` whose time moves only by :meth:`advance`; random by ``seed``."""
 
     def __init__(self, now_ms: int = START_MS, seed: int = 0) -> None:
         self._start_ms = now_ms
@@ -45,22 +45,22 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many tasks sleep by this clock."""
+        """How many tasks sleep on this clock."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
     @property
     def next_waking_s(self) -> float | None:
-        """When, by :meth:`monotonic_s`, the next sleep is over; ``None`` if nobody sleeps."""
+        """When the next sleep ends, by :meth:`monotonic_s`; ``None`` if no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None
 
     def advance(self, seconds: float) -> None:
-        """Moves time on and wakes those whose sleep is over, in the order of their waking."""
+        """Moves time forward and wakes tasks whose sleep has ended, in that order."""
         self.advance_to(self._elapsed_s + seconds)
 
     def advance_to(self, until_s: float) -> None:
-        """Moves time on to this moment of :meth:`monotonic_s`."""
+        """Moves time forward to this value of :meth:`monotonic_s`."""
         while self._sleepers and self._sleepers[0][0] <= until_s:
             due_s, _, woken = heapq.heappop(self._sleepers)
             self._elapsed_s = max(self._elapsed_s, due_s)

@@ -1,4 +1,4 @@
-"""The work queue in this process."""
+"""The command queue in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACK_WAIT_S = 30.0
 
 
 class _Standing:
-    """A command in the queue. It may be delivered from ``free_at_s`` on."""
+    """A command in the queue. It can be delivered from ``free_at_s`` on."""
 
     __slots__ = ("command", "free_at_s", "num_delivered", "sequence", "stored_ms")
 
@@ -81,7 +81,7 @@ class MemoryCommandSource:
 
     @property
     def waiting(self) -> list[bytes]:
-        """The commands that were delivered and not taken yet, for a test to look at."""
+        """Commands that were delivered but not yet taken, for tests."""
         count = self._ready.qsize()
         return [delivery.body for delivery in list(self._put)[-count:]] if count else []
 
@@ -89,7 +89,7 @@ class MemoryCommandSource:
 class MemoryCommandQueue:
     """:class:`~noetl_stream.ports.command_queue.CommandQueue` in memory; one object serves all roles of a test.
 
-    Leases run by the clock; who advances a clock that does not tell calls :meth:`dispatch`.
+    Leases run by the clock; with a clock that does not notify, call :meth:`dispatch` after advancing it.
     """
 
     def __init__(self, line: Line, bus: MemoryBus, ack_wait_s: float = ACK_WAIT_S) -> None:
@@ -129,8 +129,12 @@ class MemoryCommandQueue:
 
     @property
     def standing(self) -> dict[str, bytes]:
-        """The commands that :meth:`present` names, for a test to look at even while the broker is stopped."""
+        """The commands named by :meth:`present`, for tests, even while the broker is stopped."""
         return {standing.command.command_id: standing.command.body for standing in self._standing.values()}
+
+    def free_at_s(self, command_id: str) -> float:
+        """When the lease of a command ends, by the clock, for a test to look at."""
+        return next(one.free_at_s for one in self._standing.values() if one.command.command_id == command_id)
 
     async def pools(self) -> list[QueuedPool]:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
@@ -165,7 +169,7 @@ class MemoryCommandQueue:
         self._line.check()
 
     def dispatch(self) -> None:
-        """Hands commands whose lease is over, or that have none, to sources with credit; the oldest first."""
+        """Delivers unleased commands to sources with credit, oldest first."""
         if not self._line.is_up:
             return
         now_s = self._line.clock.monotonic_s()
@@ -177,7 +181,7 @@ class MemoryCommandQueue:
                 continue
             standing.num_delivered += 1
             standing.free_at_s = now_s + self._ack_wait_s
-            # Turns: who was served waits behind the others of its pool.
+            # Round robin: a source that was served goes behind the others of its pool.
             self._sources.remove(source)
             self._sources.append(source)
             source.put(MemoryDelivery(self, standing))
@@ -189,17 +193,17 @@ class MemoryCommandQueue:
         self.dispatch()
 
     def forget_deliveries(self) -> None:
-        """Puts back what stands as if it had never been delivered: a queue restored from a copy."""
+        """Marks all commands as never delivered: a queue restored from a copy."""
         for standing in self._standing.values():
             standing.num_delivered = 0
         self.forget_unacked()
 
     def forget_message_ids(self) -> None:
-        """Stores an id again that was stored before, as JetStream may after a restart."""
+        """Accepts an id that was stored before, as JetStream may after a restart."""
         self._message_ids.clear()
 
     def lose(self, command_id: str) -> None:
-        """Loses a command without a trace, its message id remembered."""
+        """Loses a command without a trace; its message id is remembered."""
         for subject, standing in list(self._standing.items()):
             if standing.command.command_id == command_id:
                 del self._standing[subject]

@@ -1,4 +1,4 @@
-"""Encrypted credentials in this process. Nothing survives it."""
+"""Encrypted credentials in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from noetl_stream.ports.credentials import CredentialInfo, NewCredential, Stored
 
 
 class MemoryCredentials:
-    """:class:`~noetl_stream.ports.credentials.Credentials`, where each method is described."""
+    """:class:`~noetl_stream.ports.credentials.Credentials` in memory; the port documents each method."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Dead letters in this process; the :class:`~noetl_stream.adapters.memory.store.MemoryStore` beside writes them."""
+"""Dead letters in memory, written by the accompanying :class:`~noetl_stream.adapters.memory.store.MemoryStore`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from noetl_stream.ports.store import InboxRow
 
 
 class MemoryDeadLetters:
-    """A :class:`~noetl_stream.ports.dead_letters.DeadLetters`, where each method is described.
+    """:class:`~noetl_stream.ports.dead_letters.DeadLetters` in memory; the port documents each method.
 
-    ``put_back`` gets what is requeued into the inbox.
+    ``put_back`` receives letters requeued into the inbox.
     """
 
     def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
@@ -24,7 +24,7 @@ class MemoryDeadLetters:
         return letter_id in self._letters
 
     def write(self, row: DeadLetterRow) -> None:
-        """Keeps a letter, as the tick does that passes its message over."""
+        """Stores a letter, as the tick that skips its message does."""
         self._letters[row.id] = DeadLetter(len(self._letters) + 1, row, "waiting", None, None)
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:

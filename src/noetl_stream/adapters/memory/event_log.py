@@ -1,4 +1,4 @@
-"""The event log in this process."""
+"""The event log in memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MemoryEventReader:
         self._log.forget_reader(self)
 
     def look(self) -> None:
-        """The log has grown, or the line has given a sign of life."""
+        """Wakes the reader: the log has grown, or the broker has sent a heartbeat."""
         if self._broken is not None or self._log.deaf:
             return
         self.contact_s = self._line.clock.monotonic_s()
@@ -63,7 +63,7 @@ class MemoryEventReader:
             self._wake()
 
     def break_off(self, reason: str) -> None:
-        """Nothing more comes of this reader."""
+        """Breaks the reader for good."""
         if self._broken is None:
             self._broken = reason
             self._wake()
@@ -99,7 +99,7 @@ class MemoryEventLog:
         self._message_ids = MessageIds(line.clock)
         self._readers: list[MemoryEventReader] = []
         self.deaf = False
-        """While set, open readers hear nothing, and do not notice."""
+        """While set, open readers receive nothing, and do not notice."""
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
     async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
@@ -168,7 +168,7 @@ class MemoryEventLog:
 
     @property
     def stored(self) -> Sequence[StoredMessage]:
-        """All messages in order, for a test to look at."""
+        """All messages in order, for tests."""
         return self._stored
 
     def break_readers(self, reason: str = "the test broke it") -> None:
@@ -178,17 +178,17 @@ class MemoryEventLog:
             reader.break_off(reason)
 
     def heartbeat(self) -> None:
-        """Lets all open readers hear from the broker now."""
+        """Sends a heartbeat to all open readers."""
         for reader in self._readers:
             reader.look()
 
     def store_stray(self, partition: int, execution_id: str, body: bytes) -> int:
-        """Stores a reported message under a subject that names any partition, as a broken client may."""
+        """Stores a reported message under the subject of any partition, as a broken client may."""
         subject = f"noetl.events.{partition}.{execution_id}.reported"
         return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_reported=True)
 
     def double_last(self) -> None:
-        """Stores the last reported message once more, as a publisher does that never saw its acknowledgement."""
+        """Stores the last reported message again, as a publisher does that missed its acknowledgement."""
         last = next((one.message for one in reversed(self._stored) if one.is_reported), None)
         if last is not None:
             self.store_stray(last.partition, last.execution_id, last.body)
@@ -199,7 +199,7 @@ class MemoryEventLog:
         self.forget_message_ids()
 
     def forget_message_ids(self) -> None:
-        """Stores an id again that was stored before, as JetStream may after a restart."""
+        """Accepts an id that was stored before, as JetStream may after a restart."""
         self._message_ids.clear()
 
     def forget_reader(self, reader: MemoryEventReader) -> None:

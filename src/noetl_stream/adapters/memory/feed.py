@@ -1,4 +1,4 @@
-"""The whole feed in this process."""
+"""The whole feed in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.ports.feed import FedEvent
 
 
 class MemoryFeed:
-    """A :class:`~noetl_stream.ports.feed.FeedStore` over what a :class:`MemoryStore` has been told."""
+    """A :class:`~noetl_stream.ports.feed.FeedStore` over the ticks of a :class:`MemoryStore`."""
 
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
@@ -34,7 +34,14 @@ class MemoryFeed:
                 events = [one async for one in self._events(partition, tick)]
                 found += events or [
                     FedEvent(
-                        partition=partition, tick=tick, number=0, execution_id="", trace_id="", path="", event=None
+                        partition=partition,
+                        tick=tick,
+                        number=0,
+                        execution_id="",
+                        trace_id="",
+                        digest="",
+                        path="",
+                        event=None,
                     )
                 ]
         return found
@@ -61,6 +68,7 @@ class MemoryFeed:
                     number=at,
                     execution_id=execution_id,
                     trace_id=row.trace_id,
+                    digest=row.digest,
                     path=row.path,
                     event=event,
                 )

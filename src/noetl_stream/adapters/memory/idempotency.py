@@ -1,4 +1,4 @@
-"""Idempotency keys in this process. Nothing survives it."""
+"""Idempotency keys in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from noetl_stream.ports.operations.executions import RequestIds
 
 
 class MemoryIdempotency:
-    """:class:`~noetl_stream.ports.idempotency.Idempotency`, where each method is described."""
+    """:class:`~noetl_stream.ports.idempotency.Idempotency` in memory; the port documents each method."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

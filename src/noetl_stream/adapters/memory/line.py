@@ -1,4 +1,4 @@
-"""The line between the roles of a test and its broker, and the broker's own time."""
+"""The connection between the roles of a test and its broker, and the broker's own time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DUPLICATE_WINDOW_MS = 120_000
 
 
 class Line:
-    """Up or down for all at once. What is held while it is down is done in order when it is up again."""
+    """Up or down for all roles at once. Actions held while it is down run in order when it is up again."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -23,7 +23,7 @@ class Line:
         self._restored: list[Callable[[], None]] = []
 
     def stamp_ms(self) -> int:
-        """The broker's time. No two things get the same, so that before and after can be told."""
+        """The broker's time. Every call returns a later one, so that stored times are distinct."""
         self._last_ms = max(self.clock.now_ms(), self._last_ms + 1)
         return self._last_ms
 
@@ -33,7 +33,7 @@ class Line:
             raise Unreachable("the message broker in memory was stopped", hint="start it again")
 
     def hold(self, action: Callable[[], None]) -> asyncio.Future[None]:
-        """Does ``action`` now or when the line is up again; the future ends after it."""
+        """Runs ``action`` now or when the line is up again; the future ends after it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def act() -> None:
@@ -70,14 +70,14 @@ class Line:
 
 
 class MessageIds:
-    """Which message ids were stored within the duplicate window, and under which sequence."""
+    """Message ids stored within the duplicate window, with their sequences."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, tuple[int, int]] = {}
 
     def find(self, message_id: str) -> int | None:
-        """The sequence under which this id was stored a short while ago."""
+        """The sequence at which this id was stored within the window."""
         known = self._known.get(message_id)
         if known is None or self._clock.now_ms() - known[1] > DUPLICATE_WINDOW_MS:
             return None

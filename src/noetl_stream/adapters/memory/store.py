@@ -1,6 +1,6 @@
-"""The fold's store in this process: the same semantics as on Postgres, for tests that want no database.
+"""The fold's store in memory, with the semantics of the one on Postgres, for tests without a database.
 
-Several servers of one test share one object. Nothing survives the process.
+Several servers of one test share one store. Nothing survives the process.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class _Partition:
 
 
 @dataclass
-class _Tables:
+class MemoryTables:
+    """What a :class:`MemoryStore` holds. Tests read it, and damage it."""
+
     partitions: list[_Partition]
     journals: dict[str, dict[int, EventRow]] = field(default_factory=dict)
     executions: dict[str, ExecutionRow] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
         self._clock = clock
-        self._tables = _Tables([_Partition(id) for id in range(partitions)])
+        self.tables = MemoryTables([_Partition(id) for id in range(partitions)])
         self.fed: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.dead_letters = MemoryDeadLetters(self._send)
 
@@ -98,26 +100,26 @@ class MemoryStore:
 
         Raises:
             ValueError: a tick without a partition: nothing would fence it.
-            JournalConflict: a position or request exists already; nothing was written.
-            PayloadRefused: a column is not JSON, or an execution stands in the tick twice; nothing was written.
+            JournalConflict: a position or request already exists; nothing was written.
+            PayloadRefused: a column is not JSON, or the tick has an execution twice; nothing was written.
         """
         if not tick.partitions:
-            raise ValueError("a tick names at least one partition")
+            raise ValueError("a tick must name at least one partition")
         self._pass_fence(tick.owner, tick.partitions)
         self._refuse_doubled(tick)
         _refuse_broken_json(tick)
         for advance in tick.partitions:
-            partition = self._tables.partitions[advance.id]
+            partition = self.tables.partitions[advance.id]
             partition.tick += 1
             partition.last_seq = advance.last_seq
             partition.last_ms = advance.last_ms
             partition.published_tick = advance.published_tick
             partition.crashes = 0
         for event in tick.events:
-            self._tables.journals.setdefault(event.execution_id, {})[event.position] = event
+            self.tables.journals.setdefault(event.execution_id, {})[event.position] = event
         for row in tick.executions:
-            self._tables.executions[row.execution_id] = _written(row, self._tables.executions.get(row.execution_id))
-        self._tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
+            self.tables.executions[row.execution_id] = _written(row, self.tables.executions.get(row.execution_id))
+        self.tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
         for playbook in tick.playbooks:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
@@ -127,7 +129,7 @@ class MemoryStore:
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
-        tables = self._tables
+        tables = self.tables
         for gone in tick.timers_gone:
             tables.timers.pop(gone, None)
         tables.timers.update(((timer.execution_id, timer.timer_id), timer) for timer in tick.timers)
@@ -140,12 +142,12 @@ class MemoryStore:
         tables.terms.update((row.term, row.execution_id) for row in tick.terms)
 
     def _send(self, message: InboxRow) -> None:
-        self._tables.inbox_sent += 1
-        self._tables.inbox[self._tables.inbox_sent] = message
+        self.tables.inbox_sent += 1
+        self.tables.inbox[self.tables.inbox_sent] = message
 
     def keep_playbook(self, row: PlaybookRow) -> None:
-        """Keeps a source by its digest, for the catalog too; one that is there stays as it is."""
-        self._tables.playbooks.setdefault(row.digest, row)
+        """Stores a source by its digest, for the catalog too; an existing one stays unchanged."""
+        self.tables.playbooks.setdefault(row.digest, row)
 
     def _pass_fence(self, owner: str, advances: Sequence[PartitionAdvance]) -> None:
         ids = {advance.id for advance in advances}
@@ -160,13 +162,13 @@ class MemoryStore:
     def _refuse_doubled(self, tick: Tick) -> None:
         positions = [(event.execution_id, event.position) for event in tick.events]
         for execution_id, position in positions:
-            if position in self._tables.journals.get(execution_id, {}):
+            if position in self.tables.journals.get(execution_id, {}):
                 raise JournalConflict(f"event was about to be written twice: {execution_id}, {position}")
         requests = [(row.execution_id, row.request_id) for row in tick.requests]
         for request in requests:
-            if request in self._tables.requests:
+            if request in self.tables.requests:
                 raise JournalConflict(f"request was about to be written twice: {request}")
-        sent = {row.id for row in self._tables.inbox.values()}
+        sent = {row.id for row in self.tables.inbox.values()}
         for message in tick.inbox:
             if message.id in sent:
                 raise JournalConflict(f"inbox message was about to be written twice: {message.id}")
@@ -187,7 +189,7 @@ class MemoryStore:
         now_s = self._clock.monotonic_s()
         free = [
             row
-            for row in self._tables.partitions
+            for row in self.tables.partitions
             if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * lease_s
         ]
         taken = free[:limit]
@@ -226,39 +228,39 @@ class MemoryStore:
                 published_tick=row.published_tick,
                 live=self._is_live(row),
             )
-            for row in self._tables.partitions
+            for row in self.tables.partitions
             if ids is None or row.id in ids
         ]
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`."""
-        return [row.lease() for row in self._tables.partitions if row.owner == owner]
+        return [row.lease() for row in self.tables.partitions if row.owner == owner]
 
     async def owner_count(self) -> int:
         """See :meth:`noetl_stream.ports.store.Store.owner_count`."""
-        return len({row.owner for row in self._tables.partitions if self._is_live(row)})
+        return len({row.owner for row in self.tables.partitions if self._is_live(row)})
 
     def end_leases(self, partitions: Collection[int]) -> None:
-        """Lets these leases run out now, as if they had not been renewed."""
+        """Ends these leases now, as if they had not been renewed."""
         for id in partitions:
-            self._tables.partitions[id].lease_until_s = _NEVER_S
+            self.tables.partitions[id].lease_until_s = _NEVER_S
 
     def _is_live(self, row: _Partition) -> bool:
         return row.owner is not None and row.lease_until_s > self._clock.monotonic_s()
 
     def _row(self, id: int) -> _Partition | None:
-        return self._tables.partitions[id] if 0 <= id < len(self._tables.partitions) else None
+        return self.tables.partitions[id] if 0 <= id < len(self.tables.partitions) else None
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
         """See :meth:`noetl_stream.ports.store.Store.journal`."""
-        rows = self._tables.journals.get(execution_id, {})
+        rows = self.tables.journals.get(execution_id, {})
         positions = sorted(position for position in rows if position > after)
         return [_stored(rows[position]) for position in positions[:limit]]
 
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
-        """See :meth:`noetl_stream.ports.store.Store.journals`. Every id asked for is a key."""
+        """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
         return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
@@ -273,38 +275,38 @@ class MemoryStore:
         """See :meth:`noetl_stream.ports.store.Store.inbox`."""
         waiting = [
             InboxItem(seq, row.partition, row.execution_id, row.body)
-            for seq, row in self._tables.inbox.items()
+            for seq, row in self.tables.inbox.items()
             if row.partition in partitions
         ]
         return waiting[:limit]
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
         """See :meth:`noetl_stream.ports.store.Store.objects_used_elsewhere`."""
-        found = [use for use in self._tables.object_uses.values() if use.owner == execution_id]
+        found = [use for use in self.tables.object_uses.values() if use.owner == execution_id]
         return sorted(found, key=lambda use: (use.key, use.execution_id))
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
         """See :meth:`noetl_stream.ports.store.Store.objects_kept_for`."""
-        uses = self._tables.object_uses.values()
+        uses = self.tables.object_uses.values()
         by_others = {(use.key, use.owner) for use in uses if use.execution_id != execution_id}
         found = [use for use in uses if use.execution_id == execution_id and (use.key, use.owner) not in by_others]
-        kept = (use for use in found if use.owner not in self._tables.executions)
+        kept = (use for use in found if use.owner not in self.tables.executions)
         return sorted(kept, key=lambda use: (use.key, use.store, use.owner))
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
         """See :meth:`noetl_stream.ports.store.Store.looked_into_by`."""
-        rows = self._tables.executions.values()
+        rows = self.tables.executions.values()
         return sorted(row.execution_id for row in rows if row.looks_into == execution_id and row.finished_ms is None)
 
     async def begin_deleting(self, execution_id: str) -> None:
         """See :meth:`noetl_stream.ports.store.Store.begin_deleting`."""
-        row = self._tables.executions.get(execution_id)
+        row = self.tables.executions.get(execution_id)
         if row is not None and row.finished_ms is not None:
-            self._tables.journals.get(execution_id, {}).pop(1, None)
+            self.tables.journals.get(execution_id, {}).pop(1, None)
 
     async def delete_execution(self, execution_id: str) -> bool:
         """See :meth:`noetl_stream.ports.store.Store.delete_execution`."""
-        tables = self._tables
+        tables = self.tables
         row = tables.executions.get(execution_id)
         if row is None or row.finished_ms is None:
             return False
@@ -319,16 +321,16 @@ class MemoryStore:
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
         """See :meth:`noetl_stream.ports.store.Store.timers`."""
-        found = [row for row in self._tables.timers.values() if row.execution_id == execution_id]
+        found = [row for row in self.tables.timers.values() if row.execution_id == execution_id]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
     async def stuck(self, limit: int) -> list[str]:
         """See :meth:`noetl_stream.ports.store.Store.stuck`."""
-        timers = {execution_id for execution_id, _ in self._tables.timers}
-        told = {row.execution_id for row in self._tables.inbox.values()}
+        timers = {execution_id for execution_id, _ in self.tables.timers}
+        told = {row.execution_id for row in self.tables.inbox.values()}
         waiting = (
             row.execution_id
-            for row in self._tables.executions.values()
+            for row in self.tables.executions.values()
             if row.finished_ms is None and row.status != "paused"
             if not (row.commands or row.children or row.looks_into)
         )
@@ -340,25 +342,25 @@ class MemoryStore:
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         """See :meth:`noetl_stream.ports.store.Store.live_executions`."""
-        rows = self._tables.executions.values()
+        rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
-        return self._tables.executions.get(execution_id)
+        return self.tables.executions.get(execution_id)
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
         """See :meth:`noetl_stream.ports.store.Store.executions`. Unknown ids are left out."""
-        rows = self._tables.executions
+        rows = self.tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         chosen = [
             row
-            for row in self._tables.executions.values()
+            for row in self.tables.executions.values()
             if (not wanted.statuses or row.status in wanted.statuses)
             and (wanted.path is None or covers((wanted.path,), row.path))
-            and all((term, row.execution_id) in self._tables.terms for term in wanted.terms)
+            and all((term, row.execution_id) in self.tables.terms for term in wanted.terms)
             and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)
             and (before is None or row.execution_id < before)
@@ -367,14 +369,14 @@ class MemoryStore:
         return [ListedExecution(*(getattr(row, name) for name in ListedExecution._fields)) for row in chosen[:limit]]
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
-        return self._tables.requests.get((execution_id, request_id))
+        return self.tables.requests.get((execution_id, request_id))
 
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """See :meth:`noetl_stream.ports.store.Store.answered`."""
-        return self._tables.requests.keys() & set(requests)
+        return self.tables.requests.keys() & set(requests)
 
     async def playbook(self, digest: str) -> PlaybookRow | None:
-        return self._tables.playbooks.get(digest)
+        return self.tables.playbooks.get(digest)
 
 
 def _written(row: _SomeRow, before: _SomeRow | None) -> _SomeRow:

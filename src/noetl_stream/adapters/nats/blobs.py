@@ -1,7 +1,7 @@
-"""Large values in a JetStream object store, in the format other tools read (chunks, then a meta message).
+"""Large values in a JetStream object store, in the standard format (chunks, then a meta message).
 
-Written without nats-py's object store, whose ``get`` can wait for ever and whose ``put`` replaces: here every step is a
-request with an answer in time, and a key is written once.
+It does not use nats-py's object store, whose ``get`` can wait for ever and whose ``put`` replaces: here every step is
+a request with a time-out, and a key is written once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Options(msgspec.Struct):
 
 
 class _Meta(msgspec.Struct):
-    """An object's meta message, as the object store format has it."""
+    """An object's meta message in the object store format."""
 
     name: str
     bucket: str
@@ -84,10 +84,10 @@ class NatsBlobs:
         return cls(connection, clock, outbox, timeout_s)
 
     async def put(self, key: str, data: bytes) -> None:
-        """See :meth:`noetl_stream.ports.blobs.Blobs.put`. The value is there, whole, or not at all.
+        """See :meth:`noetl_stream.ports.blobs.Blobs.put`. The value is stored whole or not at all.
 
         Raises:
-            Unreachable: not stored in time, or refused (the stream is full); put it again.
+            Unreachable: not stored in time, or rejected (the stream is full); put it again.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -107,7 +107,7 @@ class NatsBlobs:
             raise self._connection.unreachable(f"reading {key} took longer than {self._timeout_s:g} s") from None
 
     async def delete(self, key: str) -> None:
-        """See :meth:`noetl_stream.ports.blobs.Blobs.delete`. The meta message goes first: nothing damaged is found."""
+        """See :meth:`noetl_stream.ports.blobs.Blobs.delete`. The meta message goes first: no damage is visible."""
         meta = await self._find(key)
         if meta is not None:
             for subject in (_meta_subject(key), _chunk_subject(meta.nuid)):
@@ -118,11 +118,11 @@ class NatsBlobs:
         await verify_stream(self._connection, RESULTS)
 
     async def close(self) -> None:
-        """Ends the publishing side; the connection stays."""
+        """Closes the publishing side; the connection stays."""
         await self._outbox.close()
 
     async def _put_new(self, key: str, data: bytes) -> None:
-        # A new name for the chunks at each attempt: what an attempt that broke off left behind never mixes with these.
+        # Each attempt names its chunks anew, so that they never mix with those of an interrupted attempt.
         name = self._clock.random_bytes(11).hex()
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         digest = _DIGEST + base64.urlsafe_b64encode(sha256(data).digest()).decode()
@@ -148,7 +148,7 @@ class NatsBlobs:
             for at in range(0, len(chunks), CHUNKS_AT_ONCE):
                 window = chunks[at : at + CHUNKS_AT_ONCE]
                 puts = (publish_once(self._outbox, subject, chunk, {}) for chunk in window)
-                # All answers first: a chunk still under way when its siblings are purged would stay for ever.
+                # All answers first: a chunk in flight when its siblings are purged would stay for ever.
                 for answer in await asyncio.gather(*puts, return_exceptions=True):
                     if isinstance(answer, BaseException):
                         raise answer
@@ -166,7 +166,7 @@ class NatsBlobs:
         for number in range(meta.chunks):
             stored = await self._message({"seq": sequence + 1, "next_by_subj": subject})
             if stored is None:
-                raise BlobMissing(f"the object {key} is damaged: {number} of its {meta.chunks} chunks are there")
+                raise BlobMissing(f"the object {key} is damaged: {number} of its {meta.chunks} chunks exist")
             parts.append(stored.data)
             sequence = stored.seq
         data = b"".join(parts)
@@ -186,7 +186,7 @@ class NatsBlobs:
         return None if meta.deleted else meta
 
     async def _message(self, request: dict[str, str | int]) -> _Stored | None:
-        """One stored message, from the stream's leader: what was just put is seen."""
+        """One stored message, read from the stream's leader, which has the latest writes."""
         try:
             answer = await self._connection.api(f"STREAM.MSG.GET.{RESULTS}", request, timeout_s=self._timeout_s)
         except ApiRefused as error:
@@ -199,7 +199,7 @@ class NatsBlobs:
         try:
             await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
         except Unreachable:
-            # Only room is lost: nothing refers to these chunks.
+            # Only space is lost: nothing refers to these chunks.
             return
 
 

@@ -1,4 +1,4 @@
-"""Core NATS: messages that need no memory."""
+"""Transient messages over core NATS."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NatsBus:
         return answers
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Hearing:
-        """See :meth:`noetl_stream.ports.bus.Bus.listen`. An error of ``handler`` is logged; the next follows.
+        """See :meth:`noetl_stream.ports.bus.Bus.listen`. An error of ``handler`` is logged; the next message follows.
 
         Raises:
             Unreachable: the server did not confirm in time.
@@ -78,7 +78,7 @@ class NatsBus:
             except asyncio.CancelledError:
                 raise
             except Exception:
-                log.exception("handling a message of %s failed", message.subject)
+                log.exception("handling a message on %s failed", message.subject)
 
         try:
             subscription: ClientSubscription = await self._connection.client.subscribe(

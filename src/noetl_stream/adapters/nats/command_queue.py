@@ -1,4 +1,4 @@
-"""COMMANDS in JetStream: issuing, listing and withdrawing."""
+"""The command queue on the JetStream stream COMMANDS: issuing, listing and withdrawing."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class NatsCommandQueue:
     ) -> NatsCommandQueue:
         """
         Args:
-            acknowledge_within_s: After this long without an answer a command is sent again.
+            acknowledge_within_s: A command without an answer for this long is sent again.
             ack_wait_s: The lease of a delivery.
         """
         return cls(connection, await Outbox.open(connection, resend_after_s=acknowledge_within_s), ack_wait_s)
 
     def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.issue`. A copy that stands in the queue already, of
-        whatever issue, counts as acknowledged.
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.issue`. A copy already in the queue, of any issue,
+        counts as acknowledged.
         """
         batch = _Issue(self._outbox, self._connection)
         for pool, execution_id, command_id, issue, body in commands:
@@ -88,7 +88,7 @@ class NatsCommandQueue:
         return batch.seal()
 
     async def open_source(self, pool: str) -> NatsCommandSource:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.open_source`; makes the pool's durable consumer.
+        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.open_source`; creates the pool's durable consumer.
 
         Raises:
             NotReady: the stream does not exist.
@@ -99,16 +99,16 @@ class NatsCommandQueue:
     async def present(self) -> set[str]:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.present`.
 
-        Above 100,000 commands the server answers in pages, between which the queue may move; a command missed that way
-        is issued again, and its claim drops it.
+        Above 100,000 commands the server answers in pages, between which the queue may change; a command missed that
+        way is reissued, and its claim drops it.
         """
         return {subject.rpartition(".")[2] async for subject in self._subjects()}
 
     async def pools(self) -> list[QueuedPool]:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
 
-        What the consumers of the pools know. A pool that never had a worker has none: its commands are those that no
-        consumer counts, and only if there are such is the queue looked through.
+        It asks the pools' consumers. A pool that never had a worker has no consumer: if there are commands no consumer
+        counts, the queue is scanned.
         """
         found = {pool.pool: pool async for pool in self._consumed()}
         stored = msgspec.json.decode(await self._ask(f"STREAM.INFO.{COMMANDS}", {}), type=_Stored).state.messages
@@ -153,7 +153,7 @@ class NatsCommandQueue:
         """See :meth:`noetl_stream.ports.command_queue.CommandQueue.withdraw`.
 
         Raises:
-            Unreachable: no answer in time; some may be gone.
+            Unreachable: no answer in time; some commands may be gone.
         """
         free = asyncio.Semaphore(PURGES_AT_ONCE)
 
@@ -168,17 +168,17 @@ class NatsCommandQueue:
         await verify_stream(self._connection, COMMANDS)
 
     async def close(self) -> None:
-        """Ends the publishing side; the connection stays."""
+        """Closes the publishing side; the connection stays."""
         await self._outbox.close()
 
 
 class _Issue(HeldBatch):
-    """Commands under way.
+    """Commands being published.
 
-    An issue above the first that JetStream calls a duplicate is looked for in the queue: its dedupe remembers ids whose
-    message is gone (PROTOCOL §2). If it is gone, it is stored again under another Msg-Id; that doubles nothing, because
-    a copy that is no first issue must be claimed before it runs. A first issue is left to reconcile, because its copy
-    would run unasked.
+    If JetStream calls a later issue a duplicate, the queue is checked: its dedupe remembers ids of messages that are
+    gone (PROTOCOL §2). If the command is gone, it is stored again under another Msg-Id; that duplicates no work,
+    because a copy of a later issue must be claimed before it runs. A first issue is left to reconcile, because its copy
+    would run without a claim.
     """
 
     def __init__(self, outbox: Outbox, connection: NatsConnection) -> None:

@@ -1,4 +1,4 @@
-"""Deliveries of one pool, across whatever happens to the line, the consumer or the server."""
+"""Deliveries of one pool, across lost connections, consumers and servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_ACK_PENDING = 1_000_000
 MAX_WAITING = 8192
 
 CONSUMER_PREFIX = "pool-"
-"""The durable consumer of a pool is named by it."""
+"""The durable consumer of a pool is named after it."""
 
 _ACK = b"+ACK"
 _IN_PROGRESS = b"+WPI"
@@ -71,9 +71,9 @@ class NatsDelivery:
 class NatsCommandSource:
     """A :class:`~noetl_stream.ports.command_queue.CommandSource` on the pool's durable consumer.
 
-    After anything but an expired request it starts anew: consumer (made if missing), server time, a new inbox, and a
-    pull for the credit still owed. The new inbox matters: a pull that the server still holds for the old one must not
-    bring deliveries beyond the credit.
+    After anything but an expired request it restarts: consumer (created if missing), server time, a new inbox, and a
+    pull for the credit still owed. The new inbox matters: a pull the server still holds for the old one must not bring
+    deliveries beyond the credit.
     """
 
     def __init__(self, connection: NatsConnection, pool: str, ack_wait_s: float) -> None:
@@ -99,7 +99,7 @@ class NatsCommandSource:
     async def open(cls, connection: NatsConnection, pool: str, ack_wait_s: float) -> NatsCommandSource:
         """See :meth:`noetl_stream.adapters.nats.command_queue.NatsCommandQueue.open_source`."""
         if not is_valid_id(pool):
-            raise UsageError(f"{pool!r} cannot be a pool", hint="1 to 64 letters, digits, '_' and '-'")
+            raise UsageError(f"{pool!r} is not a valid pool name", hint="use 1 to 64 letters, digits, '_' and '-'")
         source = cls(connection, pool, ack_wait_s)
         await source._start()
         connection.on_restored(source._restart)
@@ -109,7 +109,7 @@ class NatsCommandSource:
     def request(self, count: int) -> None:
         self._owed += count
         if not self._asking:
-            # Slots that come free in one turn of the loop share one request.
+            # Slots that become free in the same turn of the loop share one request.
             self._asking = True
             self._loop.call_soon(self._ask)
 
@@ -129,12 +129,12 @@ class NatsCommandSource:
         await self._lease_line.close()
 
     def answer(self, reply: str, word: bytes) -> None:
-        """Sends an answer to a delivery at once."""
+        """Answers a delivery at once."""
         self._connection.wire.send(reply, word)
 
     def renew(self, reply: str) -> None:
-        """Renews a lease. From another thread it goes over a line of its own, so that a loop that is kept busy does not
-        lose its leases (PROTOCOL §3 *Order*).
+        """Renews a lease. From another thread it uses a separate connection, so that a busy loop does not lose its
+        leases (PROTOCOL §3 *Order*).
         """
         if threading.get_ident() == self._thread:
             self._connection.wire.send(reply, _IN_PROGRESS)
@@ -147,7 +147,7 @@ class NatsCommandSource:
         server_ms = await self._ensure_consumer()
         inbox = self._connection.client.new_inbox()
         self._hearing = await self._connection.wire.hear(f"{inbox}.*", self._hear)
-        # Rounded up: what is stored at this very millisecond may be older than the connection.
+        # Rounded up: a command stored in this very millisecond may be older than the connection.
         self.connected_ms = server_ms + 1
         self._contact_s = self._loop.time()
         self._pull = Pull(self._connection, COMMANDS, self._consumer, inbox, HEARTBEAT_S)
@@ -196,14 +196,14 @@ class NatsCommandSource:
             self._pull.expired(status)
             self._ask()
         else:
-            log.info("pool %s: %s %s; starting anew", self._pool, status.code, status.text)
+            log.info("pool %s: %s %s; restarting", self._pool, status.code, status.text)
             self._restart()
 
     def _check_contact(self) -> None:
         silent_s = self._loop.time() - self._contact_s
         waits = self._pull is not None and self._pull.credit > 0
         if waits and self._connection.is_connected and silent_s > 2.5 * HEARTBEAT_S:
-            log.warning("pool %s: two heartbeats are missing; starting anew", self._pool)
+            log.warning("pool %s: two heartbeats missed; restarting", self._pool)
             self._restart()
         self._watch = self._loop.call_later(HEARTBEAT_S / 2, self._check_contact)
 
@@ -221,9 +221,9 @@ class NatsCommandSource:
                 await self._start()
                 if line == self._connection.line:
                     return
-                # The line was lost and came back meanwhile: the time read is from before it, so once more.
+                # The connection was lost and restored meanwhile: the time read is from before that, so once more.
             except NoetlError as error:
                 if str(error) != complaint:
                     complaint = str(error)
-                    log.warning("pool %s takes no commands, trying again: %s", self._pool, error)
+                    log.warning("pool %s cannot take commands, will retry: %s", self._pool, error)
                 await asyncio.sleep(RESTART_WAIT_S)

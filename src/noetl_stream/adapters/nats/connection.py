@@ -1,7 +1,7 @@
-"""One connection to NATS: opened with a bound, restored without end, its errors translated.
+"""One connection to NATS: opened with a time-out, restored for ever, its errors translated.
 
-nats-py as it comes is dangerous (DESIGN §6): it gives up after 60 attempts, notices a dead peer after minutes, and its
-first connect may never end. This sets what has to be set and tells those who hold state when the line went and came.
+nats-py's defaults are dangerous (DESIGN §6): it gives up after 60 attempts, notices a dead peer after minutes, and its
+first connect may never end. This sets its options, and notifies those who hold state when the line is lost or restored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class NatsConnection:
-    """A connection and what hangs on it. ``wire`` sends and hears raw messages, :meth:`api` asks JetStream. ``line``
+    """A connection and its helpers: ``wire`` sends and receives raw messages, :meth:`api` calls JetStream. ``line``
     counts how often it was made or restored.
     """
 
@@ -72,16 +72,16 @@ class NatsConnection:
     async def open(
         cls, url: str, *, name: str, connect_timeout_s: float = CONNECT_TIMEOUT_S, fast: bool = True
     ) -> NatsConnection:
-        """Connects within ``connect_timeout_s``; from then on the connection restores itself without end.
+        """Connects within ``connect_timeout_s``; from then on the connection restores itself for ever.
 
         Args:
             url: ``nats://[user:password@]host:port``, or several with commas between.
             name: Shown by the server's monitoring.
-            fast: Whether to use the fast path where it fits.
+            fast: Whether to use the fast path if the client supports it.
 
         Raises:
-            Unreachable: nothing answers there, or it refuses us.
-            UsageError: the url is none.
+            Unreachable: nothing answers there, or the server refuses the connection.
+            UsageError: the url is invalid.
         """
         connection = cls(url, name)
         await connection._connect(connect_timeout_s)
@@ -95,7 +95,7 @@ class NatsConnection:
 
     @property
     def jetstream(self) -> JetStreamContext:
-        """nats-py's own JetStream context, for what is rare."""
+        """nats-py's own JetStream context, for rare operations."""
         return self.client.jetstream()
 
     @property
@@ -104,15 +104,15 @@ class NatsConnection:
 
     @property
     def max_payload(self) -> int:
-        """The largest message the server takes, in bytes."""
+        """The largest message the server accepts, in bytes."""
         return self.client.max_payload
 
     def on_lost(self, hook: Hook) -> None:
-        """Calls ``hook`` whenever the line is lost; what was sent last may or may not have arrived."""
+        """Calls ``hook`` whenever the line is lost; the last messages sent may or may not have arrived."""
         self._lost.append(hook)
 
     def on_restored(self, hook: Hook) -> None:
-        """Calls ``hook`` whenever the line is back and its subscriptions stand again."""
+        """Calls ``hook`` whenever the line and its subscriptions are restored."""
         self._restored.append(hook)
 
     def on_ended(self, hook: Hook) -> None:
@@ -120,15 +120,15 @@ class NatsConnection:
         self._ended.append(hook)
 
     def forget(self, *hooks: Hook) -> None:
-        """Calls these hooks no more."""
+        """Removes these hooks."""
         for registered in (self._lost, self._restored, self._ended):
             registered[:] = [hook for hook in registered if hook not in hooks]
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Returns once the line stands.
+        """Returns once the line is up.
 
         Raises:
-            Unreachable: it did not come back in time.
+            Unreachable: it was not restored in time.
         """
         try:
             await asyncio.wait_for(self._connected.wait(), timeout_s)
@@ -136,7 +136,7 @@ class NatsConnection:
             raise self.unreachable(f"no connection for {timeout_s:g} s") from None
 
     async def flush(self, timeout_s: float = API_TIMEOUT_S) -> None:
-        """Returns when the server has seen all that was sent before.
+        """Returns when the server has received everything sent before.
 
         Raises:
             Unreachable: no answer in time.
@@ -177,12 +177,12 @@ class NatsConnection:
         return message.data
 
     async def direct_get(self, stream: str, wanted: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """The header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if there is none.
+        """The header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if it finds none.
 
-        With ``batch`` in ``wanted``, ``Nats-Num-Pending`` of them is how many more there are.
+        With ``batch`` in ``wanted``, their ``Nats-Num-Pending`` is how many more there are.
 
         Raises:
-            NotReady: the stream is not there, or does not allow this.
+            NotReady: the stream does not exist, or does not allow this.
             Unreachable: no answer in time.
         """
         await self.wait_connected(API_TIMEOUT_S)
@@ -192,7 +192,7 @@ class NatsConnection:
             )
         except NoRespondersError:
             raise NotReady(
-                f"stream {stream} cannot be asked directly", hint="run `noetl-stream stream ensure`"
+                f"stream {stream} does not allow direct reads", hint="run `noetl-stream stream ensure`"
             ) from None
         except TimeoutError:
             raise self.unreachable(f"no answer to DIRECT.GET.{stream} within {API_TIMEOUT_S:g} s") from None
@@ -207,11 +207,11 @@ class NatsConnection:
         raise self.unreachable(f"DIRECT.GET.{stream} was refused: {status} {fields.get('Description', '')}".rstrip())
 
     def unreachable(self, why: object) -> Unreachable:
-        """The error that says that this server does not answer, and why."""
+        """The error for a server that does not answer, with the reason."""
         return Unreachable(f"cannot reach NATS at {self.shown_url}: {why or 'no answer'}")
 
     async def close(self) -> None:
-        """Sends what is under way and closes; no hook is called."""
+        """Sends pending messages and closes; no hook is called."""
         if self._closing:
             return
         self._closing = True
@@ -223,8 +223,8 @@ class NatsConnection:
         await self.wire.close()
         try:
             await self.client.close()
-        except (RuntimeError, OSError) as error:  # nats-py writes what is left even to a socket that is gone
-            log.debug("closing without a farewell: %s", error)
+        except (RuntimeError, OSError) as error:  # nats-py flushes even to a closed socket
+            log.debug("closing an already closed socket: %s", error)
 
     async def _connect(self, timeout_s: float) -> None:
         attempt = asyncio.ensure_future(
@@ -255,7 +255,9 @@ class NatsConnection:
             self._closing = True
             failure = attempt.exception() if ended else None
             if failure is not None:
-                raise UsageError(f"{self.shown_url!r} is no NATS url: {failure}", hint="nats://host:port") from failure
+                raise UsageError(
+                    f"{self.shown_url!r} is not a NATS url: {failure}", hint="nats://host:port"
+                ) from failure
             await self.client.close()
             raise self.unreachable(self._why()) from self._error
         self._connected.set()
@@ -294,7 +296,7 @@ class NatsConnection:
             return
         self._connected.set()
         self.line += 1
-        log.info("connected to NATS at %s again", self.shown_url)
+        log.info("reconnected to NATS at %s", self.shown_url)
         for hook in list(self._restored):
             hook()
 
@@ -308,7 +310,7 @@ class NatsConnection:
 
 
 def redacted(url: str) -> str:
-    """The url without its password or token, fit to be shown."""
+    """The url without its password or token, safe to show."""
     return ",".join(_redacted_one(one) for one in url.split(","))
 
 

@@ -1,4 +1,4 @@
-"""EVENTS in JetStream."""
+"""The event log on the JetStream stream EVENTS."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ class NatsEventLog:
     ) -> NatsEventLog:
         """
         Args:
-            acknowledge_within_s: After this long without an answer a report's outcome is unknown, and a decided record
+            acknowledge_within_s: After this long without an answer a report's outcome is unknown, and a journal record
                 is sent again.
-            heartbeat_s: How often an idle reader hears from the server.
+            heartbeat_s: How often the server sends a heartbeat to an idle reader.
         """
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, clock, outbox, heartbeat_s)
 
     async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_reported`. A stream that is full or missing refuses:
-        that is an Unreachable which says so.
+        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_reported`. A stream that is full or missing raises
+        Unreachable with that reason.
         """
         subject = subjects.reported(execution_id)
         if not message_id.isprintable():
-            raise UsageError(f"{message_id!r} cannot be a message id", hint="it must be printable text")
+            raise UsageError(f"{message_id!r} is not a valid message id", hint="it must be printable text")
         if not self._connection.is_connected:
             raise self._connection.unreachable("not connected")
         return (await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})).seq
@@ -97,7 +97,7 @@ class NatsEventLog:
     async def last_sequence(self) -> int:
         """See :meth:`noetl_stream.ports.event_log.EventLog.last_sequence`.
 
-        The idle readers opened here are made to look at once: ``high_water`` reaches it without waiting for heartbeats.
+        Idle readers opened here check at once, so that ``high_water`` reaches it without waiting for heartbeats.
         """
         last = (await self._state()).last_seq
         for reader in list(self._readers):
@@ -111,8 +111,8 @@ class NatsEventLog:
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         """See :meth:`noetl_stream.ports.event_log.EventLog.beyond`.
 
-        One short question a partition, none for those that stand at the stream's end: the first message beyond comes
-        with how many follow it. The server counts by its index of subjects, not by reading what it counts.
+        One short request per partition, none for those at the stream's end: the first message beyond the cursor comes
+        with the number that follow. The server counts by its subject index, without reading messages.
         """
         last = (await self._state()).last_seq
         waiting = [partition for partition, cursor in cursors.items() if cursor < last]
@@ -140,7 +140,7 @@ class NatsEventLog:
         await verify_stream(self._connection, EVENTS)
 
     async def close(self) -> None:
-        """Ends the publishing side; the connection stays."""
+        """Closes the publishing side; the connection stays."""
         await self._outbox.close()
 
     async def _state(self) -> _StreamState:

@@ -1,4 +1,4 @@
-"""Reads ``.reported`` of some partitions in stream order, and says so the moment it cannot vouch for that any more."""
+"""Reads ``.reported`` of some partitions in stream order, and breaks as soon as it may have missed a message."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import ReportedMessage
 
 WINDOW = 2048
-"""Messages asked for ahead of the fold."""
+"""Messages requested ahead of the fold."""
 
 HEARTBEAT_S = 2.0
-"""Two missed ones break the reader before its server may no longer renew its leases (PROTOCOL §2 *Reading*)."""
+"""Two missed heartbeats break the reader before its server may no longer renew its leases (PROTOCOL §2 *Reading*)."""
 
 PROBE_HEARTBEAT_S = 0.02
 
 INACTIVE_S = 30.0
 
 FILTERS_LIMIT = 4
-"""Up to so many partitions the server filters; above, it hands out all and the reader drops what is not its own.
+"""Up to this many partitions the server filters; above, it sends all and the reader drops those of others.
 
-On a tail both cost the same. On a backlog a consumer with several filters hands out some 7,000 messages a second, one
+On a tail both cost the same. On a backlog a consumer with several filters delivers some 7,000 messages a second, one
 with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py``).
 """
 
@@ -44,10 +44,10 @@ with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py`
 class NatsEventReader:
     """An :class:`~noetl_stream.ports.event_log.EventReader` on an ephemeral pull consumer without acknowledgements.
 
-    Stream sequences have holes (other partitions, decided records), the consumer's own sequence has none: a hole in it
-    is a gap. ``high_water`` also moves with heartbeats: ``Nats-Last-Stream`` is how far the consumer itself has looked
-    through the stream, and ``Nats-Last-Consumer`` proves that all it found has arrived. A count of pending messages
-    would not do: the server updates it a little after the message is stored.
+    Stream sequences have holes (other partitions, journal records), the consumer's own sequence has none: a hole in it
+    is a gap. Heartbeats move ``high_water`` too: ``Nats-Last-Stream`` is how far the consumer has read the stream, and
+    ``Nats-Last-Consumer`` proves that everything it found has arrived. A count of pending messages would not do: the
+    server updates it shortly after the message is stored.
     """
 
     def __init__(
@@ -110,18 +110,18 @@ class NatsEventReader:
                 self._waiter = None
 
     def look(self) -> None:
-        """Has ``high_water`` catch up within milliseconds instead of with the next heartbeats, if nothing waits."""
+        """Updates ``high_water`` within milliseconds instead of at the next heartbeat, if no request is pending."""
         if not self._ready and self._broken is None:
             self._pull.probe(PROBE_HEARTBEAT_S)
 
     async def close(self) -> None:
-        self._break("it was closed")
+        self._break("the reader was closed")
         self._connection.forget(self._on_lost)
         if self._watch is not None:
             self._watch.cancel()
         if self._hearing is not None:
             await self._hearing.close()
-        # Not awaited: the server forgets an inactive consumer by itself.
+        # Not awaited: the server deletes an inactive consumer by itself.
         self._connection.wire.send(f"$JS.API.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
     async def _create_consumer(self) -> None:
@@ -192,7 +192,7 @@ class NatsEventReader:
         self._wake()
 
     def _pass_over(self, sequence: int) -> None:
-        """Up to here there is nothing more for us but what is ready."""
+        """Everything up to ``sequence`` has arrived."""
         if not self._ready:
             self.high_water = max(self.high_water, sequence)
         elif isinstance(self._ready[-1], int):
@@ -214,12 +214,12 @@ class NatsEventReader:
             self._pull.expired(status)
             self._request()
         else:
-            self._break(f"its consumer is gone: {status.code} {status.text}".rstrip())
+            self._break(f"the consumer is gone: {status.code} {status.text}".rstrip())
 
     def _check_contact(self) -> None:
         silent_s = self._clock.monotonic_s() - max(self.contact_s, self._asked_s)
         if self._pull.credit > 0 and silent_s > 2.5 * self._heartbeat_s:
-            self._break(f"two heartbeats are missing: nothing was heard for {silent_s:.1f} s")
+            self._break(f"two heartbeats missed: no message for {silent_s:.1f} s")
         if self._broken is None:
             self._watch = self._loop.call_later(self._heartbeat_s / 2, self._check_contact)
 

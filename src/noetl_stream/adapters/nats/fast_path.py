@@ -1,7 +1,7 @@
-"""The fast path: an own parser for our subscriptions, one write a loop turn. Only this file uses nats-py's insides.
+"""The fast path: our own parser for our subscriptions, one write per loop turn; alone in using nats-py's internals.
 
-nats-py runs several regular expressions, awaits and a queue hop for each message; this calls a plain function. What is
-not ours (other subscriptions, PING, INFO, errors) goes to nats-py's own parser unchanged. HOT_PATH §5 *Own parser*.
+nats-py runs several regular expressions, awaits and a queue hop per message; this calls a plain function. Everything
+else (other subscriptions, PING, INFO, errors) goes to nats-py's own parser unchanged. HOT_PATH §5 *Own parser*.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.wire import Heard, Hearing, PlainWire
 log = logging.getLogger(__name__)
 
 KNOWN_RELEASE = "2.16."
-"""The insides used here were read in this release; any other gets the plain path."""
+"""The release whose internals are used here; any other gets the plain path."""
 
 _CRLF = b"\r\n"
 _MESSAGE = ord("M")
@@ -29,7 +29,7 @@ _MESSAGE_WITH_HEADERS = ord("H")
 
 
 def fast_path_fits(client: Client) -> bool:
-    """Whether this client is of the known release and talks plain TCP or TLS."""
+    """Whether this client is of that release and uses plain TCP or TLS."""
     insides = ("_ps", "_transport", "_pending", "_pending_data_size")
     return (
         version("nats-py").startswith(KNOWN_RELEASE)
@@ -39,7 +39,7 @@ def fast_path_fits(client: Client) -> bool:
 
 
 class FastWire(PlainWire):
-    """A :class:`PlainWire` that parses and writes by itself. Must be made right after the client has connected."""
+    """A :class:`PlainWire` with its own parser and writer. Must be created right after the client has connected."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -75,7 +75,7 @@ class FastWire(PlainWire):
         return FastHearing(subscription, self._parser, sid)
 
     def _take_over_pending(self) -> None:
-        """What nats-py has not written yet goes first: its SUB of an inbox must not come after a PUB that names it."""
+        """Writes nats-py's pending output first: its SUB of an inbox must precede a PUB that names it."""
         if self._client.is_connected:
             self._frames += self._inside._pending
             self._inside._pending = []
@@ -89,7 +89,7 @@ class FastWire(PlainWire):
         try:
             transport.write(b"".join(frames))
         except (OSError, RuntimeError):
-            # The socket has just closed and nats-py has not noticed yet: as good as not connected.
+            # The socket has just closed and nats-py has not noticed yet: treat it as not connected.
             return
 
 
@@ -109,7 +109,7 @@ class FastHearing(Hearing):
 
 
 class FrameParser:
-    """Stands in for nats-py's parser: ``parse`` and ``reset`` are all that it is asked for."""
+    """Replaces nats-py's parser: nats-py only calls ``parse`` and ``reset``."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
@@ -119,14 +119,14 @@ class FrameParser:
         self._needed = 0
 
     def reset(self) -> None:
-        """A new connection begins."""
+        """Resets the parser for a new connection."""
         self._waiting = []
         self._waiting_size = 0
         self._needed = 0
         self._original.reset()
 
     async def parse(self, data: bytes = b"") -> None:
-        """Handles every whole frame; keeps the rest until it is whole."""
+        """Handles every complete frame; keeps an incomplete one for the next call."""
         if self._waiting:
             self._waiting.append(data)
             self._waiting_size += len(data)
@@ -170,6 +170,6 @@ class FrameParser:
                         reply = words[3] if len(words) == 6 else b""
                         heard(words[1], reply, data[body_at:headers_end], data[headers_end:end])
                 except Exception:
-                    # Raised further, it would end nats-py's reading without a word.
-                    log.exception("hearing a message of %s failed", words[1])
+                    # If raised further, it would silently end nats-py's read loop.
+                    log.exception("receiving a message on %s failed", words[1])
             at = end + 2

@@ -1,6 +1,6 @@
-"""A connection in a thread of its own, over which leases are renewed even while the worker's loop is busy.
+"""A connection in a separate thread, over which leases are renewed even while the worker's loop is busy.
 
-Opened by its first use; most workers never need it.
+Opened on first use; most workers never need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WAITING_LIMIT = 10_000
 
 
 class LeaseLine:
-    """Sends short messages from any thread; what cannot be sent is dropped, for a renewal is repeated in time."""
+    """Sends short messages from any thread; drops what it cannot send, since renewals repeat."""
 
     def __init__(self, connection: NatsConnection, name: str) -> None:
         self._connection = connection
@@ -70,7 +70,7 @@ class LeaseLine:
             try:
                 connection = await self._connection.sibling(self._name)
             except NoetlError as error:
-                log.warning("leases cannot be renewed from their own thread yet: %s", error)
+                log.warning("cannot renew leases from a separate thread yet: %s", error)
                 await asyncio.sleep(OPEN_AGAIN_AFTER_S)
                 continue
             try:

@@ -1,6 +1,6 @@
-"""Publishing into streams: pipelined, each message held until JetStream acknowledges it (PROTOCOL §2 *Publishing*).
+"""Publishing into streams, pipelined: each message is held until JetStream acknowledges it (PROTOCOL §2 *Publishing*).
 
-Every publish asks for its answer at ``<inbox>.<n>``; a dict knows whose ``n`` is: no task and no round trip a message.
+Every publish requests its answer at ``<inbox>.<n>``; a dict maps ``n`` to the message: no task or round trip each.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from noetl_stream.adapters.nats.wire import Hearing
 from noetl_stream.errors import NoetlError, PayloadRefused
 
 RESEND_AFTER_S = 2.0
-"""How long an acknowledgement may take before the owner is asked what to do."""
+"""How long an acknowledgement may take before the message's owner decides what to do."""
 
 RETRY_AFTER_S = 0.5
-"""How soon a refused message is tried again: the stream is full, or has no leader."""
+"""How soon a rejected message is retried: the stream is full, or has no leader."""
 
 LOOK_EVERY_S = 0.25
 
@@ -28,7 +28,7 @@ _NO_STREAM = PublishAck(error=ApiError(503, 0, "no stream takes this subject"))
 
 
 class PendingPublish:
-    """A message on its way. ``due_s`` (loop time) is when its owner is asked what to do about the silence."""
+    """A message awaiting its acknowledgement. At ``due_s`` (loop time) its owner decides what to do without one."""
 
     __slots__ = ("body", "due_s", "headers", "owner", "subject")
 
@@ -41,27 +41,27 @@ class PendingPublish:
 
 
 class PublishOwner(Protocol):
-    """Who waits for the acknowledgement of a message."""
+    """The owner of a message, which handles its acknowledgement."""
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         """It is stored, or was before (``ack.duplicate``)."""
         ...
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        """It is not stored. ``True``: try again soon."""
+        """It was not stored. Return ``True`` to retry soon."""
         ...
 
     def overdue(self, sent: PendingPublish, reason: str) -> bool:
-        """It may be stored or not. ``True``: send it again."""
+        """It may or may not be stored. Return ``True`` to send it again."""
         ...
 
     def abandoned(self, error: NoetlError) -> None:
-        """The connection has ended; nothing more will be heard."""
+        """The connection has ended; no answer will come."""
         ...
 
 
 class Outbox:
-    """The messages of one connection that wait for their acknowledgement, in the order of sending."""
+    """The messages of one connection that await acknowledgement, in the order of sending."""
 
     def __init__(self, connection: NatsConnection, resend_after_s: float) -> None:
         self._connection = connection
@@ -84,15 +84,15 @@ class Outbox:
         return outbox
 
     def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
-        """Sends a message with this turn of the loop, or once the line is back.
+        """Sends a message in this turn of the loop, or once the line is restored.
 
         Raises:
-            PayloadRefused: the server would not take a message of this size.
+            PayloadRefused: the message is larger than the server accepts.
         """
         limit = self._connection.max_payload
         if len(body) + 256 > limit:
             raise PayloadRefused(
-                f"a message of {len(body)} bytes to {subject} is larger than the NATS server takes ({limit})",
+                f"a message of {len(body)} bytes to {subject} is larger than the NATS server accepts ({limit})",
                 hint="raise max_payload in nats.conf",
             )
         self._last_number += 1

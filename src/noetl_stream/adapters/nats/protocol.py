@@ -1,4 +1,4 @@
-"""What JetStream says in headers and reply subjects: statuses, message metadata, acknowledgements of publishes."""
+"""JetStream's headers and reply subjects: statuses, message metadata, acknowledgements of publishes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Status(NamedTuple):
-    """A status message: code, its text, and the header fields that came with it."""
+    """A status message: its code, text and header fields."""
 
     code: int
     text: str
@@ -30,7 +30,7 @@ class Status(NamedTuple):
 
 
 def parse_status(headers: bytes) -> Status | None:
-    """The status in a header block (``NATS/1.0 100 Idle Heartbeat`` and fields), or ``None`` if it holds none."""
+    """The status in a header block (``NATS/1.0 100 Idle Heartbeat`` and fields); ``None`` if it has none."""
     first, *rest = headers.decode("utf-8", "replace").split("\r\n")
     words = first.split(" ", 2)
     if len(words) < 2 or not words[1].isdigit():
@@ -44,7 +44,7 @@ def parse_status(headers: bytes) -> Status | None:
 
 
 class MessageMetadata(NamedTuple):
-    """What the reply subject of a consumer's message says. ``stored_ms`` is the stream's own time."""
+    """The metadata in the reply subject of a consumer's message. ``stored_ms`` is the stream's own time."""
 
     num_delivered: int
     stream_sequence: int
@@ -53,8 +53,8 @@ class MessageMetadata(NamedTuple):
 
 
 def parse_metadata(reply: bytes) -> MessageMetadata:
-    """Reads ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>``, or the longer
-    form that has domain and account hash before the stream.
+    """Parses ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>``, or the longer
+    form with domain and account hash before the stream.
     """
     tokens = reply.split(b".")
     first = 4 if len(tokens) == 9 else 6
@@ -64,7 +64,7 @@ def parse_metadata(reply: bytes) -> MessageMetadata:
 
 
 class ApiError(msgspec.Struct, frozen=True):
-    """The error part of a JetStream answer. ``err_code`` is the stable one (10059: stream not found)."""
+    """The error of a JetStream answer. ``err_code`` is the stable number (10059: stream not found)."""
 
     code: int = 0
     err_code: int = 0

@@ -1,4 +1,4 @@
-"""Two ways to publish: once, with an answer in time or an unknown outcome; and held, sent again until acknowledged."""
+"""Two ways to publish: once, with an answer in time or an unknown outcome; and held, resent until acknowledged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mappi
     """Publishes one message and returns its acknowledgement.
 
     Raises:
-        ApiRefused: the stream did not store it, and why.
+        ApiRefused: the stream rejected it; the error says why.
         OutcomeUnknown: no answer in time, or the connection was lost meanwhile.
         PayloadRefused: too large.
     """
@@ -57,7 +57,7 @@ async def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mappi
 
 
 class HeldBatch:
-    """Messages that are sent again until each is acknowledged; ``all_acknowledged`` ends then."""
+    """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -70,7 +70,7 @@ class HeldBatch:
         self._outbox.put(subject, body, {MESSAGE_ID: message_id}, self)
 
     def seal(self) -> asyncio.Future[None]:
-        """All messages are in: the future that ends with the last acknowledgement."""
+        """Closes the batch; returns the future that completes with the last acknowledgement."""
         if not self._missing and not self.all_acknowledged.done():
             self.all_acknowledged.set_result(None)
         return self.all_acknowledged
@@ -82,7 +82,7 @@ class HeldBatch:
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.description != self._complaint:
             self._complaint = error.description
-            log.warning("trying again: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
+            log.warning("will retry: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
         return True
 
     def overdue(self, sent: PendingPublish, reason: str) -> bool:
@@ -91,12 +91,12 @@ class HeldBatch:
     def abandoned(self, error: NoetlError) -> None:
         if not self.all_acknowledged.done():
             self.all_acknowledged.set_exception(error)
-            # Whoever waits gets it raised; if nobody does, the role is ending and asyncio need not complain.
+            # Raised to whoever waits; if nobody does, the role is ending and asyncio need not warn.
             self.all_acknowledged.exception()
 
 
 def hint_for(error: ApiError) -> str | None:
-    """What a person can do about a refused publish."""
+    """A hint for fixing a rejected publish."""
     if error.err_code == STORE_REFUSED or "insufficient" in error.description:
         return _FULL
     return _NO_STREAM if error.err_code == 0 else None

@@ -1,4 +1,4 @@
-"""Pulling from a consumer without pause: requests with heartbeats, and what is still owed on them.
+"""Continuous pulling from a consumer: requests with heartbeats, and the credit still owed on them.
 
 ``fetch`` of the library ends each request before the next and costs half the throughput (HOT_PATH §5
 *Pull without fetch*).
@@ -15,7 +15,7 @@ EXPIRES_S = 30.0
 
 
 class Pull:
-    """Credit with one consumer: how many messages the server still owes us. Answers come to ``<inbox>.<word>``."""
+    """Credit with one consumer: how many messages the server still owes. Answers arrive at ``<inbox>.<word>``."""
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str, inbox: str, heartbeat_s: float) -> None:
         self._connection = connection
@@ -25,18 +25,18 @@ class Pull:
         self.credit = 0
 
     def request(self, count: int) -> None:
-        """Asks for ``count`` messages more."""
+        """Requests ``count`` more messages."""
         self._ask(count, EXPIRES_S, self._heartbeat_s)
 
     def probe(self, heartbeat_s: float) -> None:
-        """Asks for one message, for a moment: the consumer looks at once, its heartbeat says how far it has seen."""
+        """Requests one message briefly: the consumer checks at once, and its heartbeat says how far it has read."""
         self._ask(1, heartbeat_s * 3, heartbeat_s)
 
     def arrived(self) -> None:
         self.credit -= 1
 
     def expired(self, status: Status) -> None:
-        """A request has run out with this many messages undelivered; without the number all are taken as void."""
+        """Handles a request that expired with this many messages undelivered; without the number all count as void."""
         undelivered = status.number("Nats-Pending-Messages")
         self.credit = 0 if undelivered is None else max(0, self.credit - undelivered)
 

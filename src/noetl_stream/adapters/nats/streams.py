@@ -1,6 +1,6 @@
-"""The streams this project keeps in JetStream: what they must be, making and checking them (DESIGN §1, PROTOCOL §1).
+"""The JetStream streams of this project: their settings, creating and checking them (DESIGN §1, PROTOCOL §1).
 
-``ensure_streams`` is the explicit step of a deployment; roles only verify. Nothing here ever deletes a stream.
+``ensure_streams`` is an explicit deployment step; roles only verify. Nothing here ever deletes a stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARTITIONS_KEY = "noetl_partitions"
 _FORMAT_KEY = "noetl_format"
 
 MIN_PAYLOAD = 4 * 1024 * 1024
-"""What NATS must take in one message, bytes: commands and reports hold up to a few ``limits.*``."""
+"""The largest message NATS must accept, in bytes: commands and reports hold up to a few ``limits.*``."""
 
 
 class _StreamInfo(msgspec.Struct):
@@ -35,7 +35,7 @@ class _StreamInfo(msgspec.Struct):
 
 
 def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
-    """The settings each stream must have, by stream. What is not named here is the operator's."""
+    """The required settings of each stream. All others are the operator's."""
     window = DUPLICATE_WINDOW_S * NANOSECONDS
     return {
         EVENTS: {
@@ -72,18 +72,18 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
 async def ensure_streams(
     connection: NatsConnection, *, partitions: int = PARTITIONS, replicas: int = 1, storage: str = "file"
 ) -> list[str]:
-    """Makes the streams that are missing and mends settings that differ; what is right is left alone.
+    """Creates missing streams and corrects settings that differ.
 
     Args:
-        partitions: P. Streams of another P are refused, not changed.
-        replicas: Copies in a cluster. Raised where it is lower, never lowered.
-        storage: ``file`` or ``memory``, for streams that are made.
+        partitions: P. Streams with another P are rejected, not changed.
+        replicas: Copies in a cluster. Raised if lower, never lowered.
+        storage: ``file`` or ``memory``, for new streams.
 
     Returns:
-        What was made or changed, one line each.
+        What was created or changed, one line each.
 
     Raises:
-        NotReady: a stream exists that cannot be made to fit.
+        NotReady: an existing stream cannot be changed as required.
         Unreachable: NATS does not answer, or refuses.
     """
     changes = []
@@ -92,7 +92,7 @@ async def ensure_streams(
         if present is None:
             config = {"name": name, **wanted, "num_replicas": replicas, "storage": storage}
             await connection.api(f"STREAM.CREATE.{name}", config)
-            changes.append(f"made stream {name}")
+            changes.append(f"created stream {name}")
             continue
         _check_partitions(name, present, wanted)
         differing = _differing(present, wanted)
@@ -105,15 +105,15 @@ async def ensure_streams(
 
 
 async def verify_stream(connection: NatsConnection, name: str, partitions: int = PARTITIONS) -> None:
-    """Checks that the stream is what this version needs.
+    """Checks that the stream has the settings this version needs.
 
     Raises:
-        NotReady: it is missing or differs; says which command mends it.
+        NotReady: it is missing or differs; the hint names the command that repairs it.
     """
     if connection.max_payload < MIN_PAYLOAD:
         taken = connection.max_payload
         raise NotReady(
-            f"NATS at {connection.shown_url} takes messages of up to {taken} bytes; {MIN_PAYLOAD} are needed",
+            f"NATS at {connection.shown_url} accepts messages of up to {taken} bytes; {MIN_PAYLOAD} are needed",
             hint="set `max_payload: 8MB` in its configuration, as nats.conf does",
         )
     present = await _config(connection, name)
@@ -124,14 +124,14 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int =
     differing = _differing(present, wanted)
     if differing:
         raise NotReady(
-            f"the stream {name} has other settings than this version needs: {', '.join(sorted(differing))}",
+            f"stream {name} differs from what this version needs: {', '.join(sorted(differing))}",
             hint="run `noetl-stream stream ensure`",
         )
 
 
 def stream_missing(name: str) -> NotReady:
-    """The error for a stream that is not there."""
-    return NotReady(f"the stream {name} does not exist", hint="run `noetl-stream stream ensure`")
+    """The error for a missing stream."""
+    return NotReady(f"stream {name} does not exist", hint="run `noetl-stream stream ensure`")
 
 
 async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
@@ -150,7 +150,7 @@ async def _update(
         await connection.api(f"STREAM.UPDATE.{name}", {**present, **differing})
     except ApiRefused as error:
         raise NotReady(
-            f"the stream {name} exists with settings that cannot be changed: {error.description}",
+            f"stream {name} exists with settings that cannot be changed: {error.description}",
             hint="it may belong to something else: use another NATS account or server",
         ) from error
 
@@ -160,13 +160,13 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
     found = present.get("metadata", {}).get(_PARTITIONS_KEY)
     if expected is not None and found is not None and found != expected:
         raise NotReady(
-            f"the stream {name} was made for {found} partitions, this version uses {expected}",
+            f"stream {name} was created for {found} partitions, this version uses {expected}",
             hint="the number of partitions of a stream never changes: use another NATS account or server",
         )
 
 
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The wanted settings that are not so, metadata merged into what is there."""
+    """The required settings that differ, metadata merged with the present."""
     differing: dict[str, Any] = {}
     for key, value in wanted.items():
         if key == "metadata":

@@ -1,6 +1,6 @@
-"""Sending and hearing raw messages over a nats-py client, by its public calls only: the plain path.
+"""Raw messages over a nats-py client, by its public API only: the plain path.
 
-:mod:`~noetl_stream.adapters.nats.fast_path` does the same with less work for each message (HOT_PATH §5
+:mod:`~noetl_stream.adapters.nats.fast_path` does the same with less work per message (HOT_PATH §5
 *Pull without fetch*, *Own parser*).
 """
 
@@ -31,14 +31,14 @@ class Hearing:
         self._subscription = subscription
 
     async def close(self) -> None:
-        """Ends it. What is still under way to it is dropped."""
+        """Ends it and drops messages still in flight."""
         try:
             await self._subscription.unsubscribe()
         except NatsError as error:
             log.debug("unsubscribing: %s", error)
 
     async def drain(self) -> None:
-        """Ends it once everything that was under way to it has been heard."""
+        """Ends it after messages still in flight were handled."""
         try:
             await self._subscription.drain()  # type: ignore[no-untyped-call]
         except NatsError as error:
@@ -46,8 +46,8 @@ class Hearing:
 
 
 class PlainWire:
-    """One client's sends, in order, and its subscriptions. What is sent while not connected is dropped: who needs it
-    stored holds it and sends it again (:mod:`~noetl_stream.adapters.nats.outbox`).
+    """One client's sends, in order, and its subscriptions. Sends while not connected are dropped; to store a message,
+    use :mod:`~noetl_stream.adapters.nats.outbox`, which holds and resends it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -57,19 +57,19 @@ class PlainWire:
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def send(self, subject: str, body: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
-        """Sends one message with this turn of the loop. Subjects and header values must be free of white space."""
+        """Sends one message in this turn of the loop. Subjects and header values must not contain white space."""
         self._outgoing.append((subject, body, reply, dict(headers) if headers else None))
         self._wake.set()
 
     async def push(self) -> None:
-        """Has everything sent or subscribed so far written to the socket: nats-py's own flush overtakes it."""
+        """Writes everything sent or subscribed so far to the socket: nats-py's own flush would overtake it."""
         while self._outgoing:  # noqa: ASYNC110  the writer takes them within a turn or two
             await asyncio.sleep(0)
         # One turn for nats-py's own writer.
         await asyncio.sleep(0)
 
     async def hear(self, subject: str, heard: Heard) -> Hearing:
-        """Calls ``heard`` for each message of ``subject``. On the server it is active once a later flush returns."""
+        """Calls ``heard`` for each message of ``subject``. Active on the server once a later flush returns."""
         return Hearing(await self._subscribe(subject, heard))
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class PlainWire:
             try:
                 heard(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
             except Exception:
-                log.exception("hearing a message of %s failed", message.subject)
+                log.exception("receiving a message on %s failed", message.subject)
 
         return await self._client.subscribe(
             subject, cb=call, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED

@@ -1,1 +1,1 @@
-"""Postgres as the fold's store. Its SQL stands in files: ``queries/`` and ``migrations/`` (``docs/storage.md``)."""
+"""Postgres as the fold's store. Its SQL is in ``queries/`` and ``migrations/`` (``docs/reference/tables.md``)."""

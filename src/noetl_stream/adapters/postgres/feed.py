@@ -31,7 +31,16 @@ class PostgresFeed:
         return int((await self._database.fetch("feed_trim", keep_ms=keep_ms, limit=limit))[0][0])
 
 
-def _fed(partition: int, tick: int, number: int, execution_id: str, trace_id: str, path: str, *event: Any) -> FedEvent:
+def _fed(
+    partition: int,
+    tick: int,
+    number: int,
+    execution_id: str,
+    trace_id: str,
+    digest: str,
+    path: str,
+    *event: Any,
+) -> FedEvent:
     stored = StoredEvent._make(event) if event[0] is not None else None
     return FedEvent(
         partition=partition,
@@ -39,6 +48,7 @@ def _fed(partition: int, tick: int, number: int, execution_id: str, trace_id: st
         number=number,
         execution_id=execution_id,
         trace_id=trace_id,
+        digest=digest,
         path=path,
         event=stored,
     )

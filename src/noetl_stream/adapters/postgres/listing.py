@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
-from noetl_stream.ports.store import STATUSES, ListedExecution, ListingFilter
+from noetl_stream.model.status import STATUSES
+from noetl_stream.ports.store import ListedExecution, ListingFilter
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the execution's start: clients draw ids by their own clocks."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from noetl_stream.cli.base.options import form_option
@@ -11,6 +9,7 @@ from noetl_stream.cli.base.output import columns_of, print_documents
 from noetl_stream.cli.base.paging import collect
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.ports.operations.access import AuditEntryDocument
 
 
 @click.group()
@@ -26,7 +25,7 @@ def audit() -> None:
 def list_entries(principal: str | None, limit: int, output: str, target: Target) -> None:
     """List calls that changed something, and calls that were refused, newest first."""
 
-    async def read(session: Session) -> list[dict[str, Any]]:
+    async def read(session: Session) -> list[AuditEntryDocument]:
         one_page = session.operations.access.audit
         return await collect(lambda size, cursor: one_page(size, cursor, principal), limit)
 

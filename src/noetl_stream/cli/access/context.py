@@ -19,7 +19,17 @@ from noetl_stream.cli.base.contexts import (
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members
 from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.documents import Document, plain
 from noetl_stream.settings.environment import Settings
+
+
+class ShownContext(Document, frozen=True):
+    """A context without its token: where that is, and whether the context is the current one."""
+
+    name: str
+    url: str | None
+    token: str
+    current: bool
 
 
 @click.group()
@@ -64,8 +74,8 @@ def list_contexts(output: str) -> None:
     """List the contexts, with where the token of each is."""
     _, known = _known()
     shown = [_shown(name, found, known) for name, found in sorted(known.named.items())]
-    shown.append({"name": DIRECT, "url": None, "token": "none", "current": known.current in (None, DIRECT)})
-    columns = {"": lambda one: "*" if one["current"] else "", **columns_of("name", "url", "token")}
+    shown.append(ShownContext(DIRECT, None, "none", known.current in (None, DIRECT)))
+    columns = {"": lambda one: "*" if one.current else "", **columns_of("name", "url", "token")}
     print_documents(shown, output, columns, "name")
 
 
@@ -87,7 +97,7 @@ def show(name: str | None, output: str) -> None:
     """Show a context, or the current one, without its token."""
     _, known = _known()
     name = name or known.current or DIRECT
-    shown = {"name": DIRECT, "url": None} if name == DIRECT else _shown(name, known.find(name), known)
+    shown = {"name": DIRECT, "url": None} if name == DIRECT else plain(_shown(name, known.find(name), known))
     print_document(shown, output, "name", print_members)
 
 
@@ -107,5 +117,5 @@ def _known() -> tuple[Any, Contexts]:
     return file, read_contexts(file)
 
 
-def _shown(name: str, found: Context, known: Contexts) -> dict[str, Any]:
-    return {"name": name, "url": found.url, "token": found.token_source, "current": name == known.current}
+def _shown(name: str, found: Context, known: Contexts) -> ShownContext:
+    return ShownContext(name, found.url, found.token_source, name == known.current)

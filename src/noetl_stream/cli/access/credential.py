@@ -13,7 +13,7 @@ from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.credential import CredentialValue, credential_value
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.credentials import CredentialDocument
 
 
 @click.group()
@@ -50,11 +50,11 @@ def set_credential(
     """
     value = _value(file, value_stdin, members)
 
-    async def store(session: Session) -> Document:
+    async def store(session: Session) -> CredentialDocument:
         return await session.operations.credentials.put(name, value, session.by, kind, description, tags)
 
     stored = with_session(target, store)
-    click.echo(f"stored {stored['name']}, version {stored['version']}, with key {stored['key_id']}")
+    click.echo(f"stored {stored.name}, version {stored.version}, with key {stored.key_id}")
 
 
 @credential.command("list")
@@ -64,7 +64,7 @@ def list_credentials(output: str, target: Target) -> None:
     """List the stored credentials, without their values."""
     found = with_session(target, lambda session: session.operations.credentials.list_all())
     keys = ("name", "kind", "version", "description", "updated")
-    print_documents(found, output, columns_of(*keys, tags=lambda one: ", ".join(one["tags"])), "name")
+    print_documents(found, output, columns_of(*keys, tags=lambda one: ", ".join(one.tags)), "name")
 
 
 @credential.command()
@@ -95,11 +95,11 @@ def rotate(target: Target) -> None:
     then take the older one away.
     """
     done = with_session(target, lambda session: session.operations.credentials.rotate(session.by))
-    for problem in done["problems"]:
+    for problem in done.problems:
         click.echo(problem, err=True)
-    click.echo(f"{len(done['rotated'])} credentials were encrypted anew")
-    if done["problems"]:
-        raise NoetlError(f"{len(done['problems'])} credentials are still under another key")
+    click.echo(f"{len(done.rotated)} credentials were encrypted anew")
+    if done.problems:
+        raise NoetlError(f"{len(done.problems)} credentials are still under another key")
 
 
 def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:

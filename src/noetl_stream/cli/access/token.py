@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
@@ -12,7 +11,8 @@ from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.ports.operations.access import ROLES, NewToken, Role
+from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken
 
 
 @click.group()
@@ -36,9 +36,9 @@ def create(name: str, role: Role, paths: str, expires_s: float | None, output: s
     new = NewToken(name, role, tuple(filter(None, map(str.strip, paths.split(",")))), expires_ms)
     made = with_session(target, lambda session: session.operations.access.create_token(new, session.by))
 
-    def show(made: dict[str, Any]) -> None:
-        click.echo(made["secret"])
-        click.echo(f"{name} is {made['id']}, {role}; keep the token, it cannot be shown again", err=True)
+    def show(made: NewApiTokenDocument) -> None:
+        click.echo(made.secret)
+        click.echo(f"{name} is {made.id}, {role}; keep the token, it cannot be shown again", err=True)
 
     print_document(made, output, "id", show)
 
@@ -50,7 +50,7 @@ def list_tokens(output: str, target: Target) -> None:
     """List all tokens, those that were revoked too. None is shown itself."""
     found = with_session(target, lambda session: session.operations.access.tokens())
     columns = columns_of("id", "name", "role", "created", "expires", "last_used", "revoked")
-    print_documents(found, output, {**columns, "paths": lambda one: " ".join(one["paths"])}, "id")
+    print_documents(found, output, {**columns, "paths": lambda one: " ".join(one.paths)}, "id")
 
 
 @token.command()

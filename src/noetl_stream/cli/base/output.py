@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from noetl_stream.ports.operations.documents import plain
+
+DOCUMENTS = ("json", "jsonl", "yaml")
+"""Forms that show everything."""
 
 ROWS_SHOWN = 50
 WHOLE_CELLS = 40
 """A cell up to so wide never folds: an id is there to be copied."""
 
-Cell = str | Callable[[dict[str, Any]], Any]
-"""A key of a document, or what a column makes of one."""
+Fields = msgspec.Struct | Mapping[str, Any]
+Shown = TypeVar("Shown", bound=Fields)
+
+Cell = str | Callable[[Any], Any]
+"""A field of a document, or what a column makes of one."""
 
 Columns = Mapping[str, Cell]
 
@@ -27,7 +36,7 @@ def columns_of(*keys: str, **more: Cell) -> Columns:
     return {**{key: key for key in keys}, **more}
 
 
-def print_documents(documents: Sequence[dict[str, Any]], output: str, columns: Columns, name: Cell) -> None:
+def print_documents(documents: Sequence[Fields], output: str, columns: Columns, name: Cell) -> None:
     """A list in the form of ``-o``: a table of ``columns``, the names alone, or everything.
 
     Args:
@@ -44,7 +53,7 @@ def print_documents(documents: Sequence[dict[str, Any]], output: str, columns: C
             print_document(one, output, name, print_json)
 
 
-def print_document(document: dict[str, Any], output: str, name: Cell, show: Callable[[dict[str, Any]], object]) -> None:
+def print_document(document: Shown, output: str, name: Cell, show: Callable[[Shown], object]) -> None:
     """One document in the form of ``-o``; ``show`` is what people see."""
     if output == "name":
         click.echo(_cell(document, name))
@@ -56,9 +65,9 @@ def print_document(document: dict[str, Any], output: str, name: Cell, show: Call
         show(document)
 
 
-def print_members(document: Mapping[str, Any]) -> None:
+def print_members(document: Fields) -> None:
     """A document for people: a line for each member that has a value."""
-    for key, value in document.items():
+    for key, value in plain(document).items():
         if value not in (None, "", [], {}):
             shown = ", ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
             click.echo(f"{key}: {cell_text(shown)}")
@@ -66,7 +75,7 @@ def print_members(document: Mapping[str, Any]) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout, on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(json.dumps(plain(value), ensure_ascii=False))
 
 
 def print_yaml(value: Any) -> None:
@@ -78,7 +87,7 @@ def print_yaml(value: Any) -> None:
     yaml.allow_unicode = True
     yaml.width = 4096
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.dump(value, sys.stdout)
+    yaml.dump(plain(value), sys.stdout)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -115,7 +124,7 @@ def cell_text(value: Any) -> str:
         return value
     if isinstance(value, float):
         return f"{value:g}"
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(plain(value), ensure_ascii=False)
 
 
 def print_result(result: Any) -> None:
@@ -132,5 +141,7 @@ def print_result(result: Any) -> None:
         click.echo(json.dumps(result, ensure_ascii=False, indent=2))
 
 
-def _cell(document: dict[str, Any], cell: Cell) -> Any:
-    return document[cell] if isinstance(cell, str) else cell(document)
+def _cell(document: Fields, cell: Cell) -> Any:
+    if not isinstance(cell, str):
+        return cell(document)
+    return document[cell] if isinstance(document, Mapping) else getattr(document, cell)

@@ -71,7 +71,7 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
         check_url(url, named)
         return GatewayAddress(url, settings.token, f"{named} {url}")
     name = target.context or settings.context
-    if name == DIRECT or (name is None and settings.names_stack):
+    if name == DIRECT or (name is None and settings.selects_stack):
         return None
     contexts = read_contexts(settings.contexts_file)
     name = name or contexts.current or DIRECT

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from noetl_stream.cli.base.options import form_option
@@ -11,6 +9,7 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.paging import collect
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.ports.operations.cluster import DeadLetterDocument
 
 letter_ids = click.argument("letter_ids", nargs=-1, required=True, metavar="ID...")
 
@@ -27,7 +26,7 @@ def dead_letter() -> None:
 def list_letters(limit: int, output: str, target: Target) -> None:
     """List the dead letters that wait for a decision, newest first."""
 
-    async def read(session: Session) -> list[dict[str, Any]]:
+    async def read(session: Session) -> list[DeadLetterDocument]:
         return await collect(session.operations.cluster.dead_letters, limit)
 
     columns = columns_of("id", "at", "source", "execution_id", "size", "reason")

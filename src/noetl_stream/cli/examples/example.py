@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents
 from noetl_stream.cli.examples.library import example_names, read_example
+
+
+class ExampleDocument(msgspec.Struct, frozen=True):
+    """What ``-o json`` shows of an example."""
+
+    name: str
+    description: str
+    files: list[str]
 
 
 @click.group()
@@ -23,7 +32,7 @@ def example() -> None:
 def list_examples(output: str) -> None:
     """List the examples, by name."""
     found = [read_example(name) for name in example_names()]
-    documents = [{"name": one.name, "description": one.description, "files": list(one.files)} for one in found]
+    documents = [ExampleDocument(one.name, one.description, list(one.files)) for one in found]
     print_documents(documents, output, columns_of("name", "description"), "name")
 
 

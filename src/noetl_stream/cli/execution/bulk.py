@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.output import print_document, print_documents
+from noetl_stream.cli.base.output import DOCUMENTS, print_document, print_documents
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.execution.selection import Selection, found_by
@@ -25,10 +25,20 @@ from noetl_stream.errors import (
     Unreachable,
     UsageError,
 )
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import ExecutionDocument
 
 AT_ONCE: Final = 16
 
-Act = Callable[[Session, str], Awaitable[dict[str, Any]]]
+Act = Callable[[Session, str], Awaitable[Any]]
+
+
+class NotDone(Document, frozen=True):
+    """Why a verb could not be done to one of several executions."""
+
+    execution_id: str
+    error: str
+    hint: str | None
 
 
 class Verb(NamedTuple):
@@ -44,7 +54,7 @@ class Verb(NamedTuple):
     name: str
     statuses: tuple[str, ...]
     act: Act
-    told: Callable[[dict[str, Any]], str]
+    told: Callable[[Any], str]
     name_of: str = "execution_id"
     by_end: bool = False
 
@@ -63,10 +73,10 @@ def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
         answer = with_session(target, lambda session: _single(verb, session, ids[0]), publishes=True)
         print_document(answer, output, verb.name_of, lambda found: click.echo(verb.told(found)))
         return
-    results = with_session(target, lambda session: _all(verb, session, ids, output), publishes=True)
+    results = with_session(target, lambda session: act_on_all(verb, session, ids, output), publishes=True)
     if output in ("json", "yaml"):
         print_documents(results, output, {}, verb.name_of)
-    failed = sum("error" in result for result in results)
+    failed = sum(isinstance(result, NotDone) for result in results)
     if failed:
         click.echo(f"{len(results) - failed} done, {failed} not", err=True)
         raise click.exceptions.Exit(ExitCode.FAILED)
@@ -90,7 +100,7 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
         confirm(verb.name, len(found))
     if not found:
         click.echo("nothing is selected", err=True)
-    return [one["execution_id"] for one in found]
+    return [one.execution_id for one in found]
 
 
 def confirm(verb: str, count: int) -> None:
@@ -107,11 +117,11 @@ def confirm(verb: str, count: int) -> None:
         raise NoetlError("nothing is done")
 
 
-async def _looked_at(session: Session, ids: Iterable[str]) -> list[dict[str, Any]]:
+async def _looked_at(session: Session, ids: Iterable[str]) -> list[ExecutionDocument]:
     return [await session.operations.executions.get(execution_id) for execution_id in ids]
 
 
-async def _single(verb: Verb, session: Session, execution_id: str) -> dict[str, Any]:
+async def _single(verb: Verb, session: Session, execution_id: str) -> Any:
     try:
         return await verb.act(session, execution_id)
     except NotFound:
@@ -120,9 +130,9 @@ async def _single(verb: Verb, session: Session, execution_id: str) -> dict[str, 
         raise NoetlError(error.message, hint=error.hint) from None
 
 
-async def _all(verb: Verb, session: Session, ids: list[str], output: str) -> list[dict[str, Any]]:
-    """The answers, by id as given; what cannot be is among them as ``{"execution_id", "error", "hint"}``."""
-    results: dict[str, dict[str, Any]] = {}
+async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) -> list[Any]:
+    """The answers, by id as given; what cannot be is among them as :class:`NotDone`."""
+    results: dict[str, Any] = {}
 
     async def one(execution_id: str) -> None:
         try:
@@ -130,14 +140,14 @@ async def _all(verb: Verb, session: Session, ids: list[str], output: str) -> lis
         except (Unreachable, NotReady, Unauthenticated):
             raise  # the others would be told the same
         except NoetlError as error:
-            results[execution_id] = {"execution_id": execution_id, "error": error.message, "hint": error.hint}
+            results[execution_id] = NotDone(execution_id, error.message, error.hint)
         _tell(verb, results[execution_id], output)
 
     await each(ids, one)
     return [results[execution_id] for execution_id in ids]
 
 
-async def _patiently(verb: Verb, session: Session, execution_id: str) -> dict[str, Any]:
+async def _patiently(verb: Verb, session: Session, execution_id: str) -> Any:
     while True:
         try:
             return await verb.act(session, execution_id)
@@ -145,10 +155,10 @@ async def _patiently(verb: Verb, session: Session, execution_id: str) -> dict[st
             await asyncio.sleep(busy.retry_after_s)
 
 
-def _tell(verb: Verb, result: dict[str, Any], output: str) -> None:
-    if "error" in result and output not in ("json", "jsonl", "yaml"):
-        hint = f" ({result['hint']})" if result["hint"] else ""
-        click.echo(f"{result['execution_id']}: {result['error']}{hint}", err=True)
+def _tell(verb: Verb, result: Any, output: str) -> None:
+    if isinstance(result, NotDone) and output not in DOCUMENTS:
+        hint = f" ({result.hint})" if result.hint else ""
+        click.echo(f"{result.execution_id}: {result.error}{hint}", err=True)
     elif output not in ("json", "yaml"):
         print_document(result, output, verb.name_of, lambda found: click.echo(verb.told(found)))
 

@@ -14,12 +14,13 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import print_document
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.progress import ProgressView, progress_for
-from noetl_stream.cli.execution.selection import ENDED
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model import codec
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.status import ENDED
+from noetl_stream.ports.operations.executions import ExecutionDocument, ReasonDocument
 from noetl_stream.ports.operations.feed import FeedEvent
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -64,13 +65,13 @@ def following_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-async def wait_for_end(session: Session, execution_id: str, timeout_s: float | None) -> Document | None:
+async def wait_for_end(session: Session, execution_id: str, timeout_s: float | None) -> ExecutionDocument | None:
     """The ended execution, ``None`` if the time is over before."""
     executions = session.operations.executions
     found = await executions.get(execution_id)
     try:
         async with _left_alone(execution_id), asyncio.timeout(timeout_s):
-            while found["status"] not in ENDED:
+            while found.status not in ENDED:
                 await session.there_is_a_server()
                 found = await executions.wait(execution_id, WAIT_S)
     except TimeoutError:
@@ -80,11 +81,11 @@ async def wait_for_end(session: Session, execution_id: str, timeout_s: float | N
 
 async def watch_to_end(
     session: Session, execution_id: str, timeout_s: float | None, output: str, *, stderr: bool = False
-) -> Document | None:
+) -> ExecutionDocument | None:
     """As :func:`wait_for_end`, showing its events: as JSON lines, or as live progress."""
     executions = session.operations.executions
     found = await executions.get(execution_id)
-    if found["status"] not in ENDED:
+    if found.status not in ENDED:
         await session.there_is_a_server()
     view: _View = _Lines() if output == "jsonl" else _Picture(progress_for(output, stderr=stderr))
     feed = await session.operations.feed.execution(execution_id, 0)
@@ -104,20 +105,20 @@ async def watch_to_end(
     return await executions.get(execution_id)
 
 
-async def stay(session: Session, execution_id: str, following: Following, output: str) -> Document | None:
+async def stay(session: Session, execution_id: str, following: Following, output: str) -> ExecutionDocument | None:
     if following.watch:
         return await watch_to_end(session, execution_id, following.timeout_s, output)
     return await wait_for_end(session, execution_id, following.timeout_s)
 
 
-def end_as(found: Document | None, execution_id: str, following: Following, output: str) -> NoReturn:
+def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:
     """Shows how it has ended, and ends the command with the code that says so; ``None``: it goes on."""
     if found is None:
         click.echo(overtime(execution_id, following.timeout_s), err=True)
         raise click.exceptions.Exit(ExitCode.TIMEOUT)
     if not (following.watch and output == "jsonl"):
         print_document(found, output, "execution_id", print_ended)
-    raise click.exceptions.Exit(ExitCode.COMPLETED if found["status"] == "completed" else ExitCode.FAILED)
+    raise click.exceptions.Exit(ExitCode.COMPLETED if found.status == "completed" else ExitCode.FAILED)
 
 
 def overtime(execution_id: str, timeout_s: float | None) -> str:
@@ -140,7 +141,7 @@ async def _ask_why(session: Session, execution_id: str, view: _View, moved: asyn
             continue
         while not moved.is_set():
             with contextlib.suppress(NoetlError):  # it is asked again
-                view.wait((await session.operations.executions.why(execution_id))["reasons"])
+                view.wait((await session.operations.executions.why(execution_id)).reasons)
             await _happens(moved, ASKED_EVERY_S)
 
 
@@ -155,7 +156,7 @@ async def _happens(event: asyncio.Event, timeout_s: float) -> bool:
 
 class _View(Protocol):
     def hear(self, heard: FeedEvent) -> None: ...
-    def wait(self, reasons: list[Document]) -> None: ...
+    def wait(self, reasons: list[ReasonDocument]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -165,7 +166,7 @@ class _Lines:
     def hear(self, heard: FeedEvent) -> None:
         click.echo(heard.json)
 
-    def wait(self, reasons: list[Document]) -> None:
+    def wait(self, reasons: list[ReasonDocument]) -> None:
         """They are no events."""
 
     def close(self) -> None:
@@ -179,20 +180,20 @@ class _Picture:
         self._progress = progress
 
     def hear(self, heard: FeedEvent) -> None:
-        if (news := news_of(heard.event)) is not None:
+        if heard.event is not None and (news := news_of(heard.event)) is not None:
             self._progress.news(news)
 
-    def wait(self, reasons: list[Document]) -> None:
+    def wait(self, reasons: list[ReasonDocument]) -> None:
         self._progress.waits(reasons)
 
     def close(self) -> None:
         self._progress.close()
 
 
-def news_of(event: Document) -> ProgressUpdate | None:
+def news_of(event: EventDocument) -> ProgressUpdate | None:
     """The fact in an envelope; ``None`` for one that only a newer release knows."""
     try:
-        fact = codec.decode_fact(codec.encode({"name": event["name"], **event["data"]}))
+        fact = codec.decode_fact(codec.encode({"name": event.name, **event.data}))
     except PayloadRefused:
         return None
-    return ProgressUpdate(fact, event["step_run_id"])
+    return ProgressUpdate(fact, event.step_run_id)

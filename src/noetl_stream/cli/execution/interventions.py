@@ -13,7 +13,7 @@ from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.base.target import target_options
 from noetl_stream.cli.execution.bulk import Verb, do
-from noetl_stream.cli.execution.selection import LIVE, Selection, selection_options
+from noetl_stream.cli.execution.selection import Selection, selection_options
 from noetl_stream.cli.execution.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.events import (
@@ -25,6 +25,8 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
+from noetl_stream.model.status import LIVE
+from noetl_stream.ports.operations.executions import AcceptedDocument
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -122,13 +124,13 @@ def _ask(
 ) -> None:
     selection: Selection = asked["selection"]
 
-    async def act(session: Session, execution_id: str) -> dict[str, Any]:
+    async def act(session: Session, execution_id: str) -> AcceptedDocument:
         fact = kind(new_id(), session.by, asked["reason"], asked["correlation_id"], **fields)
         return await session.operations.executions.ask(execution_id, fact)
 
     do(Verb(name, statuses, act, _told), selection, asked["target"], asked["output"])
 
 
-def _told(answer: dict[str, Any]) -> str:
-    done = "was so already" if answer.get("already") else f"done, at position {answer['position']}"
-    return f"{answer['execution_id']}: {done}"
+def _told(answer: AcceptedDocument) -> str:
+    done = "was so already" if answer.already else f"done, at position {answer.position}"
+    return f"{answer.execution_id}: {done}"

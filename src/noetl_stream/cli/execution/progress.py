@@ -18,7 +18,7 @@ from rich.text import Text
 
 from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.model import events
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import ReasonDocument
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class ProgressView(Protocol):
 
     def news(self, news: ProgressUpdate) -> None: ...
 
-    def waits(self, reasons: Sequence[Document]) -> None:
+    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         """Nothing moves, and this is why (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
         ...
 
@@ -178,12 +178,12 @@ class PlainProgress:
         for line in self._heard.take(news):
             click.echo(line, err=self._stderr)
 
-    def waits(self, reasons: Sequence[Document]) -> None:
+    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         for reason in reasons:
-            sentence = reason["sentence"]
+            sentence = reason.sentence
             if sentence not in self._said:
                 self._said.add(sentence)
-                until = f" (until {reason['until']})" if reason["until"] else ""
+                until = f" (until {reason.until})" if reason.until else ""
                 click.echo(f"waits: {sentence}{until}", err=self._stderr)
 
     def close(self) -> None:
@@ -195,8 +195,8 @@ class LiveProgress:
 
     def __init__(self, console: Console) -> None:
         self._heard = ProgressFold()
-        self._waits: Sequence[Document] = ()
-        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=8, transient=True)
+        self._waits: Sequence[ReasonDocument] = ()
+        self._live = Live(self, console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
     def news(self, news: ProgressUpdate) -> None:
@@ -205,13 +205,13 @@ class LiveProgress:
             if any(word in line for word in _ALSO_ABOVE_THE_PICTURE):
                 self._live.console.print(Text(line, style="yellow"))
 
-    def waits(self, reasons: Sequence[Document]) -> None:
+    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         self._waits = reasons
 
     def close(self) -> None:
         self._live.stop()
 
-    def _draw(self) -> Group:
+    def __rich__(self) -> Group:
         table = Table(box=None, pad_edge=False, show_header=False)
         for name, step in list(self._heard.steps.items()):  # drawn by a thread of its own
             mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
@@ -231,7 +231,7 @@ class SilentProgress:
     def news(self, news: ProgressUpdate) -> None:
         """Nothing is shown."""
 
-    def waits(self, reasons: Sequence[Document]) -> None:
+    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         """Nothing is shown."""
 
     def close(self) -> None:
@@ -247,8 +247,8 @@ def progress_for(output: str, *, stderr: bool = True) -> ProgressView:
     return LiveProgress(console) if is_terminal else PlainProgress(stderr=stderr)
 
 
-def _counted_down(reason: Document) -> str:
-    if not reason["until"]:
-        return f"  {reason['sentence']}"
-    left_s = datetime.fromisoformat(reason["until"]).timestamp() - time.time()
-    return f"  {reason['sentence']} ({timedelta(seconds=max(0, round(left_s)))} left)"
+def _counted_down(reason: ReasonDocument) -> str:
+    if not reason.until:
+        return f"  {reason.sentence}"
+    left_s = datetime.fromisoformat(reason.until).timestamp() - time.time()
+    return f"  {reason.sentence} ({timedelta(seconds=max(0, round(left_s)))} left)"

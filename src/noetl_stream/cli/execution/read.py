@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from noetl_stream.cli.base.options import form_option
@@ -15,6 +13,14 @@ from noetl_stream.cli.execution.selection import Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions
 from noetl_stream.cli.execution.why import print_why
 from noetl_stream.client.cursors import cursor_of
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.ports.operations.executions import (
+    CtxChangeDocument,
+    CtxDocument,
+    IterationDocument,
+    ResultDocument,
+    StepRunDocument,
+)
 
 execution_id = click.argument("execution_id", metavar="ID")
 
@@ -32,7 +38,7 @@ def list_executions(filter: Filter | None, limit: int, before: str | None, outpu
     page = with_session(target, lambda session: session.operations.executions.page(chosen, limit, cursor))
     print_executions(page.items, output)
     if page.next is not None:
-        click.echo(f"there are more: --before {page.items[-1]['execution_id']}", err=True)
+        click.echo(f"there are more: --before {page.items[-1].execution_id}", err=True)
 
 
 @click.command()
@@ -53,10 +59,10 @@ def result(execution_id: str, output: str, target: Target) -> None:
     """Show the result of an ended execution, whole, or its error."""
     found = with_session(target, lambda session: session.operations.executions.result(execution_id))
 
-    def show(found: dict[str, Any]) -> None:
-        print_result(found["result"])
-        if found["error"] is not None:
-            click.echo(f"{found['status']}: {found['error']['kind']}: {found['error']['message']}", err=True)
+    def show(found: ResultDocument) -> None:
+        print_result(found.result)
+        if found.error is not None:
+            click.echo(f"{found.status}: {found.error.kind}: {found.error.message}", err=True)
 
     print_document(found, output, "execution_id", show)
 
@@ -81,7 +87,7 @@ def steps(execution_id: str, output: str, target: Target) -> None:
 def iterations(execution_id: str, step_run_id: str, limit: int | None, output: str, target: Target) -> None:
     """Show the iterations of a loop step's run, as `execution steps` names it."""
 
-    async def read(session: Session) -> list[dict[str, Any]]:
+    async def read(session: Session) -> list[IterationDocument]:
         one_page = session.operations.executions.iterations
         return await collect(lambda size, cursor: one_page(execution_id, step_run_id, size, cursor), limit)
 
@@ -98,11 +104,11 @@ def iterations(execution_id: str, step_run_id: str, limit: int | None, output: s
 def events(execution_id: str, after: int, limit: int | None, output: str, target: Target) -> None:
     """Show the journal of one execution, by position."""
 
-    async def read(session: Session) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+    async def read(session: Session) -> list[EventDocument]:
+        found: list[EventDocument] = []
         while limit is None or len(found) < limit:
             size = min(PAGE, limit - len(found)) if limit is not None else PAGE
-            last = found[-1]["position"] if found else after
+            last = found[-1].position if found else after
             page = await session.operations.executions.events(execution_id, last, size)
             found += page
             if len(page) < size:
@@ -121,10 +127,10 @@ def ctx(execution_id: str, output: str, target: Target) -> None:
     """Show ctx, and who changed which of its keys, when and why."""
     found = with_session(target, lambda session: session.operations.executions.ctx(execution_id))
 
-    def show(found: dict[str, Any]) -> None:
-        print_result(found["ctx"])
+    def show(found: CtxDocument) -> None:
+        print_result(found.ctx)
         columns = columns_of("position", "at", keys=_keys, by=_by, reason="reason")
-        print_documents(found["history"], "table", columns, "position")
+        print_documents(found.history, "table", columns, "position")
 
     print_document(found, output, lambda _: execution_id, show)
 
@@ -142,18 +148,18 @@ def why(execution_id: str, output: str, target: Target) -> None:
 COMMANDS = (list_executions, get, result, steps, iterations, events, ctx, why)
 
 
-def _error(found: dict[str, Any]) -> str | None:
-    error = found["error"]
-    return None if error is None else f"{error['kind']}: {error['message']}"
+def _error(found: StepRunDocument | IterationDocument) -> str | None:
+    error = found.error
+    return None if error is None else f"{error.kind}: {error.message}"
 
 
-def _place(found: dict[str, Any]) -> str:
-    return ".".join(map(str, found["path"]))
+def _place(found: IterationDocument) -> str:
+    return ".".join(map(str, found.path))
 
 
-def _keys(change: dict[str, Any]) -> str:
-    return ", ".join(change["keys"])
+def _keys(change: CtxChangeDocument) -> str:
+    return ", ".join(change.keys)
 
 
-def _by(change: dict[str, Any]) -> str:
-    return change["principal"] or ".".join(filter(None, (change["step"], change["task"])))
+def _by(change: CtxChangeDocument) -> str:
+    return change.principal or ".".join(filter(None, (change.step, change.task)))

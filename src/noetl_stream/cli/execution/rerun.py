@@ -16,13 +16,21 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.bulk import Verb, do
 from noetl_stream.cli.execution.follow import Following, end_as, following_options, stay
 from noetl_stream.cli.execution.interventions import explained
-from noetl_stream.cli.execution.selection import ENDED, Selection, check_id, selection_options
+from noetl_stream.cli.execution.selection import Selection, check_id, selection_options
 from noetl_stream.cli.execution.workload import workload_of
 from noetl_stream.errors import UsageError
+from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import RerunOptions
+from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Deleted(Document, frozen=True):
+    """What ``delete`` answers with."""
+
+    execution_id: str
+    deleted: bool = True
 
 
 def _changes(command: Command) -> Command:
@@ -104,7 +112,7 @@ def retry(
         check_id(selection.only)
         return _run_again(selection.only, changes, following, output, target)
 
-    async def act(session: Session, execution_id: str) -> Document:
+    async def act(session: Session, execution_id: str) -> ExecutionDocument:
         return await session.operations.executions.rerun(execution_id, changes, session.by)
 
     return do(Verb("retry", ("failed",), act, _told), selection, target, output)
@@ -117,12 +125,12 @@ def retry(
 def delete(selection: Selection, output: str, target: Target) -> None:
     """Forget ended executions: their journals, and what they alone keep in the object store."""
 
-    async def act(session: Session, execution_id: str) -> dict[str, Any]:
+    async def act(session: Session, execution_id: str) -> Deleted:
         await session.operations.executions.delete(execution_id, session.by)
-        return {"execution_id": execution_id, "deleted": True}
+        return Deleted(execution_id)
 
-    def told(answer: dict[str, Any]) -> str:
-        return f"{answer['execution_id']}: deleted"
+    def told(answer: Deleted) -> str:
+        return f"{answer.execution_id}: deleted"
 
     do(Verb("delete", ENDED, act, told, by_end=True), selection, target, output)
 
@@ -131,17 +139,17 @@ COMMANDS = (rerun, retry, delete)
 
 
 def _run_again(execution_id: str, wanted: RerunOptions, following: Following, output: str, target: Target) -> None:
-    async def begin(session: Session) -> tuple[Document, Document | None]:
+    async def begin(session: Session) -> tuple[ExecutionDocument, ExecutionDocument | None]:
         begun = await session.operations.executions.rerun(execution_id, wanted, session.by)
         if not (following.wait or following.watch):
             return begun, None
-        return begun, await stay(session, begun["execution_id"], following, output)
+        return begun, await stay(session, begun.execution_id, following, output)
 
     begun, ended = with_session(target, begin, publishes=True)
     if following.wait or following.watch:
-        end_as(ended, begun["execution_id"], following, output)
+        end_as(ended, begun.execution_id, following, output)
     print_document(begun, output, "execution_id", lambda found: click.echo(_told(found)))
 
 
-def _told(begun: Document) -> str:
-    return f"{begun['rerun_of']}: runs again as {begun['execution_id']}"
+def _told(begun: ExecutionDocument) -> str:
+    return f"{begun.rerun_of}: runs again as {begun.execution_id}"

@@ -16,8 +16,9 @@ from noetl_stream.client.executions.run import WaitTimeout, run_to_end
 from noetl_stream.client.executions.submit import Refused, Submission
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NotFound
-from noetl_stream.hosting import StackAccess, connected_to, on_ending, open_stack, prepare_embedded
+from noetl_stream.hosting import StackAccess, connected_to, on_termination, open_stack, prepare_embedded
 from noetl_stream.ports.catalog_address import Address, find_entry
+from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.processes import Background
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_client
@@ -27,7 +28,7 @@ CANCEL_AGAIN_S = 1.0
 
 async def run_playbook(
     settings: Settings, found: Runnable | Address, workload: dict[str, Any], *, timeout_s: float | None, output: str
-) -> dict[str, Any] | ExitCode:
+) -> ExecutionDocument | ExitCode:
     """The described execution, or the exit code with which the waiting ended; what to do next is said on stderr.
 
     Raises:
@@ -66,7 +67,7 @@ async def _run(
     workload: dict[str, Any],
     timeout_s: float | None,
     output: str,
-) -> dict[str, Any] | ExitCode:
+) -> ExecutionDocument | ExitCode:
     client = make_client(connected)
     submission = Submission.new(playbook.source, playbook.plan.path, workload, connected.clock, principal=principal())
     progress = progress_for(output)
@@ -84,7 +85,7 @@ async def _run(
         )
     )
     interrupted = asyncio.Event()
-    on_ending(interrupted.set)
+    on_termination(interrupted.set)
     code, said = ExitCode.FAILED, ""
     try:
         return await _until(interrupted, work)
@@ -101,7 +102,7 @@ async def _run(
     return code
 
 
-async def _until(interrupted: asyncio.Event, work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+async def _until(interrupted: asyncio.Event, work: asyncio.Task[ExecutionDocument]) -> ExecutionDocument:
     """Waits for ``work``, and cancels it when the person interrupts: again, if a library has swallowed the first."""
     await first_done([work], interrupted.wait())
     while not work.done():

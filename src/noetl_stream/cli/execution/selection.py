@@ -6,7 +6,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -16,13 +16,10 @@ from noetl_stream.cli.base.session import Session
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.ports.operations.executions import ExecutionFilter
+from noetl_stream.model.status import STATUSES
+from noetl_stream.ports.operations.executions import ExecutionFilter, ListedExecutionDocument
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-STATUSES: Final = ("pending", "running", "waiting", "paused", "completed", "failed", "cancelled")
-LIVE: Final = ("pending", "running", "waiting", "paused")
-ENDED: Final = ("completed", "failed", "cancelled")
 
 
 class Filter(NamedTuple):
@@ -68,7 +65,7 @@ class Selection(NamedTuple):
         """The ids that are named, each once; ``-`` stands for those on standard input, one a line.
 
         Raises:
-            UsageError: one cannot be an id.
+            UsageError: one is not a valid id.
         """
         found = [one for word in self.ids for one in (_lines() if word == "-" else [word])]
         for execution_id in found:
@@ -135,13 +132,13 @@ def selection_options(*, word: str = "ID") -> Callable[[Command], Command]:
 
 async def found_by(
     session: Session, chosen: ExecutionFilter, ended_before_ms: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[ListedExecutionDocument]:
     """All executions of a list, newest first; with a moment only those that had ended by then."""
     found = await collect(lambda size, cursor: session.operations.executions.page(chosen, size, cursor))
     if ended_before_ms is None:
         return found
     moment = iso(ended_before_ms)
-    return [one for one in found if one["finished"] is not None and one["finished"] < moment]
+    return [one for one in found if one.finished is not None and one.finished < moment]
 
 
 def labels_of(pairs: Iterable[str]) -> Mapping[str, str]:

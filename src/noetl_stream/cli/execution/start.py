@@ -17,8 +17,8 @@ from noetl_stream.cli.execution.interventions import explained
 from noetl_stream.cli.execution.workload import workload_of, workload_options
 from noetl_stream.cli.playbook.source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.ports.operations.executions import ExecutionDocument, Start
 
 
 @click.command()
@@ -57,16 +57,16 @@ def start(
         correlation_id=correlation_id,
     )
 
-    async def begin(session: Session) -> tuple[Document, Document | None]:
+    async def begin(session: Session) -> tuple[ExecutionDocument, ExecutionDocument | None]:
         begun = await started(session, wanted, playbook or "")
         if not (following.wait or following.watch):
             return begun, None
-        return begun, await stay(session, begun["execution_id"], following, output)
+        return begun, await stay(session, begun.execution_id, following, output)
 
     begun, ended = with_session(target, begin, publishes=True)
     if following.wait or following.watch:
-        end_as(ended, begun["execution_id"], following, output)
-    print_document(begun, output, "execution_id", lambda found: click.echo(found["execution_id"]))
+        end_as(ended, begun.execution_id, following, output)
+    print_document(begun, output, "execution_id", lambda found: click.echo(found.execution_id))
 
 
 COMMANDS = (start,)
@@ -86,7 +86,7 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
     return Start(playbook=read_text(given).source) if isinstance(given, Path) else Start(given.path, given.version)
 
 
-async def started(session: Session, wanted: Start, name: str) -> Document:
+async def started(session: Session, wanted: Start, name: str) -> ExecutionDocument:
     """The new execution; a playbook with errors ends the command with :attr:`ExitCode.INVALID`.
 
     Args:
@@ -95,7 +95,7 @@ async def started(session: Session, wanted: Start, name: str) -> Document:
     try:
         return await session.operations.executions.start(wanted, session.by)
     except PlaybookRefused as refused:
-        print_diagnostics(refused.diagnostics, name)
+        print_diagnostics([Diagnostic(**one) for one in refused.diagnostics], name)
         raise click.exceptions.Exit(ExitCode.INVALID) from None
     except NotFound as error:
         raise not_there(name, error) if wanted.path is not None else error from None
@@ -103,12 +103,12 @@ async def started(session: Session, wanted: Start, name: str) -> Document:
 
 def run_over_http(
     target: Target, playbook: str, workload: dict[str, Any], *, timeout_s: float | None, output: str
-) -> Document | ExitCode:
+) -> ExecutionDocument | ExitCode:
     """What ``run`` does with a gateway: the ended execution, or the exit code with which the waiting ended."""
     wanted = wanted_of(playbook)._replace(workload=workload)
 
-    async def work(session: Session) -> Document | ExitCode:
-        execution_id = (await started(session, wanted, playbook))["execution_id"]
+    async def work(session: Session) -> ExecutionDocument | ExitCode:
+        execution_id = (await started(session, wanted, playbook)).execution_id
         ended = await watch_to_end(session, execution_id, timeout_s, output, stderr=True)
         if ended is None:
             click.echo(overtime(execution_id, timeout_s), err=True)

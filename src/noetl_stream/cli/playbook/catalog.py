@@ -28,7 +28,8 @@ from noetl_stream.cli.playbook.source import (
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog_address import Address, read_address
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
 
 DIGEST_SHOWN = 12
 Sources = Sequence[tuple[Path, bytes]]
@@ -52,7 +53,7 @@ def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     sources = [(file, read_playbook(file)) for file in files]
     if gateway_of(target, settings_for(target.home)) is None:
         _check_here(sources)
-    registered: list[Document] = []
+    registered: list[RegisteredDocument] = []
     try:
         with_session(target, lambda session: _register(session, sources, registered))
     finally:
@@ -74,12 +75,12 @@ def _check_here(sources: Sources) -> None:
             raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
 
 
-async def _register(session: Session, sources: Sources, registered: list[Document]) -> None:
+async def _register(session: Session, sources: Sources, registered: list[RegisteredDocument]) -> None:
     playbooks = session.operations.playbooks
     checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
     for file, found in checked:
-        if not found["ok"]:
-            print_diagnostics(found["diagnostics"], str(file))
+        if not found.ok:
+            print_diagnostics(found.diagnostics, str(file))
             raise click.exceptions.Exit(ExitCode.INVALID)
     for file, source in sources:
         try:
@@ -110,7 +111,7 @@ def list_playbooks(
     found = with_session(target, lambda session: session.operations.playbooks.page(prefix, wanted, limit, cursor))
     _print_entries(found.items, output)
     if found.next is not None:
-        click.echo(f"there are more: --after {found.items[-1]['path']}", err=True)
+        click.echo(f"there are more: --after {found.items[-1].path}", err=True)
 
 
 @click.command()
@@ -138,7 +139,7 @@ def get(playbook: str, output: str, target: Target) -> None:
     """Show what the catalog knows of a playbook, without its text: `playbook show` has that."""
     address = _read_registered(playbook)
     found = with_session(target, lambda session: session.operations.playbooks.get(*address))
-    _print_entries([{key: value for key, value in found.items() if key != "source"}], output)
+    _print_entries([found.entry], output)
 
 
 @click.command()
@@ -226,8 +227,7 @@ async def _registered_text(session: Session, address: Address) -> PlaybookText:
         entry = await session.operations.playbooks.get(*address)
     except NotFound as error:
         raise not_there(str(address), error) from None
-    source = entry.pop("source")
-    return PlaybookText(_address_of(entry), source, entry)
+    return PlaybookText(_address_of(entry), entry.source, entry.entry)
 
 
 def _read_registered(argument: str) -> Address:
@@ -239,26 +239,29 @@ def _read_registered(argument: str) -> Address:
 
 def _known_of(text: PlaybookText) -> dict[str, Any]:
     """What is said of a text in JSON: of a file, its name and digest."""
-    return text.entry or {"file": text.name, "digest": digest_of(text.source)}
+    if text.entry is None:
+        return {"file": text.name, "digest": digest_of(text.source)}
+    known: dict[str, Any] = plain(text.entry)
+    return known
 
 
-def _address_of(entry: Document) -> str:
-    return f"{entry['path']}@{entry['known_as']}"
+def _address_of(entry: PlaybookDocument) -> str:
+    return f"{entry.path}@{entry.known_as}"
 
 
-def _labels(entry: Document) -> str:
-    return " ".join(f"{name}={cell_text(value)}" for name, value in entry["labels"].items())
+def _labels(entry: PlaybookDocument) -> str:
+    return " ".join(f"{name}={cell_text(value)}" for name, value in entry.labels.items())
 
 
 COLUMNS: Columns = {
     "path": "path",
     "version": "version",
     "revision": "revision",
-    "digest": lambda entry: entry["digest"][:DIGEST_SHOWN],
+    "digest": lambda entry: entry.digest[:DIGEST_SHOWN],
     "registered": "registered",
     "labels": _labels,
 }
 
 
-def _print_entries(entries: Sequence[Document], output: str) -> None:
+def _print_entries(entries: Sequence[PlaybookDocument], output: str) -> None:
     print_documents(entries, output, COLUMNS, "path")

@@ -19,8 +19,8 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits, operator_limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.kinds.spec import Kinds, foreign_kind
-from noetl_stream.settings.environment import limits_given
+from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
+from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 
@@ -57,9 +57,9 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
             raise UsageError("--kinds is for checking here", hint="a gateway knows the kinds of its workers")
         results = with_session(target, lambda session: _checked_there(session, files))
     else:
-        foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
+        foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
         kinds = {**foreign, **kinds_of(load_tools())}
-        limits = operator_limits(limits_given())
+        limits = operator_limits(limit_settings())
         results = {str(file): _check_file(file, kinds, limits) for file in files}
     if output == "json":
         print_json([_as_json(name, found) for name, found in results.items()])
@@ -77,7 +77,7 @@ async def _checked_there(session: Session, files: Sequence[Path]) -> dict[str, S
     found: dict[str, Sequence[Diagnostic]] = {}
     for file in files:
         checked = await session.operations.playbooks.check(read_playbook(file), str(file))
-        found[str(file)] = [Diagnostic(**one) for one in checked["diagnostics"]]
+        found[str(file)] = checked.diagnostics
     return found
 
 

@@ -9,9 +9,9 @@ import click
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.playbook.kinds.spec import foreign_kind
+from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook.schema.language import playbook_schema
-from noetl_stream.settings.environment import limits_given
+from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 
@@ -25,8 +25,8 @@ def schema(file: Path | None, extra: str) -> None:
     An editor with the YAML language server uses it when a playbook begins with
       # yaml-language-server: $schema=playbook.schema.json
     """
-    foreign = {kind: foreign_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    made = playbook_schema({**foreign, **kinds_of(load_tools())}, operator_limits(limits_given()))
+    foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
+    made = playbook_schema({**foreign, **kinds_of(load_tools())}, operator_limits(limit_settings()))
     text = json.dumps(made, ensure_ascii=False, indent=2) + "\n"
     if file is None:
         click.echo(text, nl=False)

@@ -17,8 +17,8 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, read_address
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.settings.environment import limits_given
+from noetl_stream.ports.operations.playbooks import PlaybookDocument
+from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
@@ -30,7 +30,7 @@ class PlaybookText(NamedTuple):
 
     name: str
     source: str
-    entry: Document | None
+    entry: PlaybookDocument | None
 
 
 class Runnable(NamedTuple):
@@ -90,20 +90,19 @@ def not_there(argument: str, error: NotFound) -> UsageError:
     return UsageError(f"{argument}: no such file, and {error.message}", hint=error.hint)
 
 
-def print_diagnostics(found: Sequence[Document], name: str) -> None:
+def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
     """What is to be said of a playbook, on stderr.
 
     Args:
         name: Of the text; empty: as the diagnostics say.
     """
-    for one in found:
-        diagnostic = Diagnostic(**one)
+    for diagnostic in found:
         click.echo((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
 
 
 def checked_playbook(name: str, source: bytes | str) -> Runnable | None:
     """The playbook if it has no errors; what is to be said of it goes to stderr."""
-    limits = operator_limits(limits_given())
+    limits = operator_limits(limit_settings())
     checked = check(source, kinds_of(load_tools()), file=name, limits=limits)
     for diagnostic in checked.diagnostics:
         click.echo(diagnostic.render(), err=True)

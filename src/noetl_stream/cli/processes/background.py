@@ -15,11 +15,11 @@ from noetl_stream.telemetry.logs import configure
 @home_option
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
-    from noetl_stream.hosting import host_in_background, only_background, open_stack
+    from noetl_stream.hosting import background_lock, host_in_background, open_stack
 
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
-    with only_background(settings) as alone:
+    with background_lock(settings) as alone:
         if not alone:
             return
         with open_stack(settings) as stack:

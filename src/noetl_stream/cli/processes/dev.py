@@ -40,6 +40,6 @@ def dev(
         workers=workers,
         slots=slots or settings.slots,
         gateway_port=None if no_gateway else gateway_port or 0,
-        say=click.echo,
+        echo=click.echo,
     )
     run_async(work)

@@ -57,4 +57,4 @@ def list_workers(output: str, target: Target) -> None:
 
     found = with_session(target, lambda session: session.operations.cluster.workers())
     columns = columns_of("name", "pool", "slots", "busy", "since", "version", "draining")
-    print_documents(found, output, {**columns, "kinds": lambda one: " ".join(one["kinds"])}, "name")
+    print_documents(found, output, {**columns, "kinds": lambda one: " ".join(one.kinds)}, "name")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from msgspec.structs import asdict
+
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.model import codec
-from noetl_stream.model.envelope import iso
+from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetterRow, DeadLetters
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.cluster import DeadLetterDocument, DeadLetterPage, DeadLetterWithBodyDocument
 
 MAX_PAGE: Final = 1_000
 
@@ -29,19 +31,23 @@ class DirectDeadLetters:
         self._bus = bus
         self._clock = clock
 
-    async def page(self, limit: int, cursor: str | None) -> Page:
+    async def page(self, limit: int, cursor: str | None) -> DeadLetterPage:
         """See :meth:`noetl_stream.ports.operations.cluster.Cluster.dead_letters`."""
         at_most = max(1, min(limit, MAX_PAGE))
         found = await self._letters.page(at_most + 1, read_cursor(cursor, int))
         following = cursor_of(found[at_most - 1].number) if len(found) > at_most else None
-        return Page([_document(letter) for letter in found[:at_most]], following)
+        return DeadLetterPage([_document(letter) for letter in found[:at_most]], following)
 
-    async def get(self, letter_id: str) -> Document:
+    async def get(self, letter_id: str) -> DeadLetterWithBodyDocument:
         """See :meth:`noetl_stream.ports.operations.cluster.Cluster.dead_letter`."""
         letter = await self._find(letter_id)
-        return _document(letter) | _body(letter.row.body)
+        shown, body = asdict(_document(letter)), letter.row.body
+        try:
+            return DeadLetterWithBodyDocument(**shown, body=body.decode(), encoding="text")
+        except UnicodeDecodeError:
+            return DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
 
-    async def requeue(self, letter_id: str, by: str) -> Document:
+    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """See :meth:`noetl_stream.ports.operations.cluster.Cluster.requeue`.
 
         A message of EVENTS is published before its letter is settled, under an id that is the letter's own: whoever
@@ -94,26 +100,19 @@ def _settled(letter: DeadLetter) -> Conflict:
     return Conflict(f"dead letter {letter.row.id} was {letter.state} by {letter.settled_by}{at}")
 
 
-def _document(letter: DeadLetter) -> Document:
+def _document(letter: DeadLetter) -> DeadLetterDocument:
     row: DeadLetterRow = letter.row
-    return {
-        "id": row.id,
-        "at": iso(row.at_ms),
-        "source": row.source,
-        "partition": row.partition,
-        "execution_id": row.execution_id,
-        "subject": row.subject,
-        "reason": row.reason,
-        "size": row.size,
-        "sequence": row.source_seq,
-        "state": letter.state,
-        "settled_at": iso(letter.settled_ms) if letter.settled_ms is not None else None,
-        "settled_by": letter.settled_by,
-    }
-
-
-def _body(body: bytes) -> Document:
-    try:
-        return {"body": body.decode(), "encoding": "text"}
-    except UnicodeDecodeError:
-        return {"body": base64.b64encode(body).decode(), "encoding": "base64"}
+    return DeadLetterDocument(
+        id=row.id,
+        at=iso(row.at_ms),
+        source=row.source,
+        partition=row.partition,
+        execution_id=row.execution_id,
+        subject=row.subject,
+        reason=row.reason,
+        size=row.size,
+        sequence=row.source_seq,
+        state=letter.state,
+        settled_at=iso_or_none(letter.settled_ms),
+        settled_by=letter.settled_by,
+    )

@@ -13,7 +13,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.cluster import RunningCommandDocument, WorkerDocument
 
 log = logging.getLogger(__name__)
 
@@ -36,30 +36,25 @@ async def ask_workers(bus: Bus, wait_s: float = WORKERS_WAIT_S) -> list[WorkerPr
     return sorted(found, key=lambda worker: (worker.pool, worker.name))
 
 
-def worker_document(worker: WorkerPresence) -> Document:
+def worker_document(worker: WorkerPresence) -> WorkerDocument:
     """A worker as people see it."""
-    return {
-        "name": worker.name,
-        "pool": worker.pool,
-        "slots": worker.slots,
-        "busy": worker.busy,
-        "since": iso(worker.since_ms),
-        "kinds": worker.kinds,
-        "draining": worker.draining,
-        "version": worker.version,
-        "running": [
-            {
-                "execution_id": running.execution_id,
-                "command_id": running.command_id,
-                "step": running.step,
-                "delivered": running.delivered,
-            }
+    return WorkerDocument(
+        name=worker.name,
+        pool=worker.pool,
+        slots=worker.slots,
+        busy=worker.busy,
+        since=iso(worker.since_ms),
+        kinds=worker.kinds,
+        draining=worker.draining,
+        version=worker.version,
+        running=[
+            RunningCommandDocument(running.execution_id, running.command_id, running.step, running.delivered)
             for running in worker.running
         ],
-    }
+    )
 
 
-def times_delivered(owed: Assignment, workers: Iterable[Document]) -> int:
+def times_delivered(owed: Assignment, workers: Iterable[WorkerDocument]) -> int:
     """How often this issue of a command has been given to a worker, as far as anybody but the queue can know.
 
     Every delivery after the first is claimed, and so stands in the journal; one that is not folded yet is known by the
@@ -71,9 +66,6 @@ def times_delivered(owed: Assignment, workers: Iterable[Document]) -> int:
     """
     folded = owed.run.num_delivered if owed.run is not None and owed.run.issue == owed.issue else 0
     held = (
-        int(running["delivered"])
-        for worker in workers
-        for running in worker["running"]
-        if running["command_id"] == owed.command_id
+        running.delivered for worker in workers for running in worker.running if running.command_id == owed.command_id
     )
     return max(folded, *held, 0)

@@ -8,7 +8,7 @@ from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.credentials import CredentialInfo
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
 
 
 class DirectCredentials:
@@ -25,26 +25,33 @@ class DirectCredentials:
         kind: str = "",
         description: str = "",
         tags: Sequence[str] = (),
-    ) -> Document:
+    ) -> CredentialDocument:
         stored = await self._keeper.store(name, value, kind=kind, description=description, tags=tuple(tags))
         return credential_document(stored)
 
-    async def list_all(self) -> list[Document]:
+    async def list_all(self) -> list[CredentialDocument]:
         return [credential_document(info) for info in await self._keeper.list_all()]
 
-    async def get(self, name: str) -> Document:
+    async def get(self, name: str) -> CredentialDocument:
         return credential_document(await self._keeper.show(name))
 
     async def delete(self, name: str, by: str) -> None:
         await self._keeper.delete(name)
 
-    async def rotate(self, by: str) -> Document:
+    async def rotate(self, by: str) -> RotatedDocument:
         names, problems = await self._keeper.rotate()
-        return {"rotated": names, "problems": problems}
+        return RotatedDocument(names, problems)
 
 
-def credential_document(info: CredentialInfo) -> Document:
+def credential_document(info: CredentialInfo) -> CredentialDocument:
     """Everything but its value."""
-    found = info._asdict()
-    created_ms, updated_ms = found.pop("created_ms"), found.pop("updated_ms")
-    return {**found, "tags": list(info.tags), "created": iso(created_ms), "updated": iso(updated_ms)}
+    return CredentialDocument(
+        name=info.name,
+        kind=info.kind,
+        description=info.description,
+        tags=list(info.tags),
+        version=info.version,
+        key_id=info.key_id,
+        created=iso(info.created_ms),
+        updated=iso(info.updated_ms),
+    )

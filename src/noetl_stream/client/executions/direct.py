@@ -10,19 +10,17 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.client.executions.ctx_history import ctx_history
 from noetl_stream.client.executions.delete import delete_execution
-from noetl_stream.client.executions.documents import event_document, execution_document, listed_document
+from noetl_stream.client.executions.documents import error_of, event_document, execution_document, listed_document
 from noetl_stream.client.executions.iterations import iterations_page
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
 from noetl_stream.client.executions.requests import RequestRefused, ask_of
 from noetl_stream.client.executions.results import loaded_result
+from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import step_runs
 from noetl_stream.client.executions.submit import Client, Refused
-from noetl_stream.client.executions.summary import summarize
 from noetl_stream.client.executions.wait import until_begun, until_ended
-from noetl_stream.client.executions.waits import awaited
 from noetl_stream.client.why import Environment, explain
 from noetl_stream.client.why.observe import observe
-from noetl_stream.engine.replay import replay
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -33,11 +31,13 @@ from noetl_stream.errors import (
     VersionMismatch,
 )
 from noetl_stream.model import codec
+from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import is_valid_id, uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.model.search_terms import label_terms, word_terms
+from noetl_stream.model.status import STATUSES
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -45,9 +45,21 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.ports.operations.documents import Document, Page
-from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions, Start
-from noetl_stream.ports.store import STATUSES, ExecutionRow, ListingFilter, Store
+from noetl_stream.ports.operations.executions import (
+    AcceptedDocument,
+    CtxDocument,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    IterationPage,
+    RequestIds,
+    RerunOptions,
+    ResultDocument,
+    Start,
+    StepRunDocument,
+    WhyDocument,
+)
+from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store
 
 PATIENCE_S: Final = 30.0
 """How long a request may go unanswered by any server before that is said."""
@@ -106,15 +118,16 @@ class DirectExecutions:
         self._checking = checking
         self._client = Client(ports.log, ports.blobs, ports.bus)
         self._unanswered = unanswered
+        self._workers = RunWorkers(ports.store)
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         found = await find_playbook(wanted, self._store, self._ports.catalog)
         plan = await self._checking.plan(found.source, found.name)
         request = self._request(ids, plan, wanted, by, workload=dict(wanted.workload))
         await self._submit(request, source=None if found.kept else found.source)
         return await self.get(request.execution_id)
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         unknown = set(chosen.status) - set(STATUSES)
         if unknown:
             raise UsageError(f"no execution has the status {min(unknown)!r}", hint=f"there are {', '.join(STATUSES)}")
@@ -131,60 +144,52 @@ class DirectExecutions:
         at_most = max(1, min(limit, MAX_PAGE))
         rows = await self._store.list_executions(wanted, at_most + 1, read_cursor(cursor, str))
         more = len(rows) > at_most
-        return Page(
-            [listed_document(row) for row in rows[:at_most]],
-            cursor_of(rows[at_most - 1].execution_id) if more else None,
-        )
+        shown = [listed_document(row) for row in rows[:at_most]]
+        return ExecutionPage(shown, cursor_of(rows[at_most - 1].execution_id) if more else None)
 
-    async def get(self, execution_id: str) -> Document:
+    async def get(self, execution_id: str) -> ExecutionDocument:
         """``steps`` and ``waits`` are ``None`` where the journal has more than :data:`DESCRIBED_EVENTS` entries."""
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        first = codec.decode_fact(journal[0].data) if journal else None
-        requested = first if isinstance(first, ExecutionRequested) else None
-        document = execution_document(row, requested, self._ports.clock.now_ms())
-        state = replay(execution_id, journal) if is_short and row.finished_ms is None else None
-        return document | {
-            "steps": [step.to_json() for step in summarize(journal)] if is_short else None,
-            "waits": (list(awaited(state)) if state is not None else []) if is_short else None,
-        }
+        return execution_document(row, journal, self._ports.clock.now_ms(), is_whole=is_short)
 
-    async def wait(self, execution_id: str, timeout_s: float) -> Document:
+    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
         await until_ended(self._store, self._ports.bus, execution_id, timeout_s)
         return await self.get(execution_id)
 
-    async def result(self, execution_id: str) -> Document:
+    async def result(self, execution_id: str) -> ResultDocument:
         """A result over :data:`~noetl_stream.client.executions.results.MAX_LOADED_BYTES` stays a reference."""
         row = await self._ended(execution_id)
         result = await loaded_result(row, self._store, self._ports.blobs)
-        error = None if row.error is None else codec.decode_json(row.error)
-        return {"execution_id": execution_id, "status": row.status, "result": result, "error": error}
+        return ResultDocument(execution_id, row.status, result, error_of(row))
 
-    async def steps(self, execution_id: str) -> list[Document]:
+    async def steps(self, execution_id: str) -> list[StepRunDocument]:
         await self._row(execution_id)
         return await step_runs(self._store, execution_id)
 
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)
         return await iterations_page(
             self._store, execution_id, step_run_id, max(1, min(limit, MAX_PAGE)), read_cursor(cursor, list)
         )
 
-    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
+    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         row = await self._row(execution_id)
+        events = await self._store.journal(execution_id, after, limit)
+        workers = await self._workers.names(execution_id, events)
         return [
-            event_document(execution_id, row.trace_id, event)
-            for event in await self._store.journal(execution_id, after, limit)
+            event_document(execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
+            for event in events
         ]
 
-    async def ctx(self, execution_id: str) -> Document:
+    async def ctx(self, execution_id: str) -> CtxDocument:
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)
-        return {"ctx": codec.decode_json(row.ctx), "version": row.ctx_version, "history": history}
+        return CtxDocument(codec.decode_json(row.ctx), row.ctx_version, history)
 
-    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
+    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         await self._row(execution_id)
         ports = self._ports
         try:
@@ -192,7 +197,9 @@ class DirectExecutions:
         except RequestRefused as refused:
             raise _error(refused) from None
 
-    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
+    async def rerun(
+        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
+    ) -> ExecutionDocument:
         original = await self._ended(execution_id)
         begin = client_events.Rerun(
             execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
@@ -205,7 +212,7 @@ class DirectExecutions:
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
         return await self.get(request.execution_id)
 
-    async def why(self, execution_id: str) -> Document:
+    async def why(self, execution_id: str) -> WhyDocument:
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
         playbook = await self._store.playbook(row.digest)

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from noetl_stream.client.cursors import cursor_of
 from noetl_stream.client.executions.journals import pieces
-from noetl_stream.client.executions.step_runs import error_document, shown_result
+from noetl_stream.client.executions.step_runs import shown_result
 from noetl_stream.model import codec
-from noetl_stream.model.envelope import iso
+from noetl_stream.model.envelope import iso_or_none
 from noetl_stream.model.events import LoopIterationDone, LoopIterationFailed, LoopIterationStarted, Path, TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.model.status import RunStatus
+from noetl_stream.ports.operations.executions import IterationDocument, IterationPage
 from noetl_stream.ports.store import Store
 
 PAGES_KEPT: Final = 4
@@ -27,7 +28,7 @@ class _Iteration:
     path: Path
     started_ms: int | None = None
     ended_ms: int | None = None
-    status: str = "running"
+    status: RunStatus = "running"
     worker: str = ""
     attempts: int = 0
     last: TaskProcessed | None = None
@@ -45,22 +46,22 @@ class _Iteration:
         elif isinstance(fact, LoopIterationFailed):
             self.ended_ms, self.status, self.error = at_ms, "failed", fact.error
 
-    def to_json(self) -> Document:
-        return {
-            "path": list(self.path),
-            "status": self.status,
-            "started": None if self.started_ms is None else iso(self.started_ms),
-            "finished": None if self.ended_ms is None else iso(self.ended_ms),
-            "worker": self.worker,
-            "attempts": self.attempts,
-            "result": None if self.last is None else shown_result(self.last.outcome.result),
-            "error": error_document(self.error),
-        }
+    def document(self) -> IterationDocument:
+        return IterationDocument(
+            path=list(self.path),
+            status=self.status,
+            started=iso_or_none(self.started_ms),
+            finished=iso_or_none(self.ended_ms),
+            worker=self.worker,
+            attempts=self.attempts,
+            result=None if self.last is None else shown_result(self.last.outcome.result),
+            error=self.error,
+        )
 
 
 async def iterations_page(
     store: Store, execution_id: str, step_run_id: str, limit: int, after: list[int] | None
-) -> Page:
+) -> IterationPage:
     """Those whose path is above ``after``, by path; one that has not begun is missing."""
     found: dict[Path, _Iteration] = {}
     first = tuple(after or ())
@@ -79,5 +80,5 @@ async def iterations_page(
             kept = nsmallest(limit + 1, found)
             found, ceiling = {path: found[path] for path in kept}, kept[-1]
     page = nsmallest(limit + 1, found)
-    items = [found[path].to_json() for path in page[:limit]]
-    return Page(items, cursor_of(list(page[limit - 1])) if len(page) > limit else None)
+    items = [found[path].document() for path in page[:limit]]
+    return IterationPage(items, cursor_of(list(page[limit - 1])) if len(page) > limit else None)

@@ -19,7 +19,7 @@ from noetl_stream.ports.store import Store
 PLANS_KEPT: Final = 256
 
 
-class PlaybookText(NamedTuple):
+class SubmittedText(NamedTuple):
     """A playbook's text. ``name`` is what diagnostics call it; ``kept``: the store has it already."""
 
     name: str
@@ -69,7 +69,7 @@ class PlaybookChecker:
         raise PlaybookRefused(f"{name}:{first.line}: {first.message}", found, hint=first.hint)
 
 
-async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> PlaybookText:
+async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> SubmittedText:
     """The text of what is wanted.
 
     Raises:
@@ -83,7 +83,7 @@ async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> Playbo
     if wanted.version is not None and wanted.path is None:
         raise UsageError("a version without a path names nothing")
     if wanted.playbook is not None:
-        return PlaybookText("playbook", wanted.playbook, kept=False)
+        return SubmittedText("playbook", wanted.playbook, kept=False)
     digest, name = wanted.digest or "", f"digest {wanted.digest}"
     if wanted.path is not None:
         text = wanted.path if wanted.version is None else f"{wanted.path}@{wanted.version}"
@@ -96,4 +96,4 @@ async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> Playbo
     if row is None:
         hint = "it is the SHA-256 of the text of a playbook that was registered or has run"
         raise NotFound(f"no playbook has the digest {digest}", hint=hint)
-    return PlaybookText(name, row.source, kept=True)
+    return SubmittedText(name, row.source, kept=True)

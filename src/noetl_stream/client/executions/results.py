@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from noetl_stream.client.executions.summary import result_of
+from noetl_stream.client.executions.documents import result_of
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.ports.blobs import Blobs

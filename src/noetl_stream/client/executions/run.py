@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
+from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower, ProgressUpdate
 from noetl_stream.client.executions.submit import Client, Submission
-from noetl_stream.client.executions.summary import describe
 from noetl_stream.errors import Unreachable
+from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.store import Store
 
 LOOK_S = 2.0
@@ -31,8 +31,8 @@ async def run_to_end(
     on_news: Callable[[ProgressUpdate], None],
     on_accepted: Callable[[], None],
     ensure_server: Callable[[], Awaitable[None]],
-) -> dict[str, Any]:
-    """Submits, follows and describes the ended execution (:func:`~noetl_stream.client.executions.summary.describe`).
+) -> ExecutionDocument:
+    """Submits, follows and describes the ended execution.
 
     Args:
         timeout_s: From the submission on; ``None`` waits as long as it takes.
@@ -63,14 +63,14 @@ async def run_to_end(
 
 async def _described_end(
     store: Store, follower: Follower, execution_id: str, ensure_server: Callable[[], Awaitable[None]]
-) -> dict[str, Any]:
+) -> ExecutionDocument:
     """Waits for the end, over the deaths of NATS and Postgres; what is heard of it is committed."""
     while True:
         heard = await follower.end(LOOK_S)
         try:
             row = await store.execution(execution_id)
             if row is not None and row.finished_ms is not None:
-                return describe(row, await store.journal(execution_id))
+                return execution_document(row, await store.journal(execution_id), 0)
         except Unreachable:
             await asyncio.sleep(RETRY_S)
             continue

@@ -1,7 +1,10 @@
-"""Every step run of an execution, from its journal: where its token came from, how it went (LANGUAGE §13)."""
+"""Every step run of an execution, from its journal: where its token came from, how it went (LANGUAGE §13); and all
+runs of a step together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -9,7 +12,7 @@ import msgspec
 
 from noetl_stream.client.executions.journals import pieces
 from noetl_stream.model import codec
-from noetl_stream.model.envelope import iso
+from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.events import (
     ExecutionFinished,
     ExecutionReused,
@@ -26,7 +29,13 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import Payload
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.model.status import RunStatus
+from noetl_stream.ports.operations.executions import (
+    LoopCountsDocument,
+    StepRunDocument,
+    StepSummaryDocument,
+    TokenDocument,
+)
 from noetl_stream.ports.store import Store, StoredEvent
 
 SHOWN_BYTES: Final = 4 * 1024
@@ -48,9 +57,9 @@ _READ: Final = frozenset(
 
 
 @dataclass(slots=True)
-class StepRun:
+class _RunHistory:
     """One consumption of a token, as far as it has got. Times are ms since the epoch; those of another execution
-    (``reused``) took none here.
+    (``reused``) took none here. ``end`` is the position at which it ended.
     """
 
     step_run_id: str
@@ -58,46 +67,50 @@ class StepRun:
     claimed_ms: int
     started_ms: int | None = None
     ended_ms: int | None = None
-    status: str = "waiting"
+    end: int = 0
+    status: RunStatus = "waiting"
     worker: str = ""
     attempts: int = 0
     retries: int = 0
     last: Outcome | None = None
-    loop: dict[str, int] | None = None
+    loop: LoopCountsDocument | None = None
     error: ErrorInfo | None = None
 
-    def to_json(self) -> Document:
+    @property
+    def duration_s(self) -> float | None:
+        return None if self.ended_ms is None else (self.ended_ms - self.claimed_ms) / 1000
+
+    def ends(self, row: StoredEvent, status: RunStatus) -> None:
+        self.ended_ms, self.end, self.status = row.at_ms, row.position, status
+
+    def document(self) -> StepRunDocument:
         token = self.token
-        return {
-            "step_run_id": self.step_run_id,
-            "step": token.step,
-            "token": {
-                "token_id": token.token_id,
-                "cause": token.cause,
-                "args": token.args,
-                "from_step": token.from_step,
-                "from_step_run_id": token.from_step_run_id,
-            },
-            "status": self.status,
-            "claimed": iso(self.claimed_ms),
-            "started": None if self.started_ms is None else iso(self.started_ms),
-            "finished": None if self.ended_ms is None else iso(self.ended_ms),
-            "duration_s": None if self.ended_ms is None else round((self.ended_ms - self.claimed_ms) / 1000, 3),
-            "worker": self.worker,
-            "attempts": self.attempts,
-            "retries": self.retries,
-            "loop": self.loop,
-            "result": None if self.last is None or self.loop is not None else shown_result(self.last.result),
-            "error": error_document(self.error),
-        }
+        return StepRunDocument(
+            step_run_id=self.step_run_id,
+            step=token.step,
+            token=TokenDocument(token.token_id, token.cause, token.args, token.from_step, token.from_step_run_id),
+            status=self.status,
+            claimed=iso(self.claimed_ms),
+            started=iso_or_none(self.started_ms),
+            finished=iso_or_none(self.ended_ms),
+            duration_s=None if self.duration_s is None else round(self.duration_s, 3),
+            worker=self.worker,
+            attempts=self.attempts,
+            retries=self.retries,
+            loop=self.loop,
+            result=None if self.last is None or self.loop is not None else shown_result(self.last.result),
+            error=self.error,
+        )
 
 
 @dataclass(slots=True)
 class _Reading:
     tokens: dict[str, Token] = field(default_factory=dict)
-    runs: dict[str, StepRun] = field(default_factory=dict)
+    runs: dict[str, _RunHistory] = field(default_factory=dict)
 
     def take(self, row: StoredEvent) -> None:
+        if row.name not in _READ:
+            return
         fact = codec.decode_fact(row.data)
         if isinstance(fact, ExecutionReused):
             for entry in fact.entries:
@@ -109,17 +122,17 @@ class _Reading:
         if isinstance(fact, TokenEnqueued):
             self.tokens[fact.token.token_id] = fact.token
         elif isinstance(fact, TokenClaimed):
-            run = StepRun(fact.step_run_id, self.tokens.pop(fact.token_id), row.at_ms)
+            run = _RunHistory(fact.step_run_id, self.tokens.pop(fact.token_id), row.at_ms)
             self.runs[fact.step_run_id] = run
         elif isinstance(fact, ExecutionFinished):
             for run in self.runs.values():
                 if run.ended_ms is None:
-                    run.ended_ms, run.status = row.at_ms, "cancelled"
+                    run.ends(row, "cancelled")
         elif (found := self.runs.get(getattr(fact, "step_run_id", None) or row.step_run_id or "")) is not None:
             _take(found, fact, row)
 
 
-def _take(run: StepRun, fact: Any, row: StoredEvent) -> None:
+def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
     if isinstance(fact, StepStarted):
         run.started_ms = run.started_ms if run.started_ms is not None else row.at_ms
         run.worker, run.status = fact.worker, "running"
@@ -128,26 +141,50 @@ def _take(run: StepRun, fact: Any, row: StoredEvent) -> None:
         run.retries += fact.do == "retry"
         run.last = fact.outcome
     elif isinstance(fact, LoopDone) and not fact.path:
-        run.loop = {"count": fact.count, "ok": fact.ok, "failed": fact.failed, "skipped": fact.skipped}
-        run.ended_ms, run.status = row.at_ms, "done"
+        run.loop = LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped)
+        run.ends(row, "done")
     elif isinstance(fact, StepDone):
-        run.ended_ms, run.status = row.at_ms, "done"
+        run.ends(row, "done")
     elif isinstance(fact, StepFailed):
-        run.ended_ms, run.error = row.at_ms, fact.error
-        run.status = "cancelled" if fact.error.kind == "cancelled" else "failed"
+        run.error = fact.error
+        run.ends(row, "cancelled" if fact.error.kind == "cancelled" else "failed")
     elif isinstance(fact, StepReused):
-        run.ended_ms, run.status, run.error, run.last = row.at_ms, "reused", fact.error, fact.outcome
-        run.loop = None if fact.loop is None else msgspec.structs.asdict(fact.loop)
+        run.error, run.last = fact.error, fact.outcome
+        run.loop = None if fact.loop is None else LoopCountsDocument(**msgspec.structs.asdict(fact.loop))
+        run.ends(row, "reused")
 
 
-async def step_runs(store: Store, execution_id: str) -> list[Document]:
+async def step_runs(store: Store, execution_id: str) -> list[StepRunDocument]:
     """One document a step run, in the order they began."""
     reading = _Reading()
     async for piece in pieces(store, execution_id):
         for row in piece:
-            if row.name in _READ:
-                reading.take(row)
-    return [run.to_json() for run in reading.runs.values()]
+            reading.take(row)
+    return [run.document() for run in reading.runs.values()]
+
+
+def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:
+    """The steps that have run, in the order they first did. The status of a step is that of the run that ended last;
+    ``duration_s`` adds up over those that have ended, by the log's stored times.
+    """
+    reading = _Reading()
+    for row in journal:
+        reading.take(row)
+    steps: dict[str, list[_RunHistory]] = {}
+    for run in reading.runs.values():
+        steps.setdefault(run.token.step, []).append(run)
+    return [_summary(step, runs) for step, runs in steps.items()]
+
+
+def _summary(step: str, runs: list[_RunHistory]) -> StepSummaryDocument:
+    ended = sorted((run for run in runs if run.end), key=lambda run: run.end)
+    return StepSummaryDocument(
+        step=step,
+        runs=len(runs),
+        status=ended[-1].status if ended else "running",
+        duration_s=round(sum(run.duration_s or 0.0 for run in runs), 3),
+        retries=sum(run.retries for run in runs),
+    )
 
 
 def shown_result(payload: Payload) -> Any:
@@ -156,9 +193,3 @@ def shown_result(payload: Payload) -> Any:
         return {"$reference": msgspec.structs.asdict(payload.reference)}
     size = len(bytes(payload.value))
     return codec.decode_json(payload.value) if size <= SHOWN_BYTES else {"$large": {"size": size}}
-
-
-def error_document(error: ErrorInfo | None) -> Document | None:
-    """An error as it stands in events."""
-    found: Document | None = None if error is None else codec.decode_json(codec.encode(error))
-    return found

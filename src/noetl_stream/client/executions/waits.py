@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Wait
+from noetl_stream.ports.operations.executions import WaitDocument
 
 
-def awaited(state: Execution) -> Iterator[dict[str, Any]]:
-    """One ``{"step", "task", "iteration", "for", "until"}`` for everything that waits; ``until`` may be ``None``."""
+def awaited(state: Execution) -> Iterator[WaitDocument]:
+    """Everything that waits."""
     for token_id, waiting in state.tokens.items():
         if waiting.keeps_alive:
             yield _described(state, waiting.token.step, None, [], "admission", timer_of(token_id, "admission"))
@@ -33,7 +33,7 @@ def _what(wait: Wait) -> str:
 
 def _described(
     state: Execution, step: str, task: str | None, iteration: list[int], what: str, timer_id: str
-) -> dict[str, Any]:
+) -> WaitDocument:
     timer = state.timers.get(timer_id)
     until = None if timer is None else iso(timer.due_ms)
-    return {"step": step, "task": task, "iteration": iteration, "for": what, "until": until}
+    return WaitDocument(step, task, iteration, what, until)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.feed.sources import (
     EverythingSource,
     ExecutionSource,
@@ -44,6 +45,7 @@ class LiveFeed:
         self._bus = bus
         self._clock = clock
         self._kept_events = kept_events
+        self._workers = RunWorkers(store)
         self._tails: dict[str, Tail] = {}
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
@@ -60,7 +62,7 @@ class LiveFeed:
             return _nothing()
         if after > row.position:
             raise UsageError(f"the journal of execution {execution_id} ends at position {row.position}")
-        source = ExecutionSource(self._store, row)
+        source = ExecutionSource(self._store, self._workers, row)
         subject = subjects.decided(row.partition, execution_id)
         return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
 
@@ -73,7 +75,7 @@ class LiveFeed:
         now = await self._feed.now()
         seen = places_of(now) if after is None else decode_id(after, now)
         require_kept(seen, await self._feed.floor())
-        return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed), seen)
+        return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed, self._workers), seen)
 
     async def _follow(
         self, name: str, subject: str, source: FeedSource, places: Places
@@ -111,7 +113,7 @@ class LiveFeed:
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
     async for heard in feed:
         yield heard
-        if heard[-1].event["name"] == LAST_EVENT:
+        if heard[-1].name == LAST_EVENT:
             return
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from noetl_stream.client.executions.documents import event_document
+from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.ports.feed import FeedStore
+from noetl_stream.ports.feed import FedEvent, FeedStore
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 
@@ -40,8 +41,9 @@ class FeedSource(Protocol):
 class ExecutionSource:
     """One journal: the only key is 0, its order the positions."""
 
-    def __init__(self, store: Store, row: ExecutionRow) -> None:
+    def __init__(self, store: Store, workers: RunWorkers, row: ExecutionRow) -> None:
         self._store = store
+        self._workers = workers
         self._row = row
 
     async def read(self, seen: Places) -> FeedPage:
@@ -50,24 +52,26 @@ class ExecutionSource:
         Raises:
             NotFound: the execution was deleted.
         """
-        last = seen[0][0]
-        rows = await self._store.journal(self._row.execution_id, max(last, 1) - 1, PAGE_EVENTS)
+        last, one = seen[0][0], self._row
+        rows = await self._store.journal(one.execution_id, max(last, 1) - 1, PAGE_EVENTS)
         if not rows or rows[0].position != max(last, 1):
-            raise NotFound(f"execution {self._row.execution_id} was deleted")
-        found = [((0, row.position, 0), self._heard(row)) for row in rows if row.position > last]
+            raise NotFound(f"execution {one.execution_id} was deleted")
+        workers = await self._workers.names(one.execution_id, rows)
+        found = []
+        for row in rows:
+            if row.position > last:
+                worker = workers.get(row.position, "")
+                event = event_document(one.execution_id, one.trace_id, one.digest, row, worker)
+                found.append(((0, row.position, 0), FeedEvent(str(row.position), event, one.path)))
         return FeedPage(found, {0: found[-1][0][1:]} if found else dict(seen))
-
-    def _heard(self, row: StoredEvent) -> FeedEvent:
-        return FeedEvent(
-            str(row.position), event_document(self._row.execution_id, self._row.trace_id, row), self._row.path
-        )
 
 
 class EverythingSource:
     """All journals: the keys are partitions, their order the ticks."""
 
-    def __init__(self, feed: FeedStore) -> None:
+    def __init__(self, feed: FeedStore, workers: RunWorkers) -> None:
         self._feed = feed
+        self._workers = workers
 
     async def read(self, seen: Places) -> FeedPage:
         """See :class:`FeedSource`. Whoever has seen the last event of a tick has seen it whole. A tick seen in part is
@@ -79,6 +83,7 @@ class EverythingSource:
         after = {key: tick if number >= WHOLE_TICK else tick - 1 for key, (tick, number) in seen.items()}
         rows = await self._feed.read(after, PAGE_TICKS)
         require_kept(seen, await self._feed.floor())
+        workers = await self._workers_of(rows)
         places = dict(seen)
         found = []
         for fed, following in zip_longest(rows, rows[1:]):
@@ -87,10 +92,23 @@ class EverythingSource:
             if is_last or not is_known:
                 places[fed.partition] = (fed.tick, WHOLE_TICK if is_last else fed.number)
             if not is_known and fed.event is not None:
-                event = event_document(fed.execution_id, fed.trace_id, fed.event)
+                worker = workers.get((fed.execution_id, fed.event.position), "")
+                event = event_document(fed.execution_id, fed.trace_id, fed.digest, fed.event, worker)
                 place = (fed.partition, *places[fed.partition])
                 found.append((place, FeedEvent(encode_id(places), event, fed.path)))
         return FeedPage(found, places)
+
+    async def _workers_of(self, rows: Sequence[FedEvent]) -> dict[tuple[str, int], str]:
+        """By execution and position, who reported what workers have."""
+        journals: dict[str, list[StoredEvent]] = {}
+        for fed in rows:
+            if fed.event is not None:
+                journals.setdefault(fed.execution_id, []).append(fed.event)
+        return {
+            (execution_id, position): worker
+            for execution_id, events in journals.items()
+            for position, worker in (await self._workers.names(execution_id, events)).items()
+        }
 
 
 def places_of(ticks: Mapping[int, int]) -> dict[int, tuple[int, int]]:

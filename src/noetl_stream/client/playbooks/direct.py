@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
 
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.client.executions.prepare import PlaybookChecker
@@ -15,7 +17,15 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog import Catalog, CatalogEntry, VersionTaken
 from noetl_stream.ports.catalog_address import Address, find_entry, find_versions, read_address
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.playbooks import (
+    ArcDocument,
+    CheckedDocument,
+    GraphDocument,
+    PlaybookDocument,
+    PlaybookPage,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
 from noetl_stream.ports.store import Store
 
 MAX_PAGE = 1_000
@@ -36,18 +46,18 @@ class DirectPlaybooks:
         self._clock = ports.clock
         self._checking = checking
 
-    async def check(self, source: bytes, name: str) -> Document:
+    async def check(self, source: bytes, name: str) -> CheckedDocument:
         checked = await self._checking.check(source, name)
         plan = checked.plan
-        return {
-            "ok": checked.ok,
-            "path": plan.path if plan else None,
-            "version": plan.version if plan else None,
-            "digest": plan.digest if plan else None,
-            "diagnostics": [diagnostic.to_json() for diagnostic in checked.diagnostics],
-        }
+        return CheckedDocument(
+            ok=checked.ok,
+            path=plan.path if plan else None,
+            version=plan.version if plan else None,
+            digest=plan.digest if plan else None,
+            diagnostics=list(checked.diagnostics),
+        )
 
-    async def register(self, source: bytes, name: str, by: str) -> Document:
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         plan = self._checking.plan_of(await self._checking.check(source, name), name)
         text = source.decode()
         wanted = entry_of(text, plan, registered_ms=self._clock.now_ms(), registered_by=by)
@@ -56,38 +66,35 @@ class DirectPlaybooks:
         except VersionTaken as error:
             raise Conflict(error.message, hint=error.hint) from None
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
-        return {**entry_document(entry), "created": is_new}
+        return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> Page:
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
         at_most = max(1, min(limit, MAX_PAGE))
         found = await self._catalog.latest(prefix, labels, at_most + 1, read_cursor(cursor, str))
         more = len(found) > at_most
-        return Page(
-            [entry_document(entry) for entry in found[:at_most]], cursor_of(found[at_most - 1].path) if more else None
-        )
+        shown = [entry_document(entry) for entry in found[:at_most]]
+        return PlaybookPage(shown, cursor_of(found[at_most - 1].path) if more else None)
 
-    async def get(self, path: str, version: str | None) -> Document:
+    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         entry = await find_entry(self._catalog, _address(path, version))
-        return {**entry_document(entry), "source": await self._source(entry)}
+        return PlaybookWithSourceDocument(**asdict(entry_document(entry)), source=await self._source(entry))
 
-    async def versions(self, path: str) -> list[Document]:
+    async def versions(self, path: str) -> list[PlaybookDocument]:
         return [entry_document(entry) for entry in await find_versions(self._catalog, _address(path, None).path)]
 
-    async def plan(self, path: str, version: str | None) -> Document:
+    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         """Raises, beside the port's: PlaybookRefused: it was registered where other tool kinds are installed."""
         return compiled_view(await self._plan(path, version))
 
-    async def graph(self, path: str, version: str | None) -> Document:
+    async def graph(self, path: str, version: str | None) -> GraphDocument:
         """Raises: as :meth:`plan`."""
         steps = (await self._plan(path, version)).steps.values()
-        return {
-            "steps": [step.name for step in steps],
-            "arcs": [
-                {"from": step.name, "to": arc.step, "when": None if arc.guard is None else arc.guard.source}
-                for step in steps
-                for arc in step.arcs
-            ],
-        }
+        arcs = [
+            ArcDocument(step.name, arc.step, None if arc.guard is None else arc.guard.source)
+            for step in steps
+            for arc in step.arcs
+        ]
+        return GraphDocument([step.name for step in steps], arcs)
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         address = _address(path, version)
@@ -104,11 +111,21 @@ class DirectPlaybooks:
         return row.source
 
 
-def entry_document(entry: CatalogEntry) -> Document:
-    """What may be shown of an entry; ``known_as`` is what people write after the ``@``."""
-    known = entry._asdict()
-    registered = iso(known.pop("registered_ms"))
-    return {**known, "labels": dict(entry.labels), "registered": registered, "known_as": entry.known_as}
+def entry_document(entry: CatalogEntry) -> PlaybookDocument:
+    """What may be shown of an entry."""
+    return PlaybookDocument(
+        path=entry.path,
+        version=entry.version,
+        revision=entry.revision,
+        digest=entry.digest,
+        name=entry.name,
+        description=entry.description,
+        labels=dict(entry.labels),
+        tags=entry.tags,
+        registered_by=entry.registered_by,
+        registered=iso(entry.registered_ms),
+        known_as=entry.known_as,
+    )
 
 
 def _address(path: str, version: str | None) -> Address:

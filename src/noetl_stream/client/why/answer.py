@@ -16,14 +16,14 @@ from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound
 from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import WhyDocument
 from noetl_stream.ports.store import StoredEvent
 
 REASONS_SHOWN: Final = 50
 
 
-def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Environment) -> Document:
-    """``{"execution_id", "status", "summary", "since", "reasons", "more"}``, the reasons in order of weight.
+def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Environment) -> WhyDocument:
+    """The reasons in order of weight.
 
     Args:
         journal: Whole.
@@ -38,14 +38,14 @@ def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None
         raise NotFound(f"no execution {execution_id}")
     reasons = why_ended(history, state, plan) if state.ended else _why_not_ended(history, state, plan, around)
     since = max((reason.since_ms for reason in reasons[:1]), default=0) or history.begun_ms
-    return {
-        "execution_id": execution_id,
-        "status": state.shown_status,
-        "summary": _summary(state, reasons),
-        "since": iso(since),
-        "reasons": [reason.to_json() for reason in reasons[:REASONS_SHOWN]],
-        "more": max(0, len(reasons) - REASONS_SHOWN),
-    }
+    return WhyDocument(
+        execution_id=execution_id,
+        status=state.shown_status,
+        summary=_summary(state, reasons),
+        since=iso(since),
+        reasons=[reason.document() for reason in reasons[:REASONS_SHOWN]],
+        more=max(0, len(reasons) - REASONS_SHOWN),
+    )
 
 
 def _why_not_ended(

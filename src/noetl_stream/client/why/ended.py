@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from noetl_stream.client.why.guards import guard_document, values_said
 from noetl_stream.client.why.journal import Failed, JournalHistory, Routed
@@ -12,7 +13,6 @@ from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan, TaskPlan
-from noetl_stream.ports.operations.documents import Document
 
 
 def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[Reason]:
@@ -44,7 +44,7 @@ def _failed(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
     error = state.outcome.error if state.outcome is not None else None
     if not state.evaluated or state.refused or history.failing is None:
         text = f"It failed: {_said(error)}."
-        details: Document = {"error": _document(error), "diagnostics": state.refused}
+        details: dict[str, Any] = {"error": _document(error), "diagnostics": state.refused}
         yield Reason("refused" if state.refused else "failed", text, _again(state), state.at_ms, details=details)
         return
     failing, at_ms = history.failing
@@ -70,7 +70,7 @@ def _task(
     decided = _rule(fact.rule, fact.unmatched, error, task)
     text = f"Task `{fact.task}` of step `{step}` failed at attempt {fact.attempt}: {_said(error)}; {decided}."
     worker = history.commands[failed.command_id].worker if failed.command_id in history.commands else ""
-    details: Document = {
+    details: dict[str, Any] = {
         "error": _document(error),
         "attempt": fact.attempt,
         "rule": fact.rule,
@@ -108,7 +108,7 @@ def _arcs(plan: Plan, routed: Routed, step: str) -> Iterator[Reason]:
     for arc in plan.steps[step].arcs:
         if arc.guard is None or not arc.handles_failure:
             why = "its guard reads neither event.name, event.status nor event.error: it is not for failures"
-            guards: list[Document] = []
+            guards: list[dict[str, Any]] = []
         else:
             guards = [guard_document(arc.guard, scope)]
             said = values_said(guards)
@@ -130,7 +130,7 @@ def _said(error: ErrorInfo | None) -> str:
     return "no error is recorded" if error is None else f"{error.kind}: {error.message}".rstrip(".")
 
 
-def _document(error: ErrorInfo | None) -> Document | None:
+def _document(error: ErrorInfo | None) -> dict[str, Any] | None:
     if error is None:
         return None
     return {"kind": error.kind, "message": error.message, "task": error.task, "index": error.index, "code": error.code}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 
 
 class Environment(NamedTuple):
@@ -18,11 +18,11 @@ class Environment(NamedTuple):
     """
 
     now_ms: int
-    workers: Sequence[Document] = ()
-    pools: Mapping[str, Document] = {}
-    partition: Document | None = None
+    workers: Sequence[WorkerDocument] = ()
+    pools: Mapping[str, PoolDocument] = {}
+    partition: PartitionDocument | None = None
     children: Mapping[str, str] = {}
 
-    def workers_of(self, pool: str) -> list[Document]:
+    def workers_of(self, pool: str) -> list[WorkerDocument]:
         """Those alive in a pool."""
-        return [worker for worker in self.workers if worker["pool"] == pool]
+        return [worker for worker in self.workers if worker.pool == pool]

@@ -31,29 +31,29 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         text = f"It is paused{by}{held_up}."
         moves = f"`noetl-stream execution resume {state.execution_id}`"
         yield Reason("paused", text, moves, state.paused_at_ms)
-    if state.deciding is not None and state.deciding.store == EXECUTION and not state.ending:
-        text = f"It is a rerun, and what execution {state.deciding.key} has done is yet to be taken over."
+    if state.awaited is not None and state.awaited.store == EXECUTION and not state.ending:
+        text = f"It is a rerun, and what execution {state.awaited.key} has done is yet to be taken over."
         moves = "the server reads the journal of that execution, or finds that it cannot be run again"
-        yield Reason("rerun", text, moves, history.begun_ms, details={"execution_id": state.deciding.key})
-    elif state.deciding is not None and not state.ending:
-        text = f"A decision reads a result of {state.deciding.size} bytes that the server has yet to load."
+        yield Reason("rerun", text, moves, history.begun_ms, details={"execution_id": state.awaited.key})
+    elif state.awaited is not None and not state.ending:
+        text = f"A decision reads a result of {state.awaited.size} bytes that the server has yet to load."
         moves = "the object store gives it, or is found to have lost it"
-        yield Reason("reference", text, moves, history.awaited_ms, details={"key": state.deciding.key})
+        yield Reason("reference", text, moves, history.awaited_ms, details={"key": state.awaited.key})
 
 
 def _server(state: Execution, around: Environment) -> Iterator[Reason]:
     partition = around.partition
     if partition is None:
         return
-    name, details = partition["partition"], {"partition": partition["partition"], "behind": partition["behind"]}
-    if not partition["live"]:
+    name, details = partition.partition, {"partition": partition.partition, "behind": partition.behind}
+    if not partition.live:
         text = f"No server folds its partition ({name}): nothing of it can move."
         moves = (
             "start a server: `noetl-stream server`; one that is up takes over when the lease of the last has run out"
         )
         yield Reason("no_server", text, moves, details=details)
-    elif partition["behind"]:
-        text = f"The server of its partition ({name}) has {counted(partition['behind'], 'message')} yet to fold."
+    elif partition.behind:
+        text = f"The server of its partition ({name}) has {counted(partition.behind, 'message')} yet to fold."
         yield Reason("server_behind", text, "it catches up; if it falls behind, start more servers", details=details)
 
 

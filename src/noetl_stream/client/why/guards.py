@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.client.why.reason import shown
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
 from noetl_stream.template.compile.compiler import Guard
-from noetl_stream.template.runtime.values import NotThere, value_at
+from noetl_stream.template.runtime.render import NoValue, value_at
 
 
-def guard_document(guard: Guard, scope: Scope) -> Document:
+def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
     """``{"when", "holds", "values": {path: value}, "missing": [paths]}`` of a guard by what it reads now.
 
     ``holds`` is ``None`` where it cannot be said without loading a result, or at all.
@@ -25,14 +24,14 @@ def guard_document(guard: Guard, scope: Scope) -> Document:
             found = value_at(path, scope)
         except ReferenceNeeded as needed:
             found = f"({needed.reference.size} bytes, kept by reference)"
-        if isinstance(found, NotThere):
+        if isinstance(found, NoValue):
             missing.append(name)
         else:
             values[name] = found
     return {"when": guard.source, "holds": _holds(guard, scope), "values": values, "missing": missing}
 
 
-def values_said(documents: Sequence[Document]) -> str:
+def values_said(documents: Sequence[dict[str, Any]]) -> str:
     """What the guards read, in words: ``ctx.approved is missing, workload.limit is 3``."""
     said: dict[str, str] = {}
     for document in documents:

@@ -24,7 +24,7 @@ async def observe(
     return Environment(
         now_ms,
         workers,
-        {pool["pool"]: pool for pool in pools},
-        next((one for one in partitions if one["partition"] == row.partition), None),
+        {pool.pool: pool for pool in pools},
+        next((one for one in partitions if one.partition == row.partition), None),
         {execution_id: child.status for execution_id, child in children.items()},
     )

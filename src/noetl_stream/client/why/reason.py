@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from noetl_stream.model.envelope import iso
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.ports.operations.executions import ReasonDocument
 
 SHOWN_CHARS: Final = 160
 
@@ -25,21 +25,21 @@ class Reason:
     task: str | None = None
     iteration: Sequence[int] = ()
     until_ms: int | None = None
-    details: Document = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> Document:
-        """A JSON object; times in ISO 8601."""
-        return {
-            "kind": self.kind,
-            "sentence": self.sentence,
-            "moves": self.moves,
-            "since": iso(self.since_ms) if self.since_ms else None,
-            "until": iso(self.until_ms) if self.until_ms is not None else None,
-            "step": self.step,
-            "task": self.task,
-            "iteration": list(self.iteration),
-            "details": self.details,
-        }
+    def document(self) -> ReasonDocument:
+        """As it is shown."""
+        return ReasonDocument(
+            kind=self.kind,
+            sentence=self.sentence,
+            moves=self.moves,
+            since=iso(self.since_ms) if self.since_ms else None,
+            until=iso_or_none(self.until_ms),
+            step=self.step,
+            task=self.task,
+            iteration=list(self.iteration),
+            details=self.details,
+        )
 
 
 def shown(value: Any) -> str:

@@ -49,11 +49,11 @@ def _queued(
     pool = plan.steps[run.step].pool if plan is not None else "default"
     since = min(history.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
     workers = around.workers_of(pool)
-    slots, busy = (sum(worker[key] for worker in workers) for key in ("slots", "busy"))
+    slots, busy = sum(worker.slots for worker in workers), sum(worker.busy for worker in workers)
     what = f"Step `{run.step}`{_of_loop(run)}: {counted(len(waiting), 'command')} in the queue of pool `{pool}`"
     queue = around.pools.get(pool)
     details = {"pool": pool, "commands": len(waiting), "workers": len(workers), "slots": slots, "busy": busy}
-    details |= {"queued": queue["queued"]} if queue is not None else {}
+    details |= {"queued": queue.queued} if queue is not None else {}
     if not workers:
         text = f"{what}, and no worker of that pool is alive."
         return Reason(
@@ -88,7 +88,7 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
     if assignment.cancelling:
         text = f"{where} is told to stop ({assignment.cancelling}) and has not answered."
         return Reason("stopping", text, f"worker {command.worker} ends it, or the grace is over", **at)
-    if command.worker and all(worker["name"] != command.worker for worker in around.workers):
+    if command.worker and all(worker.name != command.worker for worker in around.workers):
         text = f"{where} was run by worker {command.worker}, which does not answer any more."
         text += times if delivered > 1 else ""
         return Reason(

@@ -1,8 +1,8 @@
-"""What follows from a fact, by the state after it (DESIGN §3). One file a subject, each with a table of its rules.
+"""The facts that follow from a fact, by the state after it (DESIGN §3). One module per subject, each with its rules.
 
-A rule depends on the state and the fact alone, never on the batch, and may raise
-:class:`~noetl_stream.template.ReferenceNeeded`. What follows once nothing else does is in :mod:`.quiescence`, what a
-state owes after a halt in :mod:`.pending`.
+A rule depends only on the state and the fact, never on the batch, and may raise
+:class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when nothing else does,
+:mod:`.pending` what is still undecided after a halt.
 """
 
 from __future__ import annotations
@@ -18,4 +18,4 @@ NOTHING: Final[Sequence[Fact]] = ()
 
 Rule = Callable[[Plan, Execution, Any], Sequence[Fact]]
 Rules = dict[type[Fact], Rule]
-"""The facts that follow from a fact of a kind, in the state that already holds it."""
+"""By kind of fact, the facts that follow from it in the state that already holds it."""

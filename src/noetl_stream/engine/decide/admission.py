@@ -1,4 +1,4 @@
-"""Admission: may this token be consumed now (LANGUAGE §4, formal specification §4.2)."""
+"""Admission: whether a token may be consumed now (LANGUAGE §4, formal specification §4.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.template.compile.compiler import Guard
 
 
 def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
-    """``token.claimed``; ``token.held`` (once), with its timer if it may wait; nothing for one that stays held.
+    """``token.claimed``, or ``token.held`` (once) with a timer if it may wait; nothing for a token that stays held.
 
     A guard that cannot be evaluated fails the execution (LANGUAGE §2).
 
@@ -61,11 +61,11 @@ def _judge(state: Execution, policy: AdmitPlan, scope: Scope) -> tuple[bool, lis
 
 
 def judge(guard: Guard, scope: Scope, max_resolve_bytes: int) -> bool:
-    """The guard's value on the server.
+    """The guard's value, evaluated on the server.
 
     Raises:
-        ReferenceNeeded: it reads a result that must be loaded first.
-        ExpressionError: it cannot be evaluated, or that result is too large to be loaded here (LANGUAGE §10).
+        ReferenceNeeded: the guard reads a result that must be loaded first.
+        ExpressionError: the guard cannot be evaluated, or that result is too large to load here (LANGUAGE §10).
     """
     try:
         return holds(guard, scope)
@@ -75,17 +75,17 @@ def judge(guard: Guard, scope: Scope, max_resolve_bytes: int) -> bool:
 
 
 def raise_unless_loadable(expression: str, needed: ReferenceNeeded, max_resolve_bytes: int) -> None:
-    """Raises the error for an expression on the server that reads a result too large for it (LANGUAGE §10)."""
+    """Raises ``ExpressionError`` if a server-side expression reads a result too large to load (LANGUAGE §10)."""
     size = needed.reference.size
     if size <= max_resolve_bytes:
         return
     raise ExpressionError(
-        f"reads a result of {size} bytes, kept by reference; the server loads up to {max_resolve_bytes} "
-        "(limits.max_resolve_bytes): return the small value from a task (set_ctx or set_vars) and read that here",
+        f"reads a result of {size} bytes, kept by reference; the server loads at most {max_resolve_bytes} "
+        "(limits.max_resolve_bytes): return the small value from a task (set_ctx or set_vars) and read that instead",
         expression=expression,
     ) from None
 
 
 def expression_failure(where: str, error: ExpressionError) -> ErrorInfo:
-    """The error that ends an execution whose guard, ``args`` or ``in`` cannot be evaluated."""
+    """The error that fails an execution whose guard, ``args`` or ``in`` cannot be evaluated."""
     return ErrorInfo("expression_error", f"{where}: {error}")

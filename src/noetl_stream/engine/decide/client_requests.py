@@ -1,4 +1,4 @@
-"""What clients ask of an execution that exists: can it be done, and what a patch makes of ``ctx`` (LANGUAGE §9)."""
+"""Client requests to an existing execution: whether it accepts them, and what follows (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def rejection_of(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | None:
-    """Why ``fact`` cannot be done now; ``None`` if it can."""
+    """Why the execution rejects ``fact`` now; ``None`` if it accepts it."""
     execution = f"execution {state.execution_id}"
     if state.ended:
         return Rejection("ended", f"{execution} has ended ({state.status})")
@@ -34,7 +34,8 @@ def rejection_of(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection
     if state.failing is not None:
         return Rejection("ending", f"{execution} has failed and is ending")
     if state.request is not None and not isinstance(fact, CancelRequested):
-        return Rejection("not_started", f"{execution} has not started: it is still looking at {state.rerun_of}")
+        text = f"{execution} has not started: it is still reading its original {state.rerun_of}"
+        return Rejection("not_started", text)
     if isinstance(fact, CtxPatched):
         return _refuse_patch(state, fact)
     if isinstance(fact, TokenInjected):
@@ -45,7 +46,7 @@ def rejection_of(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection
 
 
 def is_redundant(state: Execution, fact: ClientRequest) -> bool:
-    """Whether what is asked is so already: nothing is to be recorded."""
+    """Whether the request asks for what is already so, and need not be recorded."""
     if isinstance(fact, CancelRequested):
         return bool(state.cancelling)
     if isinstance(fact, PauseRequested):
@@ -68,7 +69,7 @@ def _refuse_patch(state: Execution, fact: CtxPatched) -> Rejection | None:
 def _refuse_signal(state: Execution, fact: SignalReceived) -> Rejection | None:
     queued, limits = sum(map(len, state.signals.values())), state.limits
     if queued >= limits.max_queued_signals:
-        text = f"{queued} signals wait already (limits.max_queued_signals)"
+        text = f"{queued} signals are already queued (limits.max_queued_signals)"
         return Rejection("too_many_signals", text)
     size = len(codec.encode(fact.payload))
     return _refuse_size("the payload has", size, "max_inline_bytes", limits.max_inline_bytes)

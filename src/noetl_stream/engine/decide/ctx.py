@@ -14,7 +14,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """What a change of ``ctx`` leads to: a word on keys it overwrote; the end, if it became too large or went wrong."""
+    """What follows from a change of ``ctx``: a warning about overwritten keys; failure if it is too large."""
     if state.ending:
         return ()
     if state.broken is not None and not state.halted:

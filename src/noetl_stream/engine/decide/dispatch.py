@@ -31,11 +31,11 @@ RULES: Final[Rules] = {
     **routing.RULES,
     **termination.RULES,
 }
-"""From a kind that is not here nothing follows by itself: what it leads to is found at quiescence."""
+"""Kinds not listed have no direct consequences; what follows from them is found at quiescence."""
 
 
 def decide(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:
-    """What follows from ``fact`` in the state that already holds it."""
+    """The facts that follow from ``fact``, in the state that already holds it."""
     rule = RULES.get(type(fact))
     if rule is None or state.processed or (state.halted and not fact.kind.through_halt):
         return NOTHING

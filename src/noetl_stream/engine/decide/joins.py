@@ -1,8 +1,8 @@
 """Joins: which tokens merge into one, and when (LANGUAGE §7 *Join*).
 
-A join's firings are counted; a token carries, by join, the last firing it descends from (``Token.waves``). ``any`` and
-``<n>`` take the tokens that descend from the latest firing and absorb the rest; ``all`` takes whatever has arrived when
-nothing else that lives can reach the join.
+Each firing of a join is numbered; a token carries, per join, the last firing it descends from (``Token.waves``).
+``any`` and ``<n>`` take tokens that descend from the latest firing and absorb the rest; ``all`` takes what has arrived
+once no other live token can reach the join.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from noetl_stream.playbook.plan import Plan
 
 
 def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
-    """What becomes of a token that has come to a step with a join."""
+    """The fate of a token that has reached a step with a join."""
     if plan.steps[token.step].join != "all" and _is_late(state, token):
         return _absorbed(token)
     return TokenJoined(token.token_id)
 
 
 def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
-    """``any`` and ``<n>`` fire on the first and on the n-th; what has arrived beside those is absorbed."""
+    """Fires an ``any`` or ``<n>`` join once enough tokens have arrived; surplus tokens are absorbed."""
     join = plan.steps[step].join
     tokens = _arrived(state).get(step, [])
     wanted = 1 if join == "any" else join
@@ -45,21 +45,21 @@ def fire_if_enough(plan: Plan, state: Execution, step: str) -> Sequence[Fact]:
 
 
 def fire_complete(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The first join, by its first token's arrival, that no other live token can reach: it fires with what there is."""
+    """Fires the join with the oldest token that no other live token can reach."""
     for step, tokens in _arrived(state).items():
         if not any(step in plan.reaches[live] for live in _live(state, besides=step)):
             return (_merged(plan, state, step, tokens),)
     return ()
 
 
-def break_standstill(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """What follows when all that lives is joining or held: held tokens that could reach a join go first, then the join
-    whose first token is oldest fires. Nothing if a token that may wait for its admission could still reach it.
+def break_deadlock(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """What follows when every live token is joining or held: held tokens that could reach a join are discarded, then
+    the join with the oldest token fires. Nothing if a token with ``admit.wait`` could still reach it.
     """
     arrived = _arrived(state)
     joins = frozenset(arrived)
     discarded = tuple(
-        TokenDiscarded(waiting.token.token_id, "a join waits for it, and nothing is left that could let it in")
+        TokenDiscarded(waiting.token.token_id, "a join waits for this token, and nothing left can change its admission")
         for waiting in state.tokens.values()
         if waiting.held and not waiting.keeps_alive and joins & plan.reaches[waiting.token.step]
     )
@@ -73,21 +73,21 @@ def break_standstill(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def refusal_of(plan: Plan, state: Execution, merged: Token) -> ErrorInfo | None:
-    """Why the step cannot run with what a join has merged: too few have arrived, or too much."""
+    """Why the step cannot run with the merged token: too few have arrived, or the args are too large."""
     arrivals, join = merged.args.get("arrivals"), plan.steps[merged.step].join
     if merged.cause == "rerun" and not isinstance(arrivals, list):
-        return None  # other args were given, or the step joins nothing
+        return None  # a rerun with args of its own, or a step without a join
     if arrivals is None:
         at_most = f"limits.max_ctx_bytes ({state.limits.max_ctx_bytes})"
-        return ErrorInfo("limit_exceeded", f"the args that step {merged.step} joins are together larger than {at_most}")
+        return ErrorInfo("limit_exceeded", f"the joined args of step {merged.step} exceed {at_most}")
     if isinstance(join, int) and len(arrivals) < join:
-        text = f"{len(arrivals)} of the {join} tokens that step {merged.step} joins have arrived, and no other can"
+        text = f"{len(arrivals)} of the {join} tokens that step {merged.step} joins have arrived, and no more can"
         return ErrorInfo("join_unsatisfied", text)
     return None
 
 
 def _is_late(state: Execution, token: Token) -> bool:
-    """Whether the join that the token has come to has fired without it."""
+    """Whether the join has already fired without this token."""
     return token.waves.get(token.step, 0) < state.waves.get(token.step, 0)
 
 
@@ -96,7 +96,7 @@ def _absorbed(token: Token) -> Fact:
 
 
 def _arrived(state: Execution) -> dict[str, list[Token]]:
-    """By joining step, the tokens that wait there, both in order of arrival."""
+    """By joining step, the tokens waiting there; steps and tokens in order of arrival."""
     arrived: dict[str, list[Token]] = {}
     for waiting in state.tokens.values():
         if waiting.joining:
@@ -105,7 +105,7 @@ def _arrived(state: Execution) -> dict[str, list[Token]]:
 
 
 def _live(state: Execution, *, besides: str) -> Iterator[str]:
-    """The steps of everything that lives, but for what has arrived at the join of ``besides``."""
+    """The steps of all live tokens and step runs, except tokens that have arrived at the join of ``besides``."""
     for waiting in state.tokens.values():
         if not (waiting.joining and waiting.token.step == besides):
             yield waiting.token.step

@@ -1,4 +1,4 @@
-"""Loops on the server: what they run over, which iterations may start, when they end (LANGUAGE §6)."""
+"""Loops on the server: their items, which iterations may start, when they end (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, rende
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
-    """``in`` and ``max_in_flight`` of a level, evaluated once: its start; or why the step fails, for an inner level why
-    the iteration around it does. Where it reads or gives too much for the server, a worker is asked to page it out.
+    """Evaluates ``in`` and ``max_in_flight`` of a level, once, and starts it; on an error fails the step, or for an
+    inner level the iteration around it. If the items read or yield too much for the server, a worker pages them out.
 
-    So it is if very many iterations have ended without a worker: what follows from one fact has an end, too.
+    So does a worker once very many iterations have ended on the server: it bounds what follows from one fact.
 
     Raises:
         ReferenceNeeded: ``in`` reads a result that must be loaded first.
     """
-    if path and run.unasked >= state.limits.max_decisions_per_fact:
+    if path and run.unattended >= state.limits.max_decisions_per_fact:
         return (_page_out(run, path),)
     try:
         items, at_once = loop_items(level, loop_scope(plan, state, run, path), state.limits.max_in_flight)
@@ -50,7 +50,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
     size = len(codec.encode(items))
     if size > (state.limits.max_loop_items_bytes if local else state.limits.max_resolve_bytes):
         return (_page_out(run, path),)
-    if local and items:  # an empty one completes at once: no worker is asked
+    if local and items:  # an empty loop completes at once, without a worker
         command_id = command_of(run.step_run_id, path)
         return (StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
     first, *others = in_pages(items, size) if items else ([],)
@@ -59,10 +59,10 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
 
 
 def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[Any], int]:
-    """What a level runs over, and how many at once.
+    """The items of a level, and how many iterations may run at once.
 
     Raises:
-        ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or give something else.
+        ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or has the wrong type.
         ReferenceNeeded: one of them reads a result kept by reference.
     """
     items = _items(render(level.items, scope), level)
@@ -73,7 +73,7 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
     """How many iterations of a level may run at once.
 
     Raises:
-        ExpressionError: ``max_in_flight`` cannot be evaluated, or gives something else.
+        ExpressionError: ``max_in_flight`` cannot be evaluated, or is not a whole number.
         ReferenceNeeded: it reads a result kept by reference.
     """
     at_once = 1 if level.mode == "sequential" else _whole_number(render(level.max_in_flight, scope))
@@ -81,7 +81,7 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
 
 
 def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """What a distributed loop does next: fill its windows, stop, or end with exactly one routed event."""
+    """The next moves of a distributed loop: fill its windows, stop, or end with exactly one routed event."""
     loop, level = run.loop, plan.steps[run.step].loop
     if loop is None or level is None or loop.local or run.ended or state.ending:
         return ()
@@ -102,7 +102,7 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: Lo
     room = min(loop.max_in_flight - (loop.next_index - loop.ended), loop.count - loop.next_index)
     if room <= 0:
         return ()
-    if level.inner is not None:  # one at a time: its items may come from what is there by then
+    if level.inner is not None:  # one at a time: its items may depend on earlier results
         return open_loop(plan, state, run, level.inner, (*path, loop.next_index))
     return tuple(
         StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
@@ -115,14 +115,14 @@ def _page_out(run: StepRun, path: Path) -> Fact:
 
 
 def _begin(run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Fact:
-    """A level whose items have been paged out starts as any other does."""
+    """Starts a level whose items have been paged out."""
     if level.placement == "local" and loop.count:
         return StepScheduled(run.step_run_id, command_of(run.step_run_id, path), path)
     return LoopStarted(run.step_run_id, loop.count, [], loop.max_in_flight, path=path)
 
 
 def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
-    """A ``fail_fast`` level with a failed iteration cancels what is in flight, and fails when that has ended."""
+    """A ``fail_fast`` level with a failed iteration cancels those in flight, and fails once they have ended."""
     in_flight = list(_in_flight(state, run, path))
     if in_flight:
         reason = f"iteration {error.index} failed"
@@ -147,13 +147,14 @@ def _items(value: Any, level: LoopPlan) -> list[Any]:
         return value
     if isinstance(value, dict):
         return [{"key": key, "value": item} for key, item in value.items()]
-    raise ExpressionError(f"gave {type(value).__name__}, not a list or a mapping", expression=str(level.items.source))
+    text = f"must be a list or a mapping, not {type(value).__name__}"
+    raise ExpressionError(text, expression=str(level.items.source))
 
 
 def _whole_number(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    raise ExpressionError(f"max_in_flight gave {value!r}, not a whole number from 1")
+    raise ExpressionError(f"max_in_flight must be a whole number of at least 1, not {value!r}")
 
 
 def _refuse(run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:

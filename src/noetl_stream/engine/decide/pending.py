@@ -1,7 +1,7 @@
-"""What a state owes whatever fact led to it: the same decisions as those from facts, found again after a halt.
+"""Pending decisions of a state: the same ones as resume_or_wait from facts, found again after a halt.
 
-While an execution is paused, or looks into a reference, facts are folded and nothing is decided (PROTOCOL §2). What has
-not been decided stands in the state: tokens nobody has looked at, step runs not begun or not routed, suspensions.
+While an execution is paused or waits for a reference, facts are folded but nothing is decided (PROTOCOL §2). The
+state shows what is undecided: tokens not yet admitted, step runs not begun or not routed, suspensions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from noetl_stream.engine.decide.ctx import on_ctx
 from noetl_stream.engine.decide.joins import fire_if_enough
 from noetl_stream.engine.decide.routing import route
-from noetl_stream.engine.decide.suspension import follow
+from noetl_stream.engine.decide.suspension import resume_or_wait
 from noetl_stream.engine.decide.tokens import begin, enter
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import (
@@ -21,7 +21,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The first decisions this state owes; nothing if all have been taken."""
+    """The first pending decisions of this state; empty if there are none."""
     if state.ending or state.ended or state.halted:
         return ()
     if facts := on_ctx(state):
@@ -40,6 +40,6 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
         if facts := fire_if_enough(plan, state, step):
             return facts
     for suspended in state.suspensions.values():
-        if facts := follow(state, suspended):
+        if facts := resume_or_wait(state, suspended):
             return facts
     return ()

@@ -1,4 +1,4 @@
-"""What follows once nothing else does: loops move, held tokens are tried again, an execution ends (LANGUAGE §4, §9)."""
+"""Quiescence: loops advance, held tokens are retried, the execution ends (LANGUAGE §4, §9)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.engine.decide.admission import admit, expression_failure, raise_unless_loadable
-from noetl_stream.engine.decide.joins import break_standstill, fire_complete
+from noetl_stream.engine.decide.joins import break_deadlock, fire_complete
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.pending import pending_decisions
-from noetl_stream.engine.decide.suspension import disown
+from noetl_stream.engine.decide.suspension import cancel_unawaited
 from noetl_stream.engine.decide.termination import end_when_stopped
 from noetl_stream.engine.decide.timers import watch
 from noetl_stream.engine.scope import result_scope
@@ -23,16 +23,16 @@ from noetl_stream.template import ExpressionError, ReferenceNeeded, Template, re
 
 
 def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The next facts of a state, whatever led to it; nothing if it truly waits or has ended.
+    """The next facts of a quiescent state; empty if it is waiting for input or has ended.
 
-    Every input leaves a state of which this says nothing (tested after every fact): ``advance`` finds the same facts
-    without looking at everything each time.
+    Every input leaves a state for which this is empty (tested after every fact): ``advance`` finds the same facts
+    without scanning the whole state each time.
     """
     return pending_decisions(plan, state) or retry_held(plan, state) or move_on(plan, state)
 
 
 def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The next facts of a state in which no fact is pending and no held token can be let in."""
+    """The next facts of a state with no pending fact and no held token that could be admitted."""
     if state.ended:
         return ()
     if state.ending:
@@ -44,31 +44,31 @@ def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
             return moved
         if facts := watch(plan, state, run):
             return facts
-    return disown(state) or _when_tokens_are_left(plan, state)
+    return cancel_unawaited(state) or _settle_tokens(plan, state)
 
 
 def retry_held(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """What follows for the first held token, in order of arrival, that need not stay held (LANGUAGE §4)."""
+    """What follows for the first held token, in order of arrival, that can now be admitted (LANGUAGE §4)."""
     if state.ending or state.ended or state.halted:
         return ()
-    again = (admit(plan, state, waiting) for waiting in state.tokens.values() if waiting.held)
-    return next((follows for follows in again if follows), ())
+    retried = (admit(plan, state, waiting) for waiting in state.tokens.values() if waiting.held)
+    return next((follows for follows in retried if follows), ())
 
 
-def _when_tokens_are_left(plan: Plan, state: Execution) -> Sequence[Fact]:
+def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
     if not state.tokens:
         return () if state.runs else (_finish(plan, state),)
     waiting = state.tokens.values()
-    joining = any(one.joining for one in waiting)
+    joining = any(token.joining for token in waiting)
     if joining and (facts := fire_complete(plan, state)):
         return facts
-    if state.runs or not all(one.held or one.joining for one in waiting):
+    if state.runs or not all(token.held or token.joining for token in waiting):
         return ()
     if joining:
-        return break_standstill(plan, state)
-    if any(one.keeps_alive for one in waiting):
+        return break_deadlock(plan, state)
+    if any(token.keeps_alive for token in waiting):
         return ()
-    reason = "nothing is left that could change its admission"
+    reason = "nothing left can change its admission"
     return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
 
 
@@ -98,8 +98,8 @@ def _broken(state: Execution, error: ErrorInfo) -> Fact:
 
 
 def _last_end(plan: Plan, state: Execution) -> Payload:
-    """Of the successful step runs that fired no arc, the result of the one whose step stands last in the file; for a
-    child whose parent asks for a step's result, that.
+    """The result of the last step in file order among the successful step runs that fired no arc; for a child whose
+    parent names a return step, that step's result.
     """
     if state.parent is not None and state.parent.return_step is not None:
         value = state.steps.get(state.parent.return_step)

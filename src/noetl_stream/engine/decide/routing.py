@@ -18,7 +18,7 @@ from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, rende
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """``next.evaluated`` and a token for each arc that fires; ``execution.failing`` where a failure stays unhandled.
+    """``next.evaluated`` and a token per fired arc; ``execution.failing`` if a failure is unhandled.
 
     All guards and ``args`` are evaluated against the state before any token is enqueued.
 

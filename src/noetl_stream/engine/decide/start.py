@@ -17,7 +17,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_playbook") -> Sequence[events.Fact]:
-    """What follows from a request whose playbook cannot run: it ends as failed with its diagnostics (LANGUAGE §9)."""
+    """What follows from a request whose playbook cannot run: the execution fails with diagnostics (LANGUAGE §9)."""
     outcome = Outcome("error", error=ErrorInfo(kind, reason))
     return (
         events.ExecutionEvaluated(False, diagnostics),
@@ -32,7 +32,7 @@ def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) ->
 
 
 def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[events.Fact]:
-    """A rerun begins where its original was, before the chosen step run."""
+    """A rerun starts where its original was before the chosen step run."""
     if fact.token is None or state.request is None:
         return NOTHING
     return _start(plan, state, state.request, fact.workload, events.TokenEnqueued(fact.token, fact.joined))
@@ -84,11 +84,11 @@ def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> R
     ):
         size, at_most = len(codec.encode(value)), getattr(limits, limit)
         if size > at_most:
-            return Rejection("too_large", f"the {what} {size} bytes; limits.{limit} is {at_most}")
+            return Rejection("too_large", f"{what} {size} bytes; limits.{limit} is {at_most}")
     if parent is None:
         return None
     if parent.depth > limits.max_call_depth:
-        text = f"playbooks call each other {parent.depth} deep; limits.max_call_depth is {limits.max_call_depth}"
+        text = f"the call depth is {parent.depth}; limits.max_call_depth is {limits.max_call_depth}"
         return Rejection("too_large", text)
     if parent.return_step is not None and parent.return_step not in plan.steps:
         code, text = no_step(plan, parent.return_step)
@@ -97,7 +97,7 @@ def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> R
 
 
 def deep_merge(base: Any, over: Any) -> Any:
-    """Mappings merge key by key, everything else is replaced, null included (LANGUAGE §9)."""
+    """Merges mappings key by key; replaces everything else, null included (LANGUAGE §9)."""
     if not (isinstance(base, dict) and isinstance(over, dict)):
         return over
     return {**base, **{key: deep_merge(base[key], value) if key in base else value for key, value in over.items()}}

@@ -1,4 +1,4 @@
-"""What follows from suspensions: timers, children, and going on (LANGUAGE §8, PROTOCOL §3 *Segments*)."""
+"""Suspensions: their timers and children, and how they resume (LANGUAGE §8, PROTOCOL §3 *Segments*)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from noetl_stream.model.events import (
 from noetl_stream.playbook.plan import Plan
 
 
-def follow(state: Execution, suspended: Assignment) -> Sequence[Fact]:
-    """A suspended command goes on if something it waited for is there; else it gets its timers and children."""
+def resume_or_wait(state: Execution, suspended: Assignment) -> Sequence[Fact]:
+    """Resumes a suspended command if something it waits for has arrived; otherwise sets timers, starts children."""
     if suspended.answers or suspended.paused or not suspended.waits:
         return _resume(suspended)
     facts: list[Fact] = []
@@ -39,8 +39,8 @@ def follow(state: Execution, suspended: Assignment) -> Sequence[Fact]:
     return facts
 
 
-def disown(state: Execution) -> Sequence[Fact]:
-    """Children that nobody waits for any more are cancelled: their wait ran out of time, or its step has failed."""
+def cancel_unawaited(state: Execution) -> Sequence[Fact]:
+    """Cancels children that nothing waits for any more: the wait has timed out, or its step has failed."""
     if not state.children:
         return ()
     awaited = {
@@ -50,7 +50,7 @@ def disown(state: Execution) -> Sequence[Fact]:
         if wait.child is not None
     }
     return tuple(
-        ChildOrdered(child_id, "cancel", "its parent does not wait for it any more")
+        ChildOrdered(child_id, "cancel", "its parent no longer waits for it")
         for child_id in state.children
         if child_id not in awaited
     )
@@ -72,19 +72,19 @@ def _due(wait: Wait) -> int | None:
 
 def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[events.Fact]:
     latest = next(reversed(state.suspensions.values()), None)
-    return NOTHING if latest is None or state.ending else follow(state, latest)
+    return NOTHING if latest is None or state.ending else resume_or_wait(state, latest)
 
 
-def _answered(
+def _wait_answered(
     plan: Plan, state: Execution, fact: events.SignalReceived | events.ChildFinished
 ) -> Sequence[events.Fact]:
-    """Whatever was waiting for it goes on."""
+    """Resumes the command whose wait was answered."""
     answered = next((suspended for suspended in state.suspensions.values() if suspended.answers), None)
-    return NOTHING if answered is None or state.ending else follow(state, answered)
+    return NOTHING if answered is None or state.ending else resume_or_wait(state, answered)
 
 
 RULES: Final[Rules] = {
     events.StepSuspended: _suspended,
-    events.SignalReceived: _answered,
-    events.ChildFinished: _answered,
+    events.SignalReceived: _wait_answered,
+    events.ChildFinished: _wait_answered,
 }

@@ -1,4 +1,4 @@
-"""How an execution ends before its time: it fails or is cancelled, and everything it has begun is stopped first."""
+"""Termination: an execution that fails or is cancelled stops everything it has started before it ends."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from noetl_stream.playbook.plan import Plan
 
 
 def fail(state: Execution) -> Sequence[Fact]:
-    """Stops what an execution that has failed still does."""
+    """Stops the running work of an execution that has failed."""
     return _stop(state, "the execution has failed")
 
 
 def cancel(state: Execution) -> Sequence[Fact]:
-    """Stops what an execution does that is to be cancelled."""
-    return _stop(state, f"the execution is cancelled: {state.cancelling}")
+    """Stops the running work of an execution that is being cancelled."""
+    return _stop(state, f"the execution is being cancelled: {state.cancelling}")
 
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
-    """The end of an execution that is ending, once every command has answered or the grace is over (LANGUAGE §9)."""
+    """Ends an execution that is ending, once every command has ended or the grace period is over (LANGUAGE §9)."""
     if state.assignments:
         return ()
     if state.failing is not None:

@@ -1,4 +1,4 @@
-"""What follows from timers: waits that are over, deadlines and timeouts that are missed (LANGUAGE §4, §5, §8)."""
+"""Timers: waits that are over, missed deadlines and timeouts (LANGUAGE §4, §5, §8)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.engine.decide import NOTHING, Rules
-from noetl_stream.engine.decide.suspension import follow
+from noetl_stream.engine.decide.suspension import resume_or_wait
 from noetl_stream.engine.ids import step_run_of, timer_of
 from noetl_stream.engine.state import Execution, StepRun, due_ms
 from noetl_stream.model import events
@@ -16,7 +16,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """The timer of ``lifecycle.timeout_s``, from the first start of the step run on."""
+    """The timer of ``lifecycle.timeout_s``, counted from the first start of the step run."""
     timeout_s = plan.steps[run.step].timeout_s
     timer_id = timer_of(run.step_run_id, "step") if timeout_s is not None and run.started_ms else ""
     if timeout_s is None or not timer_id or timer_id in state.timers:
@@ -29,9 +29,9 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
         return NOTHING
     if fact.purpose == "wait":
         suspended = state.suspensions.get(fact.subject)
-        return NOTHING if suspended is None else follow(state, suspended)
+        return NOTHING if suspended is None else resume_or_wait(state, suspended)
     if fact.purpose == "execution":
-        text = f"the execution took longer than executor.spec.timeout_s ({plan.timeout_s:g} s)"
+        text = f"the execution exceeded executor.spec.timeout_s ({plan.timeout_s:g} s)"
         return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
     if fact.purpose == "admission":
         return _admission_over(plan, state, fact.subject)
@@ -40,7 +40,7 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
     run = state.runs.get(fact.subject)
     if run is None or run.ended:
         return NOTHING
-    text = f"step {run.step} took longer than lifecycle.timeout_s ({plan.steps[run.step].timeout_s:g} s)"
+    text = f"step {run.step} exceeded lifecycle.timeout_s ({plan.steps[run.step].timeout_s:g} s)"
     return _time_out(state, run.step_run_id, text)
 
 
@@ -52,7 +52,7 @@ def _admission_over(plan: Plan, state: Execution, token_id: str) -> Sequence[eve
     policy = plan.steps[step].admit
     if policy is None or policy.wait_s is None:
         return NOTHING
-    text = f"step {step} did not let its token in within admit.wait.timeout_s ({policy.wait_s:g} s)"
+    text = f"step {step} did not admit its token within admit.wait.timeout_s ({policy.wait_s:g} s)"
     if policy.on_timeout == "discard":
         return (events.TokenDiscarded(token_id, text),)
     return (_refused(state, token_id, ErrorInfo("admission_timeout", text)),)

@@ -1,4 +1,4 @@
-"""What becomes of a token: it joins others, asks for admission, and is consumed by a step run (LANGUAGE §4, §7)."""
+"""Tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.playbook.plan import Plan
 
 
 def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
-    """A token has come to its step: it joins others there, or asks to be let in; its deadline runs from here."""
+    """Handles a token that has reached its step: it joins, or asks for admission; its deadline starts here."""
     step = plan.steps[token.step]
     facts: Sequence[Fact]
     if step.join is not None and not _is_past_the_join(token):
@@ -41,12 +41,12 @@ def _ask_to_enter(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequen
 
 
 def _is_past_the_join(token: Token) -> bool:
-    """What a join has merged; and the token of a rerun, which stands where a step run has been."""
+    """Whether a join has merged the token, or a rerun has put it where a step run was."""
     return token.cause in ("join", "rerun")
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """A step run has its token: its loop opens, its command is ordered, or it is done (a step without tool)."""
+    """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks)."""
     if run.refused is not None:
         return (StepFailed(run.step_run_id, run.refused),)
     step = plan.steps[run.step]

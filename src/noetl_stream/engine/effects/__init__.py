@@ -1,6 +1,6 @@
-"""What the outside must do after a decision: closed union, one value an effect.
+"""Effects: what the server must do after a decision. A closed union, one type per effect.
 
-The engine says what; the server collects it for the tick and does it once that is committed (PROTOCOL §2).
+The engine returns them; the server collects them in the tick and acts once it is committed (PROTOCOL §2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class IssueCommand(NamedTuple):
 
 
 class WithdrawCommand(NamedTuple):
-    """Nobody has begun it: its copy in the queue means nothing any more."""
+    """Remove a command no worker has started from the queue."""
 
     command_id: str
 
@@ -28,14 +28,14 @@ class StopWorkers(NamedTuple):
 
 
 class SendMessage(NamedTuple):
-    """To another execution, through the inbox. ``position`` is that of the decision that sends it."""
+    """Send to another execution through the inbox. ``position`` is that of the decision that sends it."""
 
     position: int
     message: InboxMessage
 
 
 class SetTimer(NamedTuple):
-    """Set, or moved."""
+    """Set or move a timer."""
 
     timer_id: str
     timer: Timer
@@ -46,19 +46,19 @@ class DropTimer(NamedTuple):
 
 
 class AddTerms(NamedTuple):
-    """What the execution can be found by from here on (:mod:`noetl_stream.model.search_terms`)."""
+    """Make the execution searchable by these terms (:mod:`noetl_stream.model.search_terms`)."""
 
     terms: frozenset[str]
 
 
 class UseObject(NamedTuple):
-    """The journal names a result that another execution keeps."""
+    """Record that the journal references a result stored by another execution."""
 
     reference: Reference
 
 
 class AnswerStart(NamedTuple):
-    """To whoever asked for the execution: it has started, unless there are ``diagnostics``."""
+    """Tell the client that the execution has started, unless there are ``diagnostics``."""
 
     diagnostics: Sequence[dict[str, Any]]
 

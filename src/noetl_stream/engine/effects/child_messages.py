@@ -1,4 +1,4 @@
-"""What one execution says to another: the messages that go through the inbox (PROTOCOL §1 *Inbox*)."""
+"""Messages between parent and child executions, sent through the inbox (PROTOCOL §1 *Inbox*)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ORDERS: Final[Mapping[ChildOrder, _Order]] = {
 
 
 def child_message(state: Execution, fact: Fact, position: int) -> InboxMessage | None:
-    """The message that a decision of ``state``, at ``position``, sends to a child or to the parent."""
+    """The message to a child or the parent that a decision of ``state``, at ``position``, sends, if any."""
     if isinstance(fact, ChildRequested):
         return InboxMessage(fact.execution_id, _request(state, fact))
     if isinstance(fact, ChildOrdered):

@@ -1,4 +1,4 @@
-"""The effects of an input and its decisions, by the state they lead to."""
+"""The effects of an input and its decisions, derived from the states before and after."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Rule = Callable[[Plan | None, Execution, Any, int], Iterable[Effect]]
 def effects_of(
     plan: Plan | None, before: Execution | None, after: Execution, facts: Sequence[events.Fact]
 ) -> Sequence[Effect]:
-    """What the outside must do after ``facts``, an input and its decisions, have led from ``before`` to ``after``.
+    """The effects of ``facts``, an input and its decisions, that led from ``before`` to ``after``.
 
-    A command that one of them orders and a later one cancels is not issued at all.
+    A command that is scheduled and cancelled by the same facts is never issued.
 
     Args:
-        plan: ``None``: the playbook cannot run.
+        plan: ``None`` if the playbook cannot run.
     """
     effects: list[Effect] = []
     for position, fact in enumerate(facts, after.position - len(facts) + 1):
@@ -49,7 +49,7 @@ def effects_of(
     if before is None or before.timers is not after.timers:
         effects += _timers(before, after)
     if (before is None or before.request is not None) and after.request is None and after.parent is None:
-        # A rerun is answered once it is known whether it can begin.
+        # A rerun is answered once it is clear whether it can start.
         effects.append(AnswerStart(after.refused))
     return effects
 
@@ -109,8 +109,8 @@ def _reused(_plan: Plan | None, state: Execution, fact: events.ExecutionReused, 
 
 
 def _used(state: Execution, outcomes: Iterable[Outcome | None]) -> Iterator[Effect]:
-    """The only ways in for results that other executions keep: workloads, patches and args are values by now, and
-    workers keep results of their own.
+    """Results of other executions enter the journal only here: workloads, patches and args are plain values, and
+    workers store results of their own.
     """
     for outcome in outcomes:
         reference = outcome.result.reference if outcome is not None else None

@@ -1,4 +1,4 @@
-"""Commands as they are built from the state: at first, and again whenever they must be issued again."""
+"""Builds commands from the state, for the first issue and for every later one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepCommand:
-    """The order for ``assignment``: the step run's snapshot of what its templates read (LANGUAGE §5)."""
+    """The command for ``assignment``, with the snapshot its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
     chain, counts = around(run.loop, assignment.path)
@@ -54,7 +54,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
 
 
 def build_continuation(state: Execution, assignment: Assignment) -> Go:
-    """Where a run of this command goes on: the answer to a claim, and the beginning of a later segment."""
+    """Where a run of this command continues: the answer to a claim, and the start of a later segment."""
     run = state.runs[assignment.step_run_id]
     local = loop_at(run.loop, assignment.path)
     return Go(
@@ -69,7 +69,7 @@ def build_continuation(state: Execution, assignment: Assignment) -> Go:
 
 
 def _of_level(step: StepPlan, depth: int) -> Reads:
-    """What ``in`` and ``max_in_flight`` read of the level that is inside ``depth`` others."""
+    """What ``in`` and ``max_in_flight`` of the level at nesting ``depth`` read."""
     level = step.loop
     for _ in range(depth):
         level = level and level.inner

@@ -1,4 +1,4 @@
-"""How facts change the state: total and guarded (DESIGN §3). One file a subject, each with a table of its rules."""
+"""How facts change the state: total and guarded (DESIGN §3). One module per subject, each with its rules."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from noetl_stream.model.events import Fact
 
 Rule = Callable[[Execution, Any], Execution]
 Rules = dict[type[Fact], Rule]
-"""The state after a fact of a kind; the very same value if it changes nothing."""
+"""By kind of fact, the state after it; the same value if it changes nothing."""

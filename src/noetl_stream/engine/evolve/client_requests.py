@@ -1,4 +1,4 @@
-"""How what people ask of an execution changes its state (LANGUAGE §9)."""
+"""How client requests change the state (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ replace = msgspec.structs.replace
 
 
 def take_once(state: Execution, fact: events.ClientRequest) -> Execution:
-    """The state after a request; the very same value if it was taken before."""
-    if fact.request_id in state.asked:
+    """The state after a request; the same value if the request was taken before."""
+    if fact.request_id in state.requests:
         return state
     after = RULES[type(fact)](state, fact)
-    return state if after is state else replace(after, asked=state.asked | {fact.request_id})
+    return state if after is state else replace(after, requests=state.requests | {fact.request_id})
 
 
 def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
@@ -30,11 +30,11 @@ def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
 
 
 def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
-    return state if state.ending else replace(state, cancelling=fact.reason or "asked to", paused_at_ms=0)
+    return state if state.ending else replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
 
 
 def _noted(state: Execution, fact: events.ClientRequest) -> Execution:
-    """Recorded; what follows from it changes the rest."""
+    """Changes nothing by itself; the decision that follows does."""
     return state if state.ending else replace(state)
 
 

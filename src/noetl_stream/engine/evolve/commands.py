@@ -1,4 +1,4 @@
-"""How commands change the state: issued, issued again, cancelled (PROTOCOL §2, §3)."""
+"""How commands change the state: issued, reissued, cancelled (PROTOCOL §2, §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ``ctx`` changes: by whole keys, by a merge patch, and who wrote each key last (LANGUAGE §5, §9)."""
+"""How ``ctx`` changes: by key, by merge patch, and which step run wrote each key last (LANGUAGE §5, §9)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ replace = msgspec.structs.replace
 
 
 def with_ctx(state: Execution, ctx: dict[str, Any], keys: Iterable[str], writer: str) -> Execution:
-    """``state`` with this ``ctx``, in which ``writer`` changed ``keys``: a step run, or ``""``.
+    """``state`` with a new ``ctx`` in which ``writer``, a step run or ``""``, changed ``keys``.
 
-    A reducer and someone outside (``""``) overwrite nothing unawares.
+    Reducers and clients (``""``) never count as overwriting.
     """
     at = state.position + 1
     run = state.runs.get(writer)
@@ -35,12 +35,12 @@ def _changed_since(state: Execution, key: str, run: StepRun) -> bool:
 
 
 def patched(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
-    """``ctx`` after a patch from outside: whole keys, or a JSON merge patch (RFC 7396)."""
+    """``ctx`` after a client's patch: whole keys, or a JSON merge patch (RFC 7396)."""
     return merge_patch(ctx, fact.patch) if fact.merge else {**ctx, **fact.patch}
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: mappings merge key by key, ``null`` deletes a key, anything else replaces."""
+    """Applies a JSON merge patch (RFC 7396): mappings merge key by key, ``null`` deletes, anything else replaces."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}

@@ -1,8 +1,7 @@
 """``evolve``: the state after a fact. Total and guarded (DESIGN §3).
 
-A late, repeated or stale fact hands back the very same value, and by that alone has no consequences. Facts of workers
-go through :mod:`.worker_facts`, requests of people through :mod:`.client_requests`, all others through the tables
-below.
+A late, repeated or stale fact returns the same value, and therefore has no consequences. Worker facts go through
+:mod:`.worker_facts`, client requests through :mod:`.client_requests`, all others through the tables below.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ SERVER_RULES: Final[Rules] = {
     **suspensions.RULES,
     **rerun.RULES,
 }
-"""What the server records, its decisions and its own inputs alike."""
+"""What the server records: its decisions and its own inputs."""
 
 
 def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -> Execution | None:
-    """The state after ``recorded``, one position on; the very same value if it changes nothing.
+    """The state after ``recorded``, one position further; the same value if it changes nothing.
 
     Args:
         state: ``None`` before ``execution.requested``.
-        execution_id: Whose state it is.
+        execution_id: The execution the state belongs to.
     """
     if state is None:
         return _begin(recorded, execution_id)
@@ -87,4 +86,4 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
     if fact.rerun is None:
         return state
     original = fact.rerun.of
-    return replace(state, rerun_of=original, request=fact, deciding=Reference(EXECUTION, original, 0))
+    return replace(state, rerun_of=original, request=fact, awaited=Reference(EXECUTION, original, 0))

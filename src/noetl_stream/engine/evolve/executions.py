@@ -1,4 +1,4 @@
-"""How an execution as a whole changes: it starts, pauses, looks into a reference, fails, ends."""
+"""How an execution as a whole changes: it starts, pauses, resolves references, fails, ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.state import LATEST_MS, NOT_AT_HAND, Assignment, Execution, Timer
+from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo
@@ -15,7 +15,7 @@ from noetl_stream.model.outcome import ErrorInfo
 replace = msgspec.structs.replace
 
 RESOLVED_KEPT: Final = 4
-"""How many values of references a state remembers, beside those that one decision reads together."""
+"""How many resolved references a state keeps, besides those that one decision reads together."""
 
 
 def _evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:
@@ -46,7 +46,9 @@ def _paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
 
 
 def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
-    """Time paused counts towards no timeout; a delay, ``for_s`` and ``until`` fall due as if nothing had been."""
+    """Shifts waits by the length of the pause: paused time counts towards no timeout, but delays and ``until`` still
+    fall due at the original time.
+    """
     if not state.paused_at_ms:
         return state
     paused_ms = fact.paused_ms
@@ -93,25 +95,25 @@ def _ctx_overwrote(state: Execution, fact: events.CtxOverwrote) -> Execution:
 
 
 def _reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
-    if state.deciding is not None or state.ending:
+    if state.awaited is not None or state.ending:
         return state
     resolved = state.resolved
-    if state.position != state.resolved_at:  # no decision hangs on them any more
+    if state.position != state.resolved_at:  # no decision needs them any more
         resolved = dict(list(resolved.items())[-RESOLVED_KEPT:])
-    return replace(state, deciding=fact.reference, resolved=resolved)
+    return replace(state, awaited=fact.reference, resolved=resolved)
 
 
 def resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
-    if state.deciding is None or state.deciding.key != fact.key:
+    if state.awaited is None or state.awaited.key != fact.key:
         return state
-    resolved = state.resolved if value is NOT_AT_HAND else {**state.resolved, fact.key: value}
-    return replace(state, deciding=None, resolved=resolved, resolved_at=state.position + 1)
+    resolved = state.resolved if value is NOT_LOADED else {**state.resolved, fact.key: value}
+    return replace(state, awaited=None, resolved=resolved, resolved_at=state.position + 1)
 
 
 def _reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
-    if state.deciding is None or state.deciding.key != fact.key:
+    if state.awaited is None or state.awaited.key != fact.key:
         return state
-    return replace(state, deciding=None, broken=ErrorInfo("result_lost", fact.reason))
+    return replace(state, awaited=None, broken=ErrorInfo("result_lost", fact.reason))
 
 
 def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
@@ -126,7 +128,7 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         timers={},
         children={},
         paused_at_ms=0,
-        deciding=None,
+        awaited=None,
         resolved={},
         request=None,
         discarded=fact.discarded,

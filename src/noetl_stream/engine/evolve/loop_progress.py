@@ -1,4 +1,4 @@
-"""How a loop's counts and window move when an iteration ends, at any level of a nested loop."""
+"""Loop progress: counts and windows as iterations end, at any level of a nested loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ending = Literal["ok", "failed", "skipped"]
 
 
 def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
-    """The level that runs inside the iteration ``path``; the outermost for ``()``; ``None`` if it does not run."""
+    """The level inside the iteration ``path`` (the outermost for ``()``); ``None`` if it is not running."""
     for index in path:
         if loop is None:
             return None
@@ -25,7 +25,7 @@ def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
 
 
 def with_loop(outermost: LoopState | None, path: Path, level: LoopState) -> LoopState:
-    """``outermost`` with ``level`` inside the iteration ``path``."""
+    """``outermost`` with ``level`` placed inside the iteration ``path``."""
     if not path or outermost is None:
         return level
     inner = with_loop(outermost.inner.get(path[0]), path[1:], level)
@@ -35,7 +35,7 @@ def with_loop(outermost: LoopState | None, path: Path, level: LoopState) -> Loop
 def end_iteration(
     loop: LoopState, index: int, ending: Ending, payload: Payload, max_inline_bytes: int, error: ErrorInfo | None = None
 ) -> LoopState:
-    """``loop`` after iteration ``index`` has ended; the very same value if it had ended before."""
+    """``loop`` after iteration ``index`` has ended; the same value if it had ended before."""
     if loop.has_ended(index):
         return loop
     done, low = loop.done | 1 << (index - loop.low), loop.low
@@ -59,7 +59,7 @@ def _keep(loop: LoopState, index: int, payload: Payload, max_inline_bytes: int) 
 
 
 def loop_result(loop: LoopState, execution_id: str, step_run_id: str) -> Payload:
-    """The list of iteration results in index order, failed ones null; a reference into the journal when large."""
+    """The iteration results as a list in index order, failed ones null; a journal reference if the list is large."""
     if loop.spilled:
         key = f"{execution_id}.{step_run_id}"
         return Payload(reference=Reference("journal", key, loop.results_bytes, schema_hint=f"array of {loop.count}"))
@@ -72,7 +72,7 @@ def loop_result(loop: LoopState, execution_id: str, step_run_id: str) -> Payload
 
 
 def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
-    """Where a local loop stands, for a worker that goes on with it."""
+    """The progress of a local loop, for the worker that continues it."""
     above = [loop.low + bit for bit in range(loop.done.bit_length()) if loop.done >> bit & 1]
     inner = {index: loop_progress(level, with_items=True) for index, level in loop.inner.items()}
     items, pages = (loop.items, list(loop.pages)) if with_items else (None, [])

@@ -1,4 +1,4 @@
-"""How the server's facts about distributed loops, and its orders for local ones, change the state (LANGUAGE §6)."""
+"""How loops change: distributed ones by the server's facts, local ones as their commands are issued (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ replace = msgspec.structs.replace
 
 
 def ordered(run: StepRun, fact: events.StepScheduled) -> StepRun | None:
-    """The step run once this command of it is ordered; ``None`` if that would be the second time."""
+    """The step run once this command is issued; ``None`` if it was issued before."""
     paged_out = loop_at(run.loop, fact.path)
     if paged_out is not None:
         return _begun(run, fact.path, paged_out, local=True)
@@ -35,7 +35,7 @@ def ordered(run: StepRun, fact: events.StepScheduled) -> StepRun | None:
 
 
 def started(state: Execution, fact: events.LoopStarted) -> Execution:
-    """A distributed level starts with its first items, or with the pages that a worker has put them into."""
+    """Starts a distributed level with its first items, or with the pages a worker has paged out."""
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
@@ -60,7 +60,7 @@ def _begun(run: StepRun, path: events.Path, level: LoopState, *, local: bool) ->
 
 
 def paged(state: Execution, fact: events.LoopPaged) -> Execution:
-    """The next items of a long list."""
+    """Appends the next items of a long list."""
     run = state.runs.get(fact.step_run_id)
     loop = loop_at(run.loop, fact.path) if run is not None else None
     if run is None or loop is None or len(loop.items) + len(fact.items) > loop.count:
@@ -70,7 +70,7 @@ def paged(state: Execution, fact: events.LoopPaged) -> Execution:
 
 
 def done(state: Execution, fact: events.LoopDone) -> Execution:
-    """The end of an inner loop is that of the iteration around it; the outermost one's is the step's."""
+    """Ends a loop: an inner one ends the iteration around it, the outermost one the step."""
     if not fact.path:
         return end_step(state, fact)
     run = state.runs.get(fact.step_run_id)
@@ -82,7 +82,7 @@ def done(state: Execution, fact: events.LoopDone) -> Execution:
 
 
 def iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
-    """An inner loop could not start, or has failed: so has the iteration around it."""
+    """Fails the iteration around an inner loop that could not start or has failed."""
     run = state.runs.get(fact.step_run_id)
     around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
     if run is None or run.ended or around is None or around.has_ended(fact.path[-1]):
@@ -97,7 +97,7 @@ def _end_around(
     assert around is not None
     around = replace(around, next_index=max(around.next_index, path[-1] + 1))
     around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
-    run = replace(run, loop=with_loop(run.loop, path[:-1], around), unasked=run.unasked + 1)
+    run = replace(run, loop=with_loop(run.loop, path[:-1], around), unattended=run.unattended + 1)
     return with_run(state, run)
 
 

@@ -1,17 +1,17 @@
-"""Where a pipeline stands after a recorded task: folded alike by the server and by the worker that runs it."""
+"""Pipeline progress after a recorded task: one fold, used by the server and by the worker that runs it."""
 
 from __future__ import annotations
 
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.vocabulary.labels import result_name
+from noetl_stream.playbook.vocabulary.names import result_name
 
 
 def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
-    """``progress`` after ``fact``: its patches applied, its outcome kept, its directive taken (LANGUAGE §5).
+    """``progress`` after ``fact``: patches applied, outcome stored, directive followed (LANGUAGE §5).
 
-    ``task`` is the next task, ``None`` when the pipeline has ended; ``runs`` counts every run of a task, retries too.
+    ``task`` is the next task, ``None`` once the pipeline has ended; ``runs`` counts all task runs, with retries.
     """
     return Progress(
         task=fact.to,
@@ -29,8 +29,8 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
 def results_after(progress: Progress, task: str, outcome: Outcome) -> dict[str, Outcome]:
     """The results by name after a run of ``task``.
 
-    A generated task has none of its own to keep: where a branch or round of a construct ends, the construct's is that
-    of the task run before (LANGUAGE §12 *Sugar*).
+    A generated task stores no result of its own: where a branch or round of a construct ends, the construct takes the
+    result of the task that ran before (LANGUAGE §12 *Sugar*).
     """
     name = result_name(task)
     kept = outcome if name == task else progress.results.get(progress.previous or "")

@@ -1,4 +1,4 @@
-"""Reducers: how the iterations of a loop change one ``ctx`` key together (LANGUAGE §6 ``set_shared``)."""
+"""Reducers: how the iterations of a loop update one ``ctx`` key together (LANGUAGE §6 ``set_shared``)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from noetl_stream.template import ExpressionError
 
 
 class _Reducer(NamedTuple):
-    """``step(present, value)`` may change ``present``, which is the reducer's own. ``takes`` and ``goes_on`` name the
-    types of the value and of what is there already.
+    """``step(present, value)`` may modify ``present``, which the reducer owns. ``operand`` and ``accumulator`` name the
+    types of ``value`` and ``present``.
     """
 
-    takes: str
-    goes_on: str
+    operand: str
+    accumulator: str
     step: Callable[[Any, Any], Any]
 
 
 def check_shared(contribution: SharedValue) -> None:
-    """Raises :class:`ExpressionError` for a value that the operation has no use for, whatever is there already."""
-    takes = _REDUCERS[contribution.op].takes
-    if takes != "anything" and _type_of(contribution.value) != takes:
+    """Raises :class:`ExpressionError` for a value of the wrong type for the operation."""
+    operand = _REDUCERS[contribution.op].operand
+    if operand != "anything" and _type_of(contribution.value) != operand:
         given = _type_of(contribution.value)
-        raise ExpressionError(f"set_shared: {contribution.op} takes {takes}, not {given}")
+        raise ExpressionError(f"set_shared: {contribution.op} takes {operand}, not {given}")
 
 
 def reduce_all(ctx: Mapping[str, Any], contributions: Iterable[tuple[str, SharedValue]]) -> dict[str, Any]:
-    """``ctx`` after all contributions, in order. What it held is left as it is, a long list is copied once.
+    """``ctx`` after all contributions, in order. ``ctx`` itself is not modified; a list is copied once.
 
     Raises:
-        ExpressionError: a key holds what the operation cannot go on from.
+        ExpressionError: a key holds a value the operation cannot be applied to.
     """
     after = dict(ctx)
     states: dict[str, Any] = {}
@@ -41,27 +41,27 @@ def reduce_all(ctx: Mapping[str, Any], contributions: Iterable[tuple[str, Shared
         op = contribution.op
         if operations.get(key) != op:
             if key in operations:
-                after[key] = _shown(operations[key], states[key])
+                after[key] = _result(operations[key], states[key])
             states[key] = _start(key, after.get(key), op)
             operations[key] = op
         present = states[key]
         states[key] = contribution.value if present is None else _REDUCERS[op].step(present, contribution.value)
-    return after | {key: _shown(op, states[key]) for key, op in operations.items()}
+    return after | {key: _result(op, states[key]) for key, op in operations.items()}
 
 
 def _start(key: str, present: Any, op: SharedOperation) -> Any:
-    """What the reducer works on: a number, its own copy of a list or mapping, or ``None`` where any value begins it."""
+    """The reducer's accumulator: a number, a copy of a list or mapping, or ``None`` if the first value becomes it."""
     if present is None:
         return _EMPTY[op]() if op in _EMPTY else None
-    wanted = _REDUCERS[op].goes_on
+    wanted = _REDUCERS[op].accumulator
     if _type_of(present) != wanted:
-        raise ExpressionError(f"set_shared: ctx.{key} is {_type_of(present)}; {op} goes on from {wanted}")
+        raise ExpressionError(f"set_shared: ctx.{key} is {_type_of(present)}; {op} needs {wanted}")
     if op == "union":
-        return {codec.encode(one): one for one in present}
+        return {codec.encode(item): item for item in present}
     return present.copy() if isinstance(present, list | dict) else present
 
 
-def _shown(op: SharedOperation, state: Any) -> Any:
+def _result(op: SharedOperation, state: Any) -> Any:
     return list(state.values()) if op == "union" else state
 
 
@@ -83,8 +83,8 @@ def _extend(present: list[Any], value: list[Any]) -> list[Any]:
 
 
 def _union(present: dict[bytes, Any], value: list[Any]) -> dict[bytes, Any]:
-    for one in value:
-        present.setdefault(codec.encode(one), one)
+    for item in value:
+        present.setdefault(codec.encode(item), item)
     return present
 
 

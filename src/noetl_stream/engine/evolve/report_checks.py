@@ -1,8 +1,8 @@
-"""Checks of what a worker reports, kind by kind; the table that uses them is in :mod:`.worker_facts`.
+"""Checks of worker reports, by kind of fact; :mod:`.worker_facts` has the table that uses them.
 
-A worker is another process, perhaps of another version, perhaps broken: what it reports must not raise where everything
-is folded, and stop one server after the other (PROTOCOL §5 *Poison*). A *form* says what is wrong with the fact itself,
-``""`` if nothing; a *fit* says whether it can belong to its command.
+A worker is another process, possibly of another version, possibly broken: a bad report must not raise in the fold and
+stop one server after the other (PROTOCOL §5 *Poison*). A *form* check says what is wrong with the fact itself (``""``
+if nothing); a *fit* check says whether it can belong to its command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from noetl_stream.model.reference import Page
 from noetl_stream.template import ExpressionError
 
 MOST: Final = 2**31 - 1
-"""No index, count or number that a worker reports is larger."""
+"""The largest index, count or number a worker may report."""
 
 
 def any_form(_fact: events.Fact) -> str:
@@ -29,7 +29,7 @@ def any_form(_fact: events.Fact) -> str:
 
 
 def path_form(fact: Any) -> str:
-    return "" if _has_indexes(fact.path) else "has a path that is none"
+    return "" if _has_indexes(fact.path) else "has an invalid path"
 
 
 def _has_indexes(path: Path) -> bool:
@@ -37,16 +37,16 @@ def _has_indexes(path: Path) -> bool:
 
 
 def claim_form(fact: events.StepClaimed) -> str:
-    return "" if all(map(is_valid_id, fact.reply.split("."))) else "cannot be answered: its reply is no subject"
+    return "" if all(map(is_valid_id, fact.reply.split("."))) else "has a reply that is not a valid subject"
 
 
 def result_form(fact: events.TaskProcessed) -> str:
     try:
-        codec.decode_json(fact.outcome.result.value)  # until here it is bytes that nobody has looked at
+        codec.decode_json(fact.outcome.result.value)  # so far these bytes have not been parsed
         for contribution in fact.set_shared.values():
             check_shared(contribution)
     except PayloadRefused as error:
-        return f"has a result that is none: {error}"
+        return f"has an invalid result: {error}"
     except ExpressionError as error:
         return f"cannot be folded: {error}"
     return path_form(fact)
@@ -54,9 +54,9 @@ def result_form(fact: events.TaskProcessed) -> str:
 
 def items_form(fact: events.LoopStarted | events.LoopPagedOut) -> str:
     if fact.max_in_flight < 1 or not 0 <= fact.count <= MOST:
-        return "has counts that are none"
+        return "has invalid counts"
     if fact.pages and not _adds_up(fact.pages, fact.count):
-        return "counts other items than its pages hold"
+        return "has a count that differs from the items in its pages"
     return path_form(fact)
 
 
@@ -70,17 +70,17 @@ def _adds_up(pages: Sequence[Page], count: int) -> bool:
 
 
 def waits_form(fact: events.StepSuspended) -> str:
-    return "" if all(map(_is_wait, fact.waits)) else "waits for nothing that must come"
+    return "" if all(map(_is_wait, fact.waits)) else "has a wait without an end"
 
 
 def _is_wait(wait: Wait) -> bool:
-    """Every wait has an end (LANGUAGE §8): that of a child is the child's."""
+    """Whether the wait is well formed; every wait must end (LANGUAGE §8), that for a child with the child."""
     kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child)
     child = wait.child
     times = (wait.delay_s, wait.for_s, wait.timeout_s)
     return (
         sum(kind is not None for kind in kinds) == 1
-        and all(time is None or time >= 0 for time in times)  # what is due when no store can say is never committed
+        and all(time is None or time >= 0 for time in times)  # else due before any date Postgres stores
         and _has_indexes(wait.path)
         and (wait.signal is None or wait.timeout_s is not None)
         and (child is None or is_valid_id(child.digest))
@@ -97,12 +97,12 @@ def _is_local(assignment: Assignment, run: StepRun) -> bool:
 
 
 def _at_pipeline(path: Path, assignment: Assignment, run: StepRun) -> bool:
-    """Where tasks run: the command's own iteration, or one of the local loop in it."""
+    """Whether tasks run at ``path``: the command's own iteration, or one of the local loop in it."""
     return _inside(path, assignment, run) if _is_local(assignment, run) else path == assignment.path
 
 
 def _inside(path: Path, assignment: Assignment, run: StepRun) -> bool:
-    """An iteration of the command's local loop, at any level that runs."""
+    """Whether ``path`` is an iteration of the command's local loop, at any running level."""
     depth = len(assignment.path)
     around = loop_at(run.loop, path[:-1]) if len(path) > depth and path[:depth] == assignment.path else None
     return around is not None and around.local and path[-1] < around.count
@@ -126,7 +126,7 @@ def fits_loopless_step(_fact: Any, assignment: Assignment, run: StepRun) -> bool
 
 
 def fits_new_level(fact: events.LoopStarted, assignment: Assignment, run: StepRun) -> bool:
-    """Of the command's own level the items stand in the command; one inside it brings them."""
+    """Items of the command's own level are in the command; a level inside it brings its own."""
     if fact.path == assignment.path:
         return _is_local(assignment, run)
     return _inside(fact.path, assignment, run) and (bool(fact.pages) or len(fact.items) == fact.count)

@@ -1,4 +1,4 @@
-"""How a rerun takes over what another execution has done (LANGUAGE §9 *Rerun*)."""
+"""How a rerun takes over the facts of its original (LANGUAGE §9 *Rerun*)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 
 def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
-    """The next page of what is reused; after the last one the execution can begin."""
+    """Applies the next page of reused facts; after the last one the execution can start."""
     if state.request is None or fact.page != state.reused_pages:
         return state
     for entry in fact.entries:
@@ -28,13 +28,13 @@ def reused(state: Execution, fact: events.ExecutionReused) -> Execution:
     return replace(
         state,
         reused_pages=fact.page + 1,
-        deciding=None if fact.token is not None else state.deciding,
+        awaited=None if fact.token is not None else state.awaited,
         ctx_bytes=len(codec.encode(state.ctx)),
     )
 
 
 def refused(state: Execution, fact: events.RerunRefused) -> Execution:
-    return state if state.request is None else replace(state, request=None, deciding=None)
+    return state if state.request is None else replace(state, request=None, awaited=None)
 
 
 def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:

@@ -1,4 +1,4 @@
-"""Which run of a command the fold listens to, and which of its events it takes next (PROTOCOL §3)."""
+"""The run lease: which run of a command the fold accepts, and which of its events comes next (PROTOCOL §3)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]
 
 
 def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
-    """Why ``evolve`` would or would not take a worker's event."""
+    """How a worker's event relates to the state; ``evolve`` takes only ``next``."""
     if state is None or state.ended or recorded.run is None:
         return "unknown"
     return classify_report(state, recorded.run, recorded.number, claim=type(recorded.fact) is StepClaimed)
 
 
 def classify_report(state: Execution, run: RunId, number: int, *, claim: bool) -> Classification:
-    """How the event ``number`` of ``run`` stands to the state.
+    """How event ``number`` of ``run`` relates to the state.
 
-    ``next``: the fold takes it. ``duplicate``: a repetition. ``gap``: events before it are missing. ``stale``: the
-    command is bound to another run. ``unknown``: no such command is owed (ended, cancelled or never issued).
+    ``next``: the fold takes it. ``duplicate``: already taken. ``gap``: earlier events are missing. ``stale``: the
+    command is bound to another run. ``unknown``: the command is not owed (ended, cancelled or never issued).
     """
     assignment = state.assignments.get(run.command_id)
     if assignment is None:
@@ -40,12 +40,12 @@ def classify_report(state: Execution, run: RunId, number: int, *, claim: bool) -
 
 
 def bind(assignment: Assignment, recorded: RecordedFact) -> Assignment:
-    """The assignment after it has taken this event of ``recorded.run`` (whose standing is ``next``)."""
+    """The assignment after taking this event of ``recorded.run`` (classified as ``next``)."""
     return msgspec.structs.replace(assignment, run=recorded.run, next_number=recorded.number + 1)
 
 
 def answer_claim(state: Execution | None, run: RunId) -> ClaimAnswer:
-    """What a worker that claimed is told, by the state after its claim was folded (PROTOCOL §3 *Claim*)."""
+    """The answer to a claim, by the state after the claim was folded (PROTOCOL §3 *Claim*)."""
     if state is None:
         return Drop("unknown execution")
     if state.ended:

@@ -1,4 +1,4 @@
-"""How commands, timers and step runs leave the state."""
+"""How step runs end, and how their commands and timers leave the state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
-    """A copy of ``mapping`` that lacks ``keys``; the very same value if it has none of them."""
+    """A copy of ``mapping`` without ``keys``; the same value if it has none of them."""
     if mapping.keys().isdisjoint(keys):
         return mapping
     copy = dict(mapping)
@@ -33,12 +33,12 @@ def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
 
 
 def with_run(state: Execution, run: StepRun) -> Execution:
-    """``state`` with this value of the step run."""
+    """``state`` with ``run`` added or replaced."""
     return replace(state, runs={**state.runs, run.step_run_id: run})
 
 
 def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
-    """Forgets a command that nobody runs any more, suspended or not; its iteration counts as skipped."""
+    """Drops a command that will not run any more, suspended or not; its iteration counts as skipped."""
     command_id = assignment.command_id
     timers = without(state.timers, *(timer_of(command_id, "wait", wait.path) for wait in assignment.waits.values()))
     state = replace(
@@ -57,10 +57,10 @@ def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
 
 
 def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress: Progress | None = None) -> Execution:
-    """The step run has ended and awaits its routing; its result is visible from here on (LANGUAGE §2 *Results*).
+    """Ends a step run, which then awaits routing; its result is visible from here on (LANGUAGE §2 *Results*).
 
     Args:
-        progress: Where its pipeline stood, for a step without loop that a worker ran.
+        progress: The progress of its pipeline, for a step without a loop that ran on a worker.
     """
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
@@ -86,14 +86,14 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
 
 
 def step_value(progress: Progress | None) -> StepValue:
-    """What a pipeline that ended well leaves to later templates: the outcome of the task run last, and every task's."""
+    """What later templates read of a completed pipeline: the outcome of the last task, and of every named task."""
     if progress is None or progress.previous is None:
         return StepValue(Outcome("ok"))
     return StepValue(progress.results[progress.previous], progress.results)
 
 
 def contribute(state: Execution, contributions: Iterable[tuple[str, SharedValue]]) -> Execution:
-    """Folds what was contributed to shared keys; a key it cannot go on from fails the execution."""
+    """Folds contributions to shared keys; fails the execution if a key holds the wrong type."""
     contributions = list(contributions)
     try:
         ctx = reduce_all(state.ctx, contributions)
@@ -107,7 +107,7 @@ def _share(state: Execution, run: StepRun) -> Execution:
 
 
 def contributions_of(run: StepRun) -> list[tuple[str, SharedValue]]:
-    """What the iterations have contributed, in index order, so that their timing does not show (LANGUAGE §6)."""
+    """The contributions of the iterations in index order, so that timing does not change the result (LANGUAGE §6)."""
     found = []
     link = run.shared
     while link is not None:
@@ -125,7 +125,7 @@ def _drop_timers(state: Execution, run: StepRun) -> Execution:
 
 
 def _release(state: Execution, step_run_id: str) -> Execution:
-    """Forgets what is still owed to a step run that has failed without waiting for it."""
+    """Drops what is still owed to a step run that failed without waiting for it."""
     for assignment in (*state.assignments.values(), *state.suspensions.values()):
         if assignment.step_run_id == step_run_id:
             state = drop_assignment(state, assignment)

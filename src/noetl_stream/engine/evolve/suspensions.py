@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 
 def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:
-    """A command ends with its pipelines waiting; what some of them wait for may be there already."""
+    """Suspends a command with its waiting pipelines; what some of them wait for may already have arrived."""
     if state.ending or assignment.cancelling:
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
@@ -44,7 +44,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
 
 
 def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
-    """What is waited for, and since when; of a wait that was noted before, what the state knows of it by now."""
+    """The wait with its start time; for a wait recorded before, as the state has it now."""
     known = assignment.waits.get(path_key(wait.path)) if wait.since_ms else None
     if known is not None:
         return known
@@ -55,7 +55,7 @@ def _noted(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
 
 
 def resumed(state: Execution, fact: events.StepResumed) -> Execution:
-    """The next segment takes the pipelines over; it brings back what is still waited for when it suspends again."""
+    """Hands the pipelines to the next segment, which reports what is still awaited when it suspends again."""
     suspended = state.suspensions.get(fact.suspended)
     if suspended is None or state.ending:
         return state
@@ -79,13 +79,13 @@ def timer_set(state: Execution, fact: events.TimerSet) -> Execution:
 def timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     timer = state.timers.get(fact.timer_id)
     if timer is None or state.halted:
-        return state  # one that fires while nothing is decided stays: it is due again afterwards
+        return state  # a timer that fires during a halt stays set: it is due again afterwards
     state = replace(state, timers=without(state.timers, fact.timer_id))
     if timer.purpose == "grace":
         return replace(state, assignments={})
     suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
     for key, wait in suspended.waits.items() if suspended is not None else ():
-        # All of this command that is due by now: each alone would be a segment that brings the others back.
+        # Everything of this command that is due by now: one by one, each would cost a segment.
         other = state.timers.get(timer_of(timer.subject, "wait", wait.path))
         if wait.path == timer.path or (other is not None and other.due_ms <= state.at_ms):
             state = _answer(state, timer.subject, key, _time_over(wait))
@@ -103,7 +103,7 @@ def _time_over(wait: Wait) -> Outcome | None:
 
 
 def signal_received(state: Execution, fact: events.SignalReceived) -> Execution:
-    """The oldest wait for this signal takes it; else it is queued (LANGUAGE §8)."""
+    """The oldest wait for this signal takes it; otherwise it is queued (LANGUAGE §8)."""
     waiting = [
         (wait.since_ms, command_id, key)
         for command_id, suspended in state.suspensions.items()
@@ -124,7 +124,7 @@ def child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
 
 
 def child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
-    """Its wait takes the outcome; if that is with a worker just now, the outcome is kept until it suspends again."""
+    """Gives the child's outcome to its wait; if a worker runs the command now, stores it until the next suspension."""
     if fact.execution_id not in state.children:
         return state
     state = replace(state, children=without(state.children, fact.execution_id))

@@ -1,4 +1,4 @@
-"""How tokens change the state: they come, wait, and are consumed; and how a step run goes that they have left."""
+"""How tokens change the state: they arrive, wait and are consumed; and how a routed step run leaves it."""
 
 from __future__ import annotations
 

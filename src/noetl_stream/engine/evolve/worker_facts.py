@@ -1,4 +1,4 @@
-"""How worker facts change the state: bound run, numbers without holes, progress, patches, ends (PROTOCOL §3)."""
+"""How worker facts change the state: run leases, gapless numbers, progress, patches, ends (PROTOCOL §3)."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ Value = TypeVar("Value")
 
 
 class WorkerRule(NamedTuple):
-    """What becomes of a kind of fact that workers report.
+    """How one kind of worker fact is handled.
 
     Attributes:
         apply: The state after it.
-        form: What is wrong with the fact itself, whatever its worker runs; ``""`` if nothing.
-        fits: Whether it can belong to this command.
+        form: What is wrong with the fact itself, whatever the command; ``""`` if nothing.
+        fits: Whether the fact can belong to this command.
     """
 
     apply: Callable[[Execution, Assignment, Any], Execution]
@@ -64,9 +64,9 @@ class WorkerRule(NamedTuple):
 
 
 def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
-    """The state after a worker's event; the very same value unless it is the next event of the bound run.
+    """The state after a worker's event; the same value unless it is the next event of the bound run.
 
-    A fact that is no worker's to report changes nothing either.
+    A kind that workers may not report changes nothing either.
     """
     fact, run = recorded.fact, recorded.run
     assert run is not None
@@ -80,7 +80,7 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
 
 
 def misfit(state: Execution, recorded: RecordedFact) -> str:
-    """Why the next fact of a run, well formed, cannot be one of its command; ``""`` if it can."""
+    """Why the next fact of a run, well formed, cannot belong to its command; ``""`` if it can."""
     fact, run_id = recorded.fact, recorded.run
     assert run_id is not None
     rule = RULES.get(type(fact))
@@ -90,12 +90,12 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
     if _is_of(state, assignment, recorded, rule):
         return ""
     if not _names(assignment.step_run_id, recorded):
-        return f"{fact.event_name()} names another step run than its command's"
-    return f"{fact.event_name()} is of no iteration that command {run_id.command_id} could be at"
+        return f"{fact.event_name()} names a step run other than its command's"
+    return f"{fact.event_name()} names an iteration that command {run_id.command_id} does not run"
 
 
 def malformed(fact: events.Fact) -> str:
-    """Why no worker can mean this fact, whatever it runs; ``""`` if one may."""
+    """What is wrong with a reported fact, whatever its command; ``""`` if nothing."""
     rule = RULES.get(type(fact))
     if rule is None:
         return f"{fact.event_name()} cannot be reported by a worker"
@@ -106,12 +106,12 @@ def malformed(fact: events.Fact) -> str:
 def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
     run = state.runs.get(assignment.step_run_id)
     if run is None:
-        return True  # it has ended, and with it whatever is reported of it
+        return True  # the step run has ended; the fact changes nothing
     return _names(run.step_run_id, recorded) and rule.fits(recorded.fact, assignment, run)
 
 
 def _names(step_run_id: str, recorded: RecordedFact) -> bool:
-    """Whether report and fact, as far as they name a step run, name this one."""
+    """Whether the report and the fact, where they name a step run, name this one."""
     named = getattr(recorded.fact, "step_run_id", "")
     return (not named or named == step_run_id) and recorded.step_run_id in ("", step_run_id)
 
@@ -131,7 +131,7 @@ def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execu
 
 
 def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopStarted) -> Execution:
-    """A local loop begins: the outermost level stands in the command already, an inner one brings its items."""
+    """Begins a level of a local loop: the outermost level's items are in the command, an inner level brings its own."""
     state = _began(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     around = loop_at(run.loop, fact.path[:-1])
@@ -142,7 +142,7 @@ def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopSta
 
 
 def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
-    """The command has done its work: the items are there, and the level may begin."""
+    """The command has paged the items out; the level may begin."""
     if not assignment.paging:
         return _noted(state, assignment, fact)
     if assignment.cancelling:
@@ -150,7 +150,7 @@ def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedO
     state = _began(state, assignment, fact)
     run = state.runs[assignment.step_run_id]
     level = LoopState([], fact.count, False, fact.max_in_flight, pages=tuple(fact.pages), begun=False)
-    run = replace(run, loop=with_loop(run.loop, assignment.path, level), unasked=0)
+    run = replace(run, loop=with_loop(run.loop, assignment.path, level), unattended=0)
     return replace(with_run(state, run), assignments=without(state.assignments, assignment.command_id))
 
 
@@ -169,7 +169,7 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
 
 
 def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
-    """Outside loops it counts at once; in a loop when that ends, in index order (LANGUAGE §6 ``set_shared``)."""
+    """Contributions outside a loop apply at once, those of a loop when it ends, in index order (LANGUAGE §6)."""
     if run.loop is None:
         state = with_run(state, replace(run, patches={**run.patches, **_seen(run, fact)}))
         return contribute(state, fact.set_shared.items())
@@ -185,11 +185,11 @@ def _shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execu
 
 
 def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
-    """What the pipeline itself sees of the keys it has contributed to."""
+    """The contributed keys as the pipeline itself sees them."""
     try:
         return share({**run.ctx, **run.patches}, fact.set_shared)
     except ExpressionError:
-        return {}  # the fold, which goes on from the same keys, says what is wrong
+        return {}  # the fold applies the same values and reports the error
 
 
 def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
@@ -223,11 +223,11 @@ def _iteration_ended(
         )
         state = replace(state, assignments={**state.assignments, assignment.command_id: local})
     level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unasked=0))
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unattended=0))
 
 
 def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
-    """What is known of passes, without those of the iteration ``path``, and of the level inside it that has ended."""
+    """``passes`` without those of the iteration ``path`` and of the level inside it."""
     key = path_key(path)
     return without(passes, key, *(one for one in passes if one.startswith(f"{key}.")))
 
@@ -264,4 +264,4 @@ RULES: Final[dict[type[events.Fact], WorkerRule]] = {
     events.StepFailed: WorkerRule(_ended, any_form, fits_step),
     events.LoopDone: WorkerRule(_loop_done, path_form, fits_running_level),
 }
-"""What a worker may report; anything else in a report is refused."""
+"""What a worker may report; a report with anything else is rejected."""

@@ -7,9 +7,10 @@ shell loads the value and calls again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.evolve.reducers import check_shared, reduce_all
 from noetl_stream.engine.pipeline.backoff import DEFAULT_DELAY_S, retry_delay_s
@@ -26,17 +27,17 @@ DEFAULT_RULE: Final = -1
 """The ``rule`` of a decision that no rule of the policy made."""
 
 
-class _Verdict(NamedTuple):
+class _Verdict(msgspec.Struct, frozen=True):
     do: Directive
     rule: int = DEFAULT_RULE
     unmatched: bool = False
     to: str | None = None
     delay_s: float = 0.0
     error: ErrorInfo | None = None
-    set_ctx: Mapping[str, Any] = {}
-    set_iter: Mapping[str, Any] = {}
-    set_vars: Mapping[str, Any] = {}
-    set_shared: Mapping[str, SharedValue] = {}
+    set_ctx: dict[str, Any] = {}
+    set_iter: dict[str, Any] = {}
+    set_vars: dict[str, Any] = {}
+    set_shared: dict[str, SharedValue] = {}
 
 
 def current_task(step: StepPlan, progress: Progress) -> TaskPlan:
@@ -80,7 +81,8 @@ def decide_task(
     to = _next_task(step, task, verdict)
     if to is not None and progress.runs + 1 >= limits.max_task_runs:
         message = f"the pipeline of step {step.name} ran {progress.runs + 1} tasks (limits.max_task_runs)"
-        verdict = verdict._replace(do="fail", error=ErrorInfo("limit_exceeded", message, task=task.name), delay_s=0.0)
+        exceeded = ErrorInfo("limit_exceeded", message, task=task.name)
+        verdict = replace(verdict, do="fail", error=exceeded, delay_s=0.0)
         to = None
     return TaskProcessed(
         task=task.name,
@@ -93,10 +95,10 @@ def decide_task(
         rule=verdict.rule,
         unmatched=verdict.unmatched,
         error=verdict.error,
-        set_ctx=dict(verdict.set_ctx),
-        set_iter=dict(verdict.set_iter),
-        set_vars=dict(verdict.set_vars),
-        set_shared=dict(verdict.set_shared),
+        set_ctx=verdict.set_ctx,
+        set_iter=verdict.set_iter,
+        set_vars=verdict.set_vars,
+        set_shared=verdict.set_shared,
         origin=task.origin,
         guards=guards,
     )
@@ -170,9 +172,9 @@ def _apply(
             retry_after_s=retry_after_s,
             seed=seed,
         )
-        return verdict._replace(delay_s=delay_s)
+        return replace(verdict, delay_s=delay_s)
     if rule.do == "fail":
-        return verdict._replace(error=_failure(task, outcome, f"rule {index + 1} of its policy says fail"))
+        return replace(verdict, error=_failure(task, outcome, f"rule {index + 1} of its policy says fail"))
     return verdict
 
 
@@ -204,8 +206,7 @@ def _next_task(step: StepPlan, task: TaskPlan, verdict: _Verdict) -> str | None:
         return task.name
     if verdict.do != "continue":
         return verdict.to
-    following = step.task_index(task.name) + 1
-    return step.tasks[following].name if following < len(step.tasks) else None
+    return None if task is step.tasks[-1] else step.tasks[step.task_index(task.name) + 1].name
 
 
 def _refusal(task: TaskPlan, verdict: _Verdict, limits: Limits) -> _Verdict | None:
@@ -235,7 +236,7 @@ def _failing(kind: str, message: str, task: TaskPlan) -> _Verdict:
 def _failure(task: TaskPlan, outcome: Outcome, reason: str = "") -> ErrorInfo:
     """The outcome's own error where it has one; else the policy's decision is the error."""
     if outcome.error is not None:
-        return msgspec.structs.replace(outcome.error, task=task.name)
+        return replace(outcome.error, task=task.name)
     return ErrorInfo("policy_fail", f"task {task.label} went well, but {reason}", task=task.name)
 
 

@@ -1,1 +1,1 @@
-"""What a rerun takes over from the execution it repeats (LANGUAGE §9 *Rerun*)."""
+"""Reruns: what is reused of the original execution (LANGUAGE §9 *Rerun*)."""

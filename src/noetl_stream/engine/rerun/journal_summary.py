@@ -1,7 +1,7 @@
-"""What an execution has done, told so that another can take it over (LANGUAGE §9 *Rerun*).
+"""The journal summary of an execution, from which a rerun reuses facts (LANGUAGE §9 *Rerun*).
 
-Of its journal that is the tokens, who consumed them, what was done to ``ctx``, and how step runs ended. Its ending is
-left out: what was stopped or discarded because of that has simply not been done.
+It holds the tokens, which step runs consumed them, the changes of ``ctx``, and how step runs ended. The termination is
+left out: work that was stopped or discarded because of it counts as not done.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CONTRIBUTIONS_AT_ONCE: Final = 500
 
 
 class JournalSummary:
-    """The past of one execution, by its journal.
+    """A summary of one execution's journal.
 
     Attributes:
-        told: What it has done, in order. Step runs in it may not have ended.
-        status: ``None`` while it has not ended.
-        failing: What failed it, if something did.
-        workload: What it began with, defaults included.
+        facts: What happened, in order. Step runs in it may not have ended.
+        status: ``None`` if the execution has not ended.
+        failing: The fact that failed it, if any.
+        workload: The workload it started with, defaults included.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -39,7 +39,7 @@ class JournalSummary:
 
     def __init__(self, execution_id: str, journal: Iterable[JournalRow]) -> None:
         self.execution_id = execution_id
-        self.told: list[ReusedFact] = []
+        self.facts: list[ReusedFact] = []
         self.digest = ""
         self.status: str | None = None
         self.failing: events.ExecutionFailing | None = None
@@ -48,15 +48,15 @@ class JournalSummary:
         self._is_ending = False
         self._discarded: list[events.TokenDiscarded] = []
         for recorded in recorded_facts(execution_id, journal):
-            self._tell(recorded)
+            self._record(recorded)
 
-    def _tell(self, recorded: RecordedFact) -> None:
+    def _record(self, recorded: RecordedFact) -> None:
         fact = recorded.fact
         if isinstance(fact, events.ExecutionFailing | events.CancelRequested | events.ExecutionFinished):
             self._end(fact)
             return
         if self._is_ending and (recorded.run is None or isinstance(fact, events.StepFailed)):
-            return  # what workers did well until they heard of it is done
+            return  # work that succeeded before the stop reached its worker counts
         before = self._state
         after = self._state = evolve(before, recorded, self.execution_id)
         if after is before or after is None:
@@ -66,16 +66,16 @@ class JournalSummary:
         elif isinstance(fact, events.ExecutionStarted):
             self.workload = fact.workload
         elif before is not None:
-            self.told += self._done(before, after, recorded)
+            self.facts += self._done(before, after, recorded)
 
     def _end(self, fact: events.ExecutionFailing | events.CancelRequested | events.ExecutionFinished) -> None:
         if isinstance(fact, events.ExecutionFinished):
             self.status = fact.status
         elif isinstance(fact, events.ExecutionFailing) and not self._is_ending:
             self.failing = fact
-            last = self.told[-1] if self.told else None
+            last = self.facts[-1] if self.facts else None
             if isinstance(last, events.NextEvaluated) and last.step_run_id == fact.failed_run:
-                self.told.pop()  # it led nowhere: that is how it failed the execution
+                self.facts.pop()  # this routing had no handler: it failed the execution
         self._is_ending = True
 
     def _done(self, before: Execution, after: Execution, recorded: RecordedFact) -> Iterator[ReusedFact]:
@@ -83,12 +83,12 @@ class JournalSummary:
         discarded, self._discarded = self._discarded, []
         if isinstance(fact, events.TokenEnqueued):
             if fact.joined:
-                yield from discarded  # for the sake of this join
+                yield from discarded  # discarded so that this join could fire
             yield fact
         elif isinstance(fact, events.TokenClaimed | events.NextEvaluated):
             yield replace(fact, guards=[])
         elif isinstance(fact, events.TokenDiscarded):
-            if before.tokens[fact.token_id].keeps_alive:  # its time was over
+            if before.tokens[fact.token_id].keeps_alive:  # its admission timed out
                 yield fact
             else:
                 self._discarded = [*discarded, fact]
@@ -113,7 +113,7 @@ def _ended(
 ) -> Iterator[ReusedFact]:
     run = after.runs[fact.step_run_id]
     if not run.ended:
-        return  # an inner loop has
+        return  # an inner loop, not the step
     contributions = iter(contributions_of(before.runs[fact.step_run_id]))
     while some := list(islice(contributions, CONTRIBUTIONS_AT_ONCE)):
         yield StepPatched(run.step_run_id, shared=some)
@@ -134,7 +134,7 @@ def _ended(
 
 
 def _last(value: StepValue) -> tuple[str, dict[str, Outcome]]:
-    """The task whose outcome is the step's (there is none in a loop), and the outcomes of the others."""
+    """The task whose outcome is the step's (``""`` for a loop), and the outcomes of the other tasks."""
     last = next((task for task, outcome in value.results.items() if outcome is value.outcome), "")
     return last, {task: outcome for task, outcome in value.results.items() if task != last}
 

@@ -12,9 +12,9 @@ from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.ports.access import Authenticator, Caller, suffices
+from noetl_stream.model.roles import Role, suffices
+from noetl_stream.ports.access import Authenticator, Caller
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.access import Role
 
 CALLER: Final = web.RequestKey("caller", Caller)
 """Who calls: handlers read ``request[CALLER].principal`` for ``by``."""

@@ -7,17 +7,36 @@ names by an execution's id is NotFound, as if there were none. Lists leave it ou
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
-from noetl_stream.model.events import InterventionFact
 from noetl_stream.ports.access import covers
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.documents import Document, Page
-from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds, RerunOptions, Start
+from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.executions import (
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    Executions,
+    RequestIds,
+    Start,
+)
 from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
-from noetl_stream.ports.operations.playbooks import Playbooks
+from noetl_stream.ports.operations.playbooks import (
+    CheckedDocument,
+    GraphDocument,
+    PlaybookDocument,
+    PlaybookPage,
+    Playbooks,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
+
+OfPaths = TypeVar("OfPaths", bound=DocumentPage[Any])
+"""A page of what has a ``path``."""
 
 PASSES: Final = 20
 """How many pages are read through to fill one: after that a short one is handed out, with its ``next``."""
@@ -41,14 +60,14 @@ class Scopes:
         async def path_of(execution_id: str) -> str:
             path = self._paths.get(execution_id)
             if path is None:
-                path = str((await operations.executions.get(execution_id))["path"])
+                path = (await operations.executions.get(execution_id)).path
                 self._paths.put(execution_id, path)
             return path
 
         scope = _Scope(paths, path_of)
         playbooks = ScopedPlaybooks(operations.playbooks, scope)
         return operations._replace(
-            executions=ScopedExecutions(operations.executions, playbooks, scope),
+            executions=cast(Executions, ScopedExecutions(operations.executions, playbooks, scope)),
             feed=ScopedFeed(operations.feed, scope),
             playbooks=playbooks,
         )
@@ -69,15 +88,18 @@ class _Scope(NamedTuple):
         if not self.has(await self.path_of(execution_id)):
             raise NotFound(f"there is no execution {execution_id!r}")
 
-    async def page(self, read: Callable[[int, str | None], Awaitable[Page]], limit: int, cursor: str | None) -> Page:
+    async def page(
+        self, read: Callable[[int, str | None], Awaitable[OfPaths]], limit: int, cursor: str | None
+    ) -> OfPaths:
         """Never asks for more than is missing, so the last cursor is the page's own."""
-        found: list[Document] = []
+        found: list[Any] = []
         for _ in range(PASSES):
-            items, cursor = await read(limit - len(found), cursor)
-            found += [item for item in items if self.has(item["path"])]
+            page = await read(limit - len(found), cursor)
+            found += [item for item in page.items if self.has(item.path)]
+            cursor = page.next
             if cursor is None or len(found) == limit:
                 break
-        return Page(found, cursor)
+        return replace(page, items=found)
 
 
 class ScopedPlaybooks:
@@ -87,36 +109,36 @@ class ScopedPlaybooks:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def check(self, source: bytes, name: str) -> Document:
+    async def check(self, source: bytes, name: str) -> CheckedDocument:
         return await self._playbooks.check(source, name)
 
     async def require_text(self, source: bytes, name: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` if it says another path; one with errors comes to nothing."""
-        self._scope.require((await self._playbooks.check(source, name))["path"])
+        self._scope.require((await self._playbooks.check(source, name)).path)
 
-    async def register(self, source: bytes, name: str, by: str) -> Document:
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         await self.require_text(source, name)
         return await self._playbooks.register(source, name, by)
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> Page:
-        async def read(count: int, after: str | None) -> Page:
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
+        async def read(count: int, after: str | None) -> PlaybookPage:
             return await self._playbooks.page(prefix, labels, count, after)
 
         return await self._scope.page(read, limit, cursor)
 
-    async def get(self, path: str, version: str | None) -> Document:
+    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         self._scope.require(path)
         return await self._playbooks.get(path, version)
 
-    async def versions(self, path: str) -> list[Document]:
+    async def versions(self, path: str) -> list[PlaybookDocument]:
         self._scope.require(path)
         return await self._playbooks.versions(path)
 
-    async def plan(self, path: str, version: str | None) -> Document:
+    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         self._scope.require(path)
         return await self._playbooks.plan(path, version)
 
-    async def graph(self, path: str, version: str | None) -> Document:
+    async def graph(self, path: str, version: str | None) -> GraphDocument:
         self._scope.require(path)
         return await self._playbooks.graph(path, version)
 
@@ -133,7 +155,7 @@ class ScopedExecutions:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         if wanted.digest is not None:
             hint = "name the playbook by its path"
             raise Forbidden("this token has paths, and a digest shows none", hint=hint)
@@ -142,57 +164,23 @@ class ScopedExecutions:
             await self._playbooks.require_text(wanted.playbook.encode(), "playbook")
         return await self._executions.start(wanted, by, ids)
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         self._scope.require(chosen.path)
 
-        async def read(count: int, after: str | None) -> Page:
+        async def read(count: int, after: str | None) -> ExecutionPage:
             return await self._executions.page(chosen, count, after)
 
         return await self._scope.page(read, limit, cursor)
 
-    async def get(self, execution_id: str) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.get(execution_id)
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        """Any other verb is about one execution, its first argument: that is checked, whatever the verb."""
+        act = getattr(self._executions, verb)
 
-    async def wait(self, execution_id: str, timeout_s: float) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.wait(execution_id, timeout_s)
+        async def scoped(execution_id: str, *args: Any, **options: Any) -> Any:
+            await self._scope.require_execution(execution_id)
+            return await act(execution_id, *args, **options)
 
-    async def result(self, execution_id: str) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.result(execution_id)
-
-    async def steps(self, execution_id: str) -> list[Document]:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.steps(execution_id)
-
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.iterations(execution_id, step_run_id, limit, cursor)
-
-    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.events(execution_id, after, limit)
-
-    async def ctx(self, execution_id: str) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.ctx(execution_id)
-
-    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.ask(execution_id, fact)
-
-    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.rerun(execution_id, wanted, by, ids)
-
-    async def why(self, execution_id: str) -> Document:
-        await self._scope.require_execution(execution_id)
-        return await self._executions.why(execution_id)
-
-    async def delete(self, execution_id: str, by: str) -> None:
-        await self._scope.require_execution(execution_id)
-        await self._executions.delete(execution_id, by)
+        return scoped
 
 
 class ScopedFeed:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.gateway.http.problems import Finding, RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model import codec
+from noetl_stream.ports.operations.problems import FaultDocument
 
 Sent = TypeVar("Sent")
 Model = TypeVar("Model", bound=BaseModel)
@@ -24,6 +25,10 @@ class RequestModel(BaseModel):
     """Base of JSON bodies: unknown keys are refused, nothing is converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Keys = Annotated[dict[str, Any], Field(default_factory=dict)]
+"""An object of a JSON body, empty if it is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ def json_in(data: bytes) -> Any:
     try:
         return codec.decode_json(data)
     except PayloadRefused as error:
-        raise RequestRefused("invalid-request", "The body is no JSON", [Finding(error.message, pointer="")]) from None
+        fault = FaultDocument(error.message, pointer="")
+        raise HttpProblem("invalid-request", "The body is no JSON", [fault]) from None
 
 
 def object_in(data: bytes) -> dict[str, Any]:
@@ -81,8 +87,8 @@ def object_in(data: bytes) -> dict[str, Any]:
     """
     found = json_in(data)
     if not isinstance(found, dict):
-        raise RequestRefused(
-            "invalid-request", "The body is no JSON object", [Finding("must be an object", pointer="")]
+        raise HttpProblem(
+            "invalid-request", "The body is no JSON object", [FaultDocument("must be an object", pointer="")]
         )
     return found
 
@@ -102,8 +108,8 @@ def validated(model: type[Model], data: bytes) -> Model:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        findings = [
-            Finding(found["msg"], pointer=pointer_to(found["loc"]))
+        faults = [
+            FaultDocument(found["msg"], pointer=pointer_to(found["loc"]))
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        raise RequestRefused("invalid-request", "The body is not what this takes", findings) from None
+        raise HttpProblem("invalid-request", "The body is not what this takes", faults) from None

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
-
-from noetl_stream.gateway.documents.common import Problem
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.idempotency import HEADER as KEY_HEADER
 from noetl_stream.gateway.http.idempotency import KEY
 from noetl_stream.gateway.http.problems import KINDS
 from noetl_stream.gateway.http.routes import JSON, Answer, AnyRoute
+from noetl_stream.gateway.http.schemas import REF, component_schemas, reference_to
+from noetl_stream.ports.operations.problems import ProblemDocument
 
-REF: Final = "#/components/schemas/{model}"
 HEADERS: Final[dict[str, dict[str, Any]]] = {
     "Location": {"description": "Where to look for it.", "schema": {"type": "string"}},
     "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}},
@@ -33,8 +30,6 @@ OF_BODIES: Final = ("too-large", "unsupported-media-type")
 
 def openapi_of(routes: Sequence[AnyRoute], version: str) -> dict[str, Any]:
     """The document. Every route is in it, so every address the gateway answers at."""
-    models = dict.fromkeys(_models(routes))
-    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -49,7 +44,7 @@ def openapi_of(routes: Sequence[AnyRoute], version: str) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": schemas["$defs"],
+            "schemas": component_schemas(dict.fromkeys(_types(routes))),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -75,12 +70,12 @@ def refusals(route: AnyRoute) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _models(routes: Sequence[AnyRoute]) -> Iterator[type[BaseModel]]:
-    yield Problem
+def _types(routes: Sequence[AnyRoute]) -> Iterator[type]:
+    yield ProblemDocument
     for route in routes:
         for answer in route.answers.values():
-            if answer.model is not None:
-                yield answer.model
+            if answer.document is not None:
+                yield answer.document
         for schema in route.body.media.values():
             if isinstance(schema, type):
                 yield schema
@@ -108,13 +103,13 @@ def _operation(route: AnyRoute) -> dict[str, Any]:
 
 
 def _schema(schema: Any) -> dict[str, Any]:
-    return {"$ref": REF.format(model=schema.__name__)} if isinstance(schema, type) else dict(schema)
+    return reference_to(schema) if isinstance(schema, type) else dict(schema)
 
 
 def _response(answer: Answer) -> dict[str, Any]:
     found: dict[str, Any] = {"description": answer.meaning}
-    if answer.model is not None:
-        found["content"] = {JSON: {"schema": _schema(answer.model)}}
+    if answer.document is not None:
+        found["content"] = {JSON: {"schema": _schema(answer.document)}}
     elif answer.media != JSON:
         found["content"] = {answer.media.partition(";")[0]: {"schema": {"type": "string"}}}
     if answer.headers:
@@ -133,7 +128,7 @@ def _problems(route: AnyRoute) -> dict[str, Any]:
         meanings = "; ".join(f"`{name}`: {KINDS[name].meaning}" for name in names)
         response: dict[str, Any] = {
             "description": meanings,
-            "content": {problems.MEDIA: {"schema": _schema(Problem)}},
+            "content": {problems.MEDIA: {"schema": _schema(ProblemDocument)}},
         }
         if status in (429, 503):
             response["headers"] = {"Retry-After": HEADERS["Retry-After"]}

@@ -11,7 +11,8 @@ from multidict import CIMultiDictProxy, MultiMapping
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from noetl_stream.gateway.http.problems import Finding, RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
+from noetl_stream.ports.operations.problems import FaultDocument
 
 Place = Literal["path", "query", "header"]
 Model = TypeVar("Model", bound="Parameters")
@@ -57,17 +58,17 @@ def read_parameters(
     Raises:
         Refusal: each one that is wrong, missing, repeated or unknown.
     """
-    findings: list[Finding] = []
+    faults: list[FaultDocument] = []
     values: dict[str, Any] = {}
     names = {name: field for field, (place, name) in model.places.items() if place == "query"}
     for name in dict.fromkeys(query):
         given = query.getall(name)
         if name not in names:
-            findings.append(Finding("there is no such parameter", parameter=name))
+            faults.append(FaultDocument("there is no such parameter", parameter=name))
         elif _is_list(model.model_fields[names[name]]):
             values[names[name]] = given
         elif len(given) > 1:
-            findings.append(Finding("is given more than once", parameter=name))
+            faults.append(FaultDocument("is given more than once", parameter=name))
         else:
             values[names[name]] = given[0]
     for field, (place, name) in model.places.items():
@@ -78,12 +79,12 @@ def read_parameters(
     try:
         read = model.model_validate(values)
     except ValidationError as error:
-        findings += (
-            Finding(found["msg"], parameter=model.places[str(found["loc"][0])][1])
+        faults += (
+            FaultDocument(found["msg"], parameter=model.places[str(found["loc"][0])][1])
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         )
-    if findings:
-        raise RequestRefused("invalid-request", "The parameters of the request are wrong", findings)
+    if faults:
+        raise HttpProblem("invalid-request", "The parameters of the request are wrong", faults)
     return read
 
 

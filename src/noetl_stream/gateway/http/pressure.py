@@ -81,7 +81,7 @@ class Pressure:
         """Looks how far behind the servers are, for ever. While nobody can say, what was seen last holds."""
         while True:
             try:
-                self.behind = sum(row["behind"] for row in await self._cluster.partitions())
+                self.behind = sum(row.behind for row in await self._cluster.partitions())
             except NoetlError as error:
                 log.debug("cannot see how far behind the servers are: %s", error)
             await self._clock.sleep(LOOK_S)

@@ -9,10 +9,19 @@ import logging
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from noetl_stream.errors import NoetlError, PlaybookRefused, TooBusy
-from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX, ProblemKind
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.ports.operations.problems import (
+    PROBLEMS,
+    TYPE_PREFIX,
+    FaultDocument,
+    ProblemDocument,
+    ProblemKind,
+)
 
 log = logging.getLogger(__name__)
 
@@ -23,26 +32,15 @@ RETRY_S: Final = 1
 KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 
-class Finding(NamedTuple):
-    """One thing that is wrong with a request: at a JSON pointer into its body, or with a parameter."""
-
-    detail: str
-    pointer: str | None = None
-    parameter: str | None = None
-
-    def to_json(self) -> dict[str, str]:
-        return {key: value for key, value in self._asdict().items() if value is not None}
-
-
-class RequestRefused(NoetlError):
+class HttpProblem(NoetlError):
     """A request that the gateway itself refuses. ``kind`` is the name of the problem."""
 
     def __init__(
-        self, kind: str, message: str, findings: Sequence[Finding] = (), *, hint: str | None = None, allow: str = ""
+        self, kind: str, message: str, faults: Sequence[FaultDocument] = (), *, hint: str | None = None, allow: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
         self.kind = KINDS[kind]
-        self.findings = findings
+        self.faults = faults
         self.allow = allow
 
 
@@ -50,13 +48,13 @@ class ProblemAnswer(NamedTuple):
     """An error answer."""
 
     status: int
-    document: dict[str, Any]
+    document: ProblemDocument
     headers: dict[str, str]
 
 
 def kind_of(error: BaseException) -> ProblemKind:
     """Which problem an error is; what nobody foresaw is ``internal``."""
-    if isinstance(error, RequestRefused):
+    if isinstance(error, HttpProblem):
         return error.kind
     return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), KINDS["internal"])
 
@@ -68,27 +66,30 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
         instance: The path of the request.
     """
     kind = kind_of(error)
-    document: dict[str, Any] = {"type": TYPE_PREFIX + kind.name, "title": kind.meaning, "status": kind.status}
     headers: dict[str, str] = {}
+    detail, hint = "The gateway has met a defect of its own; its log says more", None
     if kind.name == "internal" or not isinstance(error, NoetlError):
         log.error("%s failed: %s", instance, error, exc_info=error)
-        document["detail"] = "The gateway has met a defect of its own; its log says more"
     else:
-        document["detail"] = error.message
-        if error.hint:
-            document["hint"] = error.hint
-    if isinstance(error, PlaybookRefused):
-        document["diagnostics"] = error.diagnostics
-    if isinstance(error, RequestRefused):
-        if error.findings:
-            document["errors"] = [finding.to_json() for finding in error.findings]
-        if error.allow:
-            headers["Allow"] = error.allow
+        detail, hint = error.message, error.hint
+    refused = error if isinstance(error, HttpProblem) else None
+    diagnostics = error.diagnostics if isinstance(error, PlaybookRefused) else None
+    document = ProblemDocument(
+        type=TYPE_PREFIX + kind.name,
+        title=kind.meaning,
+        status=kind.status,
+        detail=detail,
+        hint=hint or None,
+        diagnostics=msgspec.convert(diagnostics, list[Diagnostic] | None),
+        errors=list(refused.faults) if refused is not None and refused.faults else None,
+        instance=instance,
+    )
+    if refused is not None and refused.allow:
+        headers["Allow"] = refused.allow
     if kind.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if kind.status in (429, 503):
         headers["Retry-After"] = str(math.ceil(error.retry_after_s) if isinstance(error, TooBusy) else RETRY_S)
-    document["instance"] = instance
     return ProblemAnswer(kind.status, document, headers)
 
 

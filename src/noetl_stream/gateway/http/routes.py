@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import BaseModel
+import msgspec
 from yarl import URL
 
 from noetl_stream.errors import Forbidden
 from noetl_stream.gateway.http.bodies import NOTHING, Body
 from noetl_stream.gateway.http.parameters import Nothing, Parameters
-from noetl_stream.ports.access import Caller, suffices
+from noetl_stream.model.roles import Role, suffices
+from noetl_stream.ports.access import Caller
 from noetl_stream.ports.ingest import Ingest
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.access import Role
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
 
 Given = TypeVar("Given", bound=Parameters)
@@ -57,9 +57,9 @@ class Call(Generic[Given, Sent]):
         if self.caller.paths:
             raise Forbidden(f"a token with paths may not {what}", hint="it takes one for all playbooks")
 
-    def page(self, page: Page) -> Reply:
+    def page(self, page: DocumentPage[Any]) -> Reply:
         """One page of a list, with a link to the next."""
-        return Reply({"items": page.items, "next": page.next}, headers=self.link_to(cursor=page.next))
+        return Reply(page, headers=self.link_to(cursor=page.next))
 
     def link_to(self, **parameter: str | int | None) -> dict[str, str]:
         """The header that leads to the same address with another parameter; none for ``None``."""
@@ -71,10 +71,10 @@ class Reply(NamedTuple):
     """What a handler answers with.
 
     Attributes:
-        body: A document (as JSON), bytes, or a stream of them; ``None`` for an answer without a body.
+        body: A document or an object (as JSON), bytes, or a stream of them; ``None`` for an answer without a body.
     """
 
-    body: Document | bytes | AsyncIterator[bytes] | None
+    body: msgspec.Struct | Mapping[str, Any] | bytes | AsyncIterator[bytes] | None
     status: int = 200
     headers: Mapping[str, str] = {}
     media: str = JSON
@@ -87,12 +87,12 @@ class Answer(NamedTuple):
     """A success as the OpenAPI document shows it.
 
     Attributes:
-        model: Of a JSON body; ``None`` for none, or with another ``media`` text.
+        document: That of a JSON body; ``None`` for none, or with another ``media`` text.
         headers: Names of headers it carries (:data:`noetl_stream.gateway.http.openapi.HEADERS`).
     """
 
     meaning: str
-    model: type[BaseModel] | None = None
+    document: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
     media: str = JSON
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 from pydantic import Field
 
-from noetl_stream.gateway.documents.cluster import (
-    DeadLetter,
-    DeadLetterPage,
-    DeadLetterWithBody,
-    Partitions,
-    Pools,
-    Workers,
-)
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.cluster import (
+    DeadLetterDocument,
+    DeadLetterPage,
+    DeadLetterWithBodyDocument,
+    PartitionsDocument,
+    PoolsDocument,
+    WorkersDocument,
+)
 
 LETTERS: Final = f"{API}/dead-letters"
 LETTER: Final = LETTERS + "/{letter_id}"
@@ -30,16 +31,16 @@ class LetterAt(Parameters):
 async def workers(call: Call[Nothing, None]) -> Reply:
     workers = await call.operations.cluster.workers()
     if call.caller.paths:  # what others run is not for this caller to see
-        workers = [{**worker, "running": []} for worker in workers]
-    return Reply({"items": workers})
+        workers = [msgspec.structs.replace(worker, running=[]) for worker in workers]
+    return Reply(WorkersDocument(workers))
 
 
 async def pools(call: Call[Nothing, None]) -> Reply:
-    return Reply({"items": await call.operations.cluster.pools()})
+    return Reply(PoolsDocument(await call.operations.cluster.pools()))
 
 
 async def partitions(call: Call[Nothing, None]) -> Reply:
-    return Reply({"items": await call.operations.cluster.partitions()})
+    return Reply(PartitionsDocument(await call.operations.cluster.partitions()))
 
 
 async def dead_letters(call: Call[Paged, None]) -> Reply:
@@ -71,7 +72,7 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Workers that are alive",
         role="viewer",
         handler=workers,
-        answers={200: Answer("Those that answer", Workers)},
+        answers={200: Answer("Those that answer", WorkersDocument)},
     ),
     Route(
         "GET",
@@ -80,7 +81,7 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Pools, with what waits and runs in each",
         role="viewer",
         handler=pools,
-        answers={200: Answer("All of them", Pools)},
+        answers={200: Answer("All of them", PoolsDocument)},
     ),
     Route(
         "GET",
@@ -89,7 +90,7 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Partitions: who folds them, and how far behind",
         role="viewer",
         handler=partitions,
-        answers={200: Answer("All of them", Partitions)},
+        answers={200: Answer("All of them", PartitionsDocument)},
     ),
     Route(
         "GET",
@@ -108,7 +109,7 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "One with its body",
         role="admin",
         handler=dead_letter,
-        answers={200: Answer("It", DeadLetterWithBody)},
+        answers={200: Answer("It", DeadLetterWithBodyDocument)},
         parameters=LetterAt,
     ),
     Route(
@@ -118,7 +119,7 @@ CLUSTER_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Send it again where it came from",
         role="admin",
         handler=requeue,
-        answers={200: Answer("It is sent, and off the list", DeadLetter)},
+        answers={200: Answer("It is sent, and off the list", DeadLetterDocument)},
         parameters=LetterAt,
         refuses=("conflict",),
     ),

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.documents.common import Document, Time
 from noetl_stream.gateway.http.bodies import RequestModel, json_body
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.credentials import CredentialDocument, CredentialsDocument, RotatedDocument
 
 CREDENTIALS: Final = f"{API}/credentials"
 ONE: Final = CREDENTIALS + "/{name}"
@@ -22,30 +22,6 @@ class CredentialRequest(RequestModel):
     kind: str = ""
     description: str = ""
     tags: Annotated[list[str], Field(default_factory=list)]
-
-
-class Credential(Document):
-    """What may be shown of a credential; `version` counts its values."""
-
-    name: str
-    kind: str
-    description: str
-    tags: list[str]
-    version: int
-    key_id: str
-    created: Time
-    updated: Time
-
-
-class Credentials(Document):
-    items: list[Credential]
-
-
-class Rotated(Document):
-    """Those that are under the current key now, and why others are not."""
-
-    rotated: list[str]
-    problems: list[str]
 
 
 class CredentialAt(Parameters):
@@ -62,7 +38,7 @@ async def put(call: Call[CredentialAt, CredentialRequest]) -> Reply:
 
 
 async def list_all(call: Call[Nothing, None]) -> Reply:
-    return Reply({"items": await call.operations.credentials.list_all()})
+    return Reply(CredentialsDocument(await call.operations.credentials.list_all()))
 
 
 async def get(call: Call[CredentialAt, None]) -> Reply:
@@ -86,7 +62,7 @@ CREDENTIAL_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "What may be shown of all credentials",
         role="author",
         handler=list_all,
-        answers={200: Answer("By name", Credentials)},
+        answers={200: Answer("By name", CredentialsDocument)},
     ),
     Route(
         "POST",
@@ -95,7 +71,7 @@ CREDENTIAL_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Encrypt what is under an older key with the current one",
         role="admin",
         handler=rotate,
-        answers={200: Answer("What was done", Rotated)},
+        answers={200: Answer("What was done", RotatedDocument)},
     ),
     Route(
         "GET",
@@ -104,7 +80,7 @@ CREDENTIAL_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "What may be shown of a credential",
         role="author",
         handler=get,
-        answers={200: Answer("It", Credential)},
+        answers={200: Answer("It", CredentialDocument)},
         parameters=CredentialAt,
     ),
     Route(
@@ -114,7 +90,7 @@ CREDENTIAL_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Store a credential, or its next version",
         role="admin",
         handler=put,
-        answers={200: Answer("What may be shown of it", Credential)},
+        answers={200: Answer("What may be shown of it", CredentialDocument)},
         parameters=CredentialAt,
         body=json_body(CredentialRequest),
     ),

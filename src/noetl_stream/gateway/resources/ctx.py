@@ -7,20 +7,14 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.documents.executions import (
-    Accepted,
-    Ctx,
-    OneVariable,
-    Variables,
-    VariablesRequest,
-    VariablesSet,
-)
-from noetl_stream.gateway.http.bodies import Body, json_body, object_in
+from noetl_stream.gateway.http.bodies import Body, RequestModel, json_body, object_in
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, InPath, Intervention
 from noetl_stream.gateway.http.routes import JSON, Answer, AnyRoute, Call, Reply, Route
 from noetl_stream.gateway.resources.executions import ONE
 from noetl_stream.gateway.resources.interventions import who_and_why
 from noetl_stream.model.events import CtxPatched
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 
@@ -68,9 +62,41 @@ class VariableAt(ExecutionAt):
     var_name: Annotated[str, InPath(), Field(min_length=1)]
 
 
+class Variable(Document, frozen=True):
+    value: Any
+
+
+class Variables(Document, frozen=True):
+    """``ctx``, as older clients read it."""
+
+    execution_id: str
+    variables: dict[str, Variable]
+    count: int
+
+
+class OneVariable(Document, frozen=True):
+    execution_id: str
+    var_name: str
+    value: Any
+
+
+class VariablesRequest(RequestModel):
+    """Keys of `ctx` to set, as older clients say it; `var_type` and `source_step` mean nothing any more."""
+
+    variables: dict[str, Any]
+    var_type: str = "user_defined"
+    source_step: str | None = None
+
+
+class VariablesSet(Document, frozen=True):
+    execution_id: str
+    variables_set: int
+    var_names: list[str]
+
+
 async def read(call: Call[ExecutionAt, None]) -> Reply:
     ctx = await call.operations.executions.ctx(call.parameters.execution_id)
-    return Reply(ctx, headers={"ETag": f'"{ctx["version"]}"'})
+    return Reply(ctx, headers={"ETag": f'"{ctx.version}"'})
 
 
 async def patch(call: Call[Patching, CtxPatch]) -> Reply:
@@ -78,30 +104,30 @@ async def patch(call: Call[Patching, CtxPatch]) -> Reply:
     expected = call.parameters.if_match
     fact = CtxPatched(**who_and_why(call), patch=keys, merge=merge, expected_version=expected)
     answer = await call.operations.executions.ask(call.parameters.execution_id, fact)
-    return Reply(answer, headers={"ETag": f'"{answer["position"]}"'} if "position" in answer else {})
+    return Reply(answer, headers={} if answer.position is None else {"ETag": f'"{answer.position}"'})
 
 
 async def variables(call: Call[ExecutionAt, None]) -> Reply:
     execution_id = call.parameters.execution_id
-    ctx = (await call.operations.executions.ctx(execution_id))["ctx"]
-    shown = {name: {"value": value} for name, value in ctx.items()}
-    return Reply({"execution_id": execution_id, "variables": shown, "count": len(shown)})
+    ctx = (await call.operations.executions.ctx(execution_id)).ctx
+    shown = {name: Variable(value) for name, value in ctx.items()}
+    return Reply(Variables(execution_id, shown, len(shown)))
 
 
 async def variable(call: Call[VariableAt, None]) -> Reply:
     execution_id, name = call.parameters.execution_id, call.parameters.var_name
-    ctx = (await call.operations.executions.ctx(execution_id))["ctx"]
+    ctx = (await call.operations.executions.ctx(execution_id)).ctx
     if name not in ctx:
         raise NotFound(
             f"ctx of execution {execution_id} has no key {name!r}", hint=f"it has {', '.join(ctx) or 'none'}"
         )
-    return Reply({"execution_id": execution_id, "var_name": name, "value": ctx[name]})
+    return Reply(OneVariable(execution_id, name, ctx[name]))
 
 
 async def set_variables(call: Call[Intervention, VariablesRequest]) -> Reply:
     execution_id, keys = call.parameters.execution_id, call.body.variables
     await call.operations.executions.ask(execution_id, CtxPatched(**who_and_why(call), patch=keys))
-    return Reply({"execution_id": execution_id, "variables_set": len(keys), "var_names": list(keys)})
+    return Reply(VariablesSet(execution_id, len(keys), list(keys)))
 
 
 VARIABLES: Final = "/api/vars/{execution_id}"
@@ -114,7 +140,7 @@ CTX_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Its `ctx`, and who changed what when",
         role="viewer",
         handler=read,
-        answers={200: Answer("As it is", Ctx, ("ETag",))},
+        answers={200: Answer("As it is", CtxDocument, ("ETag",))},
         parameters=ExecutionAt,
     ),
     Route(
@@ -124,7 +150,7 @@ CTX_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Change its `ctx`",
         role="operator",
         handler=patch,
-        answers={200: Answer("It is committed; steps that begin from now on see it", Accepted, ("ETag",))},
+        answers={200: Answer("It is committed; steps that begin from now on see it", AcceptedDocument, ("ETag",))},
         parameters=Patching,
         body=PATCH_BODY,
         refuses=("conflict", "version-mismatch"),

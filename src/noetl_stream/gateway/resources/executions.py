@@ -8,18 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.documents.executions import (
-    EventPage,
-    Execution,
-    ExecutionPage,
-    IterationPage,
-    Result,
-    StartRequest,
-    Status,
-    StepRuns,
-    Why,
-)
-from noetl_stream.gateway.http.bodies import json_body
+from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import (
     ExecutionAt,
     Explained,
@@ -32,11 +21,31 @@ from noetl_stream.gateway.http.parameters import (
     labels_in,
 )
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.model.status import ENDED, ExecutionStatus
+from noetl_stream.ports.operations.executions import (
+    EventPage,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    IterationPage,
+    ResultDocument,
+    Start,
+    StepRunsDocument,
+    WhyDocument,
+)
 
 EXECUTIONS: Final = f"{API}/executions"
-ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class StartRequest(RequestModel):
+    """What to run: exactly one of `path` (with or without `version`), `digest`, and `playbook`, a whole text."""
+
+    path: str | None = None
+    version: str | None = None
+    digest: str | None = None
+    playbook: str | None = None
+    workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
+    ctx: Annotated[Keys, Field(description="Set before the first step.")]
 
 
 class Starting(Explained):
@@ -48,7 +57,7 @@ class ExecutionQuery(ExecutionAt):
 
 
 class ExecutionsQuery(Paged):
-    status: Annotated[tuple[Status, ...], Field(description="Any of these.")] = ()
+    status: Annotated[tuple[ExecutionStatus, ...], Field(description="Any of these.")] = ()
     path: Annotated[str | None, Field(description="Of this playbook, or of playbooks below it.")] = None
     label: tuple[Label, ...] = ()
     started_from: Moment | None = None
@@ -69,7 +78,7 @@ def address_of(execution_id: str) -> str:
     return f"{EXECUTIONS}/{execution_id}"
 
 
-async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Document:
+async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> ExecutionDocument:
     """The execution when it has ended, the time is over, or the gateway ends."""
     executions = call.operations.executions
     if not wait_s:
@@ -78,12 +87,12 @@ async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Docu
     return waited if waited is not None else await executions.get(execution_id)
 
 
-async def begun(call: Call[Any, Any], execution: Document, wait_s: float) -> Reply:
+async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
     """What has been started: 202 while it goes on, 200 when it has ended in time."""
     if wait_s:
-        execution = await waited(call, execution["execution_id"], wait_s)
-    status = 200 if execution["status"] in ENDED else 202
-    return Reply(execution, status, {"Location": address_of(execution["execution_id"])})
+        execution = await waited(call, execution.execution_id, wait_s)
+    status = 200 if execution.status in ENDED else 202
+    return Reply(execution, status, {"Location": address_of(execution.execution_id)})
 
 
 async def start(call: Call[Starting, StartRequest]) -> Reply:
@@ -117,7 +126,7 @@ async def result(call: Call[ExecutionAt, None]) -> Reply:
 
 
 async def steps(call: Call[ExecutionAt, None]) -> Reply:
-    return Reply({"items": await call.operations.executions.steps(call.parameters.execution_id)})
+    return Reply(StepRunsDocument(await call.operations.executions.steps(call.parameters.execution_id)))
 
 
 async def iterations(call: Call[StepRunAt, None]) -> Reply:
@@ -129,8 +138,8 @@ async def iterations(call: Call[StepRunAt, None]) -> Reply:
 async def events(call: Call[EventsFrom, None]) -> Reply:
     at = call.parameters
     found = await call.operations.executions.events(at.execution_id, at.after, at.limit)
-    last = found[-1]["position"] if len(found) == at.limit else None
-    return Reply({"items": found, "next": last}, headers=call.link_to(after=last))
+    last = found[-1].position if len(found) == at.limit else None
+    return Reply(EventPage(found, last), headers=call.link_to(after=last))
 
 
 async def why(call: Call[ExecutionAt, None]) -> Reply:
@@ -158,8 +167,8 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         role="operator",
         handler=start,
         answers={
-            200: Answer("It has ended within `wait`", Execution, ("Location",)),
-            202: Answer("It goes on", Execution, ("Location",)),
+            200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
+            202: Answer("It goes on", ExecutionDocument, ("Location",)),
         },
         parameters=Starting,
         body=json_body(StartRequest),
@@ -184,7 +193,7 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Look at an execution",
         role="viewer",
         handler=get,
-        answers={200: Answer("As it is, or as it is after `wait`", Execution)},
+        answers={200: Answer("As it is, or as it is after `wait`", ExecutionDocument)},
         parameters=ExecutionQuery,
     ),
     Route(
@@ -194,7 +203,7 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "The result of an ended execution, whole",
         role="viewer",
         handler=result,
-        answers={200: Answer("How it has ended", Result)},
+        answers={200: Answer("How it has ended", ResultDocument)},
         parameters=ExecutionAt,
         refuses=("conflict",),
     ),
@@ -205,7 +214,7 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Its step runs, in the order they began",
         role="viewer",
         handler=steps,
-        answers={200: Answer("All of them", StepRuns)},
+        answers={200: Answer("All of them", StepRunsDocument)},
         parameters=ExecutionAt,
     ),
     Route(
@@ -235,7 +244,7 @@ EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Why it is where it is, and what would move it",
         role="viewer",
         handler=why,
-        answers={200: Answer("In sentences", Why)},
+        answers={200: Answer("In sentences", WhyDocument)},
         parameters=ExecutionAt,
     ),
     Route(

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.gateway.documents.common import Document
 from noetl_stream.gateway.http.parameters import Nothing
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Route
 from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.readiness import Readiness
 
 
-class Liveness(Document):
+class Liveness(Document, frozen=True):
     status: str
 
 
-class ReadinessReport(Document):
-    """`missing` says what the gateway cannot work without, each in one sentence."""
+class ReadinessReport(Document, frozen=True):
+    """``missing`` says what the gateway cannot work without, each in one sentence."""
 
     ready: bool
     missing: list[str]
 
 
 async def live(call: Call[Nothing, None]) -> Reply:
-    return Reply({"status": "alive"})
+    return Reply(Liveness("alive"))
 
 
 def health_routes(readiness: Readiness, metrics: Metrics) -> tuple[AnyRoute, ...]:
     async def ready(call: Call[Nothing, None]) -> Reply:
         missing = await readiness.missing()
-        return Reply({"ready": not missing, "missing": missing}, 503 if missing else 200)
+        return Reply(ReadinessReport(not missing, missing), 503 if missing else 200)
 
     async def measured(call: Call[Nothing, None]) -> Reply:
         return Reply(metrics.text(), media=MEDIA)

@@ -8,15 +8,16 @@ from pydantic import Field
 
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.gateway.documents.common import Document
-from noetl_stream.gateway.documents.executions import Status
 from noetl_stream.gateway.http.bodies import Body, RequestModel, pointer_to, validated
 from noetl_stream.gateway.http.parameters import Nothing
-from noetl_stream.gateway.http.problems import Finding, RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.http.routes import API, JSON, Answer, AnyRoute, Call, Reply, Route
 from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import FORMAT, Report
+from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.problems import FaultDocument
 
 MOST: Final = 2**31 - 1
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -37,18 +38,20 @@ class ReportRequest(RequestModel):
     nonce: Id
     number: Count
     first: Count
-    events: Annotated[list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/events.md`).")]
+    events: Annotated[
+        list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/reference/events.md`).")
+    ]
     format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
 
 
-class Reported(Document):
-    """`sequence` is where it stands in EVENTS. Whether it changes anything is for the fold to say: nothing of an
-    execution whose `status` says that it has ended.
+class Reported(Document, frozen=True):
+    """``sequence`` is where it stands in EVENTS. Whether it changes anything is for the fold to say: nothing of an
+    execution whose ``status`` says that it has ended.
     """
 
     report_id: str
     sequence: int
-    status: Status
+    status: ExecutionStatus
 
 
 def read_report(data: bytes, media: str) -> Report:
@@ -59,16 +62,16 @@ def read_report(data: bytes, media: str) -> Report:
     validated(ReportRequest, data)
     report = codec.decode_reported(data)
     assert isinstance(report, Report)
-    findings = []
+    faults = []
     for index, raw in enumerate(report.events):
         try:
             words = malformed(codec.decode_fact(raw))
         except PayloadRefused as error:
             words = error.message
         if words:
-            findings.append(Finding(words, pointer=pointer_to(("events", index))))
-    if findings:
-        raise RequestRefused("invalid-request", "The report has events that no worker can mean", findings)
+            faults.append(FaultDocument(words, pointer=pointer_to(("events", index))))
+    if faults:
+        raise HttpProblem("invalid-request", "The report has events that no worker can mean", faults)
     return report
 
 
@@ -77,7 +80,7 @@ async def report(call: Call[Nothing, Report]) -> Reply:
         await call.operations.executions.get(call.body.execution_id)  # not found outside of them
     call.require_all_paths("report for workers")
     stored = await call.ingest.report(call.body)
-    return Reply({"report_id": report_id(call.body.run, call.body.number), **stored._asdict()}, 202)
+    return Reply(Reported(report_id(call.body.run, call.body.number), stored.sequence, stored.status), 202)
 
 
 INGEST_ROUTES: Final[tuple[AnyRoute, ...]] = (

@@ -7,15 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.documents.executions import (
-    Accepted,
-    Execution,
-    RerunRequest,
-    RetryRequest,
-    SignalRequest,
-    TokenRequest,
-)
-from noetl_stream.gateway.http.bodies import json_body
+from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import InPath, Intervention, WaitS
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Route
 from noetl_stream.gateway.resources.executions import ONE, address_of, begun
@@ -27,7 +19,36 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.ports.operations.executions import RerunOptions
+from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, RerunOptions
+
+
+class TokenRequest(RequestModel):
+    """A token to put in front of a step."""
+
+    step: str
+    args: Keys
+
+
+class SignalRequest(RequestModel):
+    """What a wait for the signal gives as its result."""
+
+    payload: Any = None
+
+
+class RerunRequest(RequestModel):
+    """A new execution from one step: from its last run, or from `step_run_id`. `args` replace those it had."""
+
+    step: str | None = None
+    step_run_id: str | None = None
+    ctx: Keys
+    args: dict[str, Any] | None = None
+
+
+class RetryRequest(RequestModel):
+    """A new execution from the step run that failed, with changes if there are any."""
+
+    ctx: Keys
+    args: dict[str, Any] | None = None
 
 
 class SignalAt(Intervention):
@@ -51,7 +72,7 @@ def who_and_why(call: Call[Any, Any]) -> dict[str, Any]:
 async def _ask(call: Call[Any, Any], fact: InterventionFact) -> Reply:
     execution_id = call.parameters.execution_id
     answer = await call.operations.executions.ask(execution_id, fact)
-    return Reply(answer, 200 if answer.get("already") else 202, {"Location": address_of(execution_id)})
+    return Reply(answer, 200 if answer.already else 202, {"Location": address_of(execution_id)})
 
 
 async def inject(call: Call[Intervention, TokenRequest]) -> Reply:
@@ -92,12 +113,12 @@ async def retry(call: Call[RunningAgain, RetryRequest]) -> Reply:
 
 
 ASKED: Final = {
-    200: Answer("It was so already", Accepted, ("Location",)),
-    202: Answer("It is committed, and goes on", Accepted, ("Location",)),
+    200: Answer("It was so already", AcceptedDocument, ("Location",)),
+    202: Answer("It is committed, and goes on", AcceptedDocument, ("Location",)),
 }
 AGAIN: Final = {
-    200: Answer("It has ended within `wait`", Execution, ("Location",)),
-    202: Answer("It goes on", Execution, ("Location",)),
+    200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
+    202: Answer("It goes on", ExecutionDocument, ("Location",)),
 }
 
 INTERVENTION_ROUTES: Final[tuple[AnyRoute, ...]] = (

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.documents.common import OpenDocument
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.documents import OpenDocument
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
 
 HTML = "text/html"
 
 
-class Described(OpenDocument):
+class Described(OpenDocument, frozen=True):
     """An OpenAPI 3.1 document."""
 
     openapi: str

@@ -7,18 +7,18 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from noetl_stream.gateway.documents.playbooks import (
-    Checked,
-    Graph,
-    Plan,
-    PlaybookPage,
-    PlaybookVersions,
-    PlaybookWithSource,
-    Registered,
-)
 from noetl_stream.gateway.http.bodies import YAML, yaml_body
 from noetl_stream.gateway.http.parameters import InPath, Label, Paged, Parameters, labels_in
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.ports.operations.playbooks import (
+    CheckedDocument,
+    GraphDocument,
+    PlanDocument,
+    PlaybookPage,
+    PlaybookVersionsDocument,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
 
 PLAYBOOKS: Final = f"{API}/playbooks"
 
@@ -48,8 +48,8 @@ async def check(call: Call[TextNamed, bytes]) -> Reply:
 
 async def register(call: Call[TextNamed, bytes]) -> Reply:
     entry = await call.operations.playbooks.register(call.body, call.parameters.name, call.caller.principal)
-    address = f"{PLAYBOOKS}/{quote(entry['path'], safe='')}?version={quote(entry['known_as'], safe='')}"
-    return Reply(entry, 201 if entry["created"] else 200, {"Location": address})
+    address = f"{PLAYBOOKS}/{quote(entry.path, safe='')}?version={quote(entry.known_as, safe='')}"
+    return Reply(entry, 201 if entry.created else 200, {"Location": address})
 
 
 async def page(call: Call[Filtering, None]) -> Reply:
@@ -64,11 +64,11 @@ async def get(call: Call[VersionAt, None]) -> Reply:
 
 async def source(call: Call[VersionAt, None]) -> Reply:
     entry = await call.operations.playbooks.get(call.parameters.path, call.parameters.version)
-    return Reply(entry["source"].encode(), media=f"{YAML}; charset=utf-8")
+    return Reply(entry.source.encode(), media=f"{YAML}; charset=utf-8")
 
 
 async def versions(call: Call[PathAt, None]) -> Reply:
-    return Reply({"items": await call.operations.playbooks.versions(call.parameters.path)})
+    return Reply(PlaybookVersionsDocument(await call.operations.playbooks.versions(call.parameters.path)))
 
 
 async def plan(call: Call[VersionAt, None]) -> Reply:
@@ -102,7 +102,7 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Say what is wrong with a text; nothing is stored",
         role="viewer",
         handler=check,
-        answers={200: Answer("What is to be said of it", Checked)},
+        answers={200: Answer("What is to be said of it", CheckedDocument)},
         parameters=TextNamed,
         body=yaml_body(),
         reads=True,
@@ -115,8 +115,8 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         role="author",
         handler=register,
         answers={
-            200: Answer("It was registered before", Registered, ("Location",)),
-            201: Answer("It is new", Registered, ("Location",)),
+            200: Answer("It was registered before", RegisteredDocument, ("Location",)),
+            201: Answer("It is new", RegisteredDocument, ("Location",)),
         },
         parameters=TextNamed,
         body=yaml_body(),
@@ -132,10 +132,10 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         answers={200: Answer("A page of them, by path", PlaybookPage, ("Link",))},
         parameters=Filtering,
     ),
-    _looking(ONE, "getPlaybook", "A playbook with its text", get, Answer("It", PlaybookWithSource)),
+    _looking(ONE, "getPlaybook", "A playbook with its text", get, Answer("It", PlaybookWithSourceDocument)),
     _looking(f"{ONE}/source", "getSource", "Its text alone", source, Answer("As it was registered", media=YAML)),
-    _looking(f"{ONE}/plan", "getPlan", "What it compiles to", plan, Answer("The plan", Plan)),
-    _looking(f"{ONE}/graph", "getGraph", "Its steps and arcs", graph, Answer("The graph", Graph)),
+    _looking(f"{ONE}/plan", "getPlan", "What it compiles to", plan, Answer("The plan", PlanDocument)),
+    _looking(f"{ONE}/graph", "getGraph", "Its steps and arcs", graph, Answer("The graph", GraphDocument)),
     Route(
         "GET",
         f"{ONE}/versions",
@@ -143,7 +143,7 @@ PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Every version of a playbook",
         role="viewer",
         handler=versions,
-        answers={200: Answer("All of them", PlaybookVersions)},
+        answers={200: Answer("All of them", PlaybookVersionsDocument)},
         parameters=PathAt,
     ),
     Route(

@@ -41,7 +41,7 @@ async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
     given = call.parameters
     after = given.after if given.last_event_id is None else given.last_event_id
     last = await call.operations.executions.events(given.execution_id, after - 1, 1) if after else []
-    if last and last[0]["name"] == LAST_EVENT:
+    if last and last[0].name == LAST_EVENT:
         return Reply(None, 204)
     feed = await call.operations.feed.execution(given.execution_id, after)
     return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
@@ -52,7 +52,7 @@ async def feed_stream(call: Call[FeedStream, None]) -> Reply:
     feed = await call.operations.feed.everything(given.last_event_id or given.after)
     names = frozenset(given.name)
     if names:
-        feed = (only(some, lambda heard: heard.event["name"] in names) async for some in feed)
+        feed = (only(some, lambda heard: heard.name in names) async for some in feed)
     return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
 
 
@@ -85,9 +85,9 @@ async def _frames(feed: AsyncIterator[list[FeedEvent]], ending: asyncio.Event) -
 
 
 def _frame(heard: FeedEvent) -> bytes:
-    if not heard.event:
+    if heard.event is None:
         return f"id: {heard.id}\n\n".encode()
-    return f"id: {heard.id}\nevent: {heard.event['name']}\ndata: {heard.json}\n\n".encode()
+    return f"id: {heard.id}\nevent: {heard.name}\ndata: {heard.json}\n\n".encode()
 
 
 STREAM_ROUTES: Final[tuple[AnyRoute, ...]] = (

@@ -6,11 +6,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.documents.common import Document, Next, Time
 from noetl_stream.gateway.http.bodies import RequestModel, json_body
 from noetl_stream.gateway.http.parameters import InPath, Moment, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.ports.operations.access import NewToken, Role
+from noetl_stream.model.roles import Role
+from noetl_stream.ports.operations.access import ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken
 
 TOKENS: Final = f"{API}/tokens"
 AUDIT: Final = f"{API}/audit"
@@ -23,56 +23,6 @@ class ApiTokenRequest(RequestModel):
     role: Role
     paths: Annotated[list[str], Field(default_factory=list, max_length=100)]
     expires: Moment | None = None
-
-
-class ApiToken(Document):
-    """What may be shown of a token; `last_used` is exact to the minute."""
-
-    id: str
-    name: str
-    role: Role
-    paths: list[str]
-    created: Time
-    created_by: str
-    expires: Time | None
-    last_used: Time | None
-    revoked: Time | None
-    revoked_by: str | None
-
-
-class NewApiToken(ApiToken):
-    """`secret` is the token itself. It is shown this once; the answer to a repeated call does not have it."""
-
-    secret: str | None = None
-
-
-class ApiTokens(Document):
-    items: list[ApiToken]
-
-
-class AuditEntry(Document):
-    """A call that changed something, or was refused. `status` is null while it goes on, or if the gateway died over it.
-    `reason` is the caller's, or why it was refused, or the kind of its problem.
-    """
-
-    number: int
-    at: Time
-    principal: str
-    role: str
-    method: str
-    operation: str
-    target: str
-    correlation_id: str
-    remote: str
-    idempotency_key: str
-    status: int | None
-    reason: str
-    made: str
-
-
-class AuditPage(Document):
-    items: list[AuditEntry]
-    next: Next
 
 
 class TokenAt(Parameters):
@@ -88,11 +38,11 @@ async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
     expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
     new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
     made = await call.operations.access.create_token(new, call.caller.principal)
-    return Reply(made, 201, {"Location": f"{TOKENS}/{made['id']}"})
+    return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})
 
 
 async def list_all(call: Call[Nothing, None]) -> Reply:
-    return Reply({"items": await call.operations.access.tokens()})
+    return Reply(ApiTokensDocument(await call.operations.access.tokens()))
 
 
 async def revoke(call: Call[TokenAt, None]) -> Reply:
@@ -113,7 +63,7 @@ ACCESS_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "Make an API token",
         role="admin",
         handler=create,
-        answers={201: Answer("It, with its secret", NewApiToken, ("Location",))},
+        answers={201: Answer("It, with its secret", NewApiTokenDocument, ("Location",))},
         parameters=Nothing,
         body=json_body(ApiTokenRequest),
         refuses=("conflict",),
@@ -126,7 +76,7 @@ ACCESS_ROUTES: Final[tuple[AnyRoute, ...]] = (
         "What may be shown of all tokens",
         role="admin",
         handler=list_all,
-        answers={200: Answer("In the order they were made", ApiTokens)},
+        answers={200: Answer("In the order they were made", ApiTokensDocument)},
     ),
     Route(
         "DELETE",

@@ -1,4 +1,4 @@
-"""Facts by clients: what is asked of an execution (LANGUAGE §13)."""
+"""Facts recorded for clients: requests to an execution (LANGUAGE §13)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from noetl_stream.model.events.parts import Fact, Kind, Parent
 
 
 class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From where an ended execution, ``of``, is to be run again (LANGUAGE §9 *Rerun*).
+    """The point from which an ended execution, ``of``, is run again (LANGUAGE §9 *Rerun*).
 
-    The last run of ``step``, or the one that is named; neither of both: a retry of the run that failed. ``args`` take
-    the place of those of its token, ``None`` keeps them.
+    It is the last run of ``step``, or the step run named; with neither, a retry of the run that failed. ``args``
+    replace those of its token; ``None`` keeps them.
     """
 
     of: str
@@ -23,9 +23,9 @@ class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
-    """Someone asks for a run of the playbook with this digest; ``parent`` is set where another execution does.
+    """A request to run the playbook with this digest; ``parent`` is set if another execution makes it.
 
-    ``rerun``: not from its beginning, but reusing what another run of it did; ``workload`` is that one's then.
+    ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -44,7 +44,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
 
 class ClientRequest(Fact, frozen=True):
-    """Base of what someone asks of an execution that exists already."""
+    """Base of requests to an existing execution."""
 
     request_id: str
     principal: str = ""
@@ -53,9 +53,9 @@ class ClientRequest(Fact, frozen=True):
 
 
 class CtxPatched(ClientRequest, frozen=True, tag="ctx.patched"):
-    """Keys of ``ctx`` set from outside (LANGUAGE §9): whole ones, or deep with ``null`` deleting if ``merge``.
+    """Keys of ``ctx`` set by a client (LANGUAGE §9): replaced, or merged if ``merge``, where ``null`` deletes.
 
-    ``expected_version`` refuses the patch unless ``ctx`` last changed at that position.
+    With ``expected_version`` the patch is rejected unless ``ctx`` last changed at that position.
     """
 
     kind: ClassVar = Kind("ctx", "success")
@@ -80,24 +80,24 @@ class SignalReceived(ClientRequest, frozen=True, tag="signal.received"):
 
 
 class CancelRequested(ClientRequest, frozen=True, tag="execution.cancel_requested"):
-    """The execution is to end; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
+    """The execution is to be cancelled; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
 
 
 class PauseRequested(ClientRequest, frozen=True, tag="execution.pause_requested"):
-    """No command is to be issued until ``execution.resume_requested``."""
+    """No command is issued until ``execution.resume_requested``."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
 
 
 class ResumeRequested(ClientRequest, frozen=True, tag="execution.resume_requested"):
-    """Goes on after a pause."""
+    """The execution is to resume after a pause."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
 
 
 InterventionFact = CtxPatched | TokenInjected | SignalReceived | CancelRequested | PauseRequested | ResumeRequested
-"""What people ask of an execution that exists."""
+"""Requests to an existing execution."""
 
 ClientFact = ExecutionRequested | InterventionFact

@@ -1,4 +1,4 @@
-"""What facts are made of: guards, tokens, waits, calls."""
+"""The parts of facts: guards, tokens, waits, calls."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Fields = Mapping[str, Any]
 
 
 class Kind(NamedTuple):
-    """What is true of every fact of a kind.
+    """Properties of all facts of a kind.
 
     Attributes:
-        entity: What it is about, as the envelope says it (LANGUAGE §13 *Envelope*).
-        status: As the envelope says it; a function of the fact's fields where it depends on them.
-        bounded: There are only as many as there are items, commands or tokens: it does not count as a decision
+        entity: The entity it is about, as shown in the envelope (LANGUAGE §13 *Envelope*).
+        status: As shown in the envelope; a function of the fact's fields if it depends on them.
+        bounded: Limited by the number of items, commands or tokens, and therefore not counted as a decision
             (``limits.max_decisions_per_fact``).
-        through_halt: Something follows from it even while the execution is paused or looks into a reference.
-        ends_halt: After it, decisions that were left out are made up for.
+        through_halt: Decided on even while the execution is paused or waits for a reference.
+        ends_halt: After it, decisions skipped during the halt are made.
     """
 
     entity: Entity
@@ -44,28 +44,28 @@ def by_outcome(fields: Fields) -> EventStatus:
 
 
 def by_status(fields: Fields) -> EventStatus:
-    """The status of a fact about how an execution ended."""
+    """The status of a fact about the end of an execution."""
     return "success" if fields["status"] == "completed" else "error"
 
 
 def by_ok(fields: Fields) -> EventStatus:
-    """The status of a fact about a request that was accepted or refused."""
+    """The status of a fact about an accepted or rejected request."""
     return "success" if fields["ok"] else "error"
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="name"):
-    """Base of all facts. The tag is the event's name; ``kind`` says what is true of all facts with that name."""
+    """Base of all facts. The tag is the event name; ``kind`` holds the properties of all facts with that name."""
 
     kind: ClassVar[Kind]
 
     @classmethod
     def event_name(cls) -> str:
-        """``token.held`` of :class:`TokenHeld`."""
+        """The dotted name, such as ``token.held`` for :class:`TokenHeld`."""
         return str(cls.__struct_config__.tag)
 
 
 class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A guard that was evaluated: its text, what it gave, and where it stands (``else`` has no text)."""
+    """A guard that was evaluated: its text, its value, and its index (``else`` has no text)."""
 
     when: str
     value: bool
@@ -75,7 +75,7 @@ class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13).
 
-    ``waves`` is its lineage as joins ask for it: by join step, the last firing it descends from (from 1).
+    ``waves`` is its lineage for joins: by join step, the last firing it descends from (from 1).
     """
 
     token_id: str
@@ -88,7 +88,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a rule contributes to a ``ctx`` key that several iterations share (LANGUAGE §6 ``set_shared``)."""
+    """A contribution of a rule to a ``ctx`` key shared by several iterations (LANGUAGE §6 ``set_shared``)."""
 
     op: SharedOperation
     value: Any = None
@@ -109,7 +109,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the pipeline of one iteration waits for while no worker holds it (LANGUAGE §8).
 
     Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child.
-    ``timeout_s`` bounds the last two. ``since_ms`` is when it began, by the fold: 0 until the server has noted it.
+    ``timeout_s`` bounds the last two. ``since_ms`` is its start, set by the fold: 0 until then.
     """
 
     path: Path = ()
@@ -124,7 +124,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Who called this execution: the suspended command and iteration that wait for it; ``depth`` of the call."""
+    """The caller of this execution: the suspended command and iteration that wait for it; ``depth`` of the call."""
 
     execution_id: str
     step_run_id: str

@@ -1,4 +1,4 @@
-"""Facts about what a rerun takes over from another execution (LANGUAGE §9 *Rerun*)."""
+"""Facts about what a rerun reuses of another execution (LANGUAGE §9 *Rerun*)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 
 
 class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How the iterations of a loop ended, for arcs that ask."""
+    """How the iterations of a reused loop ended, for arcs that read it."""
 
     count: int
     ok: int = 0
@@ -22,7 +22,7 @@ class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StepPatched(Fact, frozen=True, tag="step.patched"):
-    """What a reused step run did to ``ctx``: the keys it set, then what it contributed to shared ones, in order."""
+    """What a reused step run did to ``ctx``: the keys it set, then its contributions to shared keys, in order."""
 
     kind: ClassVar = Kind("step")
 
@@ -35,7 +35,7 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
     """A reused step run and its end. ``outcome`` is that of its last ``task`` (``""``: of the step), ``None`` if it
     failed; ``others`` are those of its other tasks.
 
-    ``vars`` and ``loop`` are what its arcs read, should they not have been routed.
+    ``vars`` and ``loop`` are what its arcs read, if they have not been routed.
     """
 
     kind: ClassVar = Kind("step")
@@ -51,7 +51,7 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
 
     @property
     def value(self) -> StepValue | None:
-        """What it leaves to later templates."""
+        """What later templates read of it."""
         if self.outcome is None:
             return None
         return StepValue(self.outcome, {**self.others, self.task: self.outcome} if self.task else {})
@@ -70,10 +70,10 @@ ReusedFact = (
 
 
 class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
-    """An input of the server's own: what a rerun takes over of the execution ``of``, in the order of its journal.
+    """A server input: what a rerun reuses of the execution ``of``, in journal order.
 
-    It stands here in full, so that replay needs no other execution; what is long goes on in further pages, numbered
-    from 0. The last has the chosen ``token``, the tokens it was ``joined`` of, and the ``workload``.
+    It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
+    The last page has the chosen ``token``, the tokens it was ``joined`` from, and the ``workload``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -87,7 +87,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):
-    """An input of the server's own: the rerun that was asked for cannot be; ``code`` is a :data:`RefusalCode`."""
+    """A server input: the requested rerun is impossible; ``code`` is a :data:`RefusalCode`."""
 
     kind: ClassVar = Kind("workflow", "error")
 

@@ -1,8 +1,8 @@
-"""Facts by the server: its decisions, and its own inputs (LANGUAGE §13)."""
+"""Facts recorded by the server: its decisions and its own inputs (LANGUAGE §13)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from noetl_stream.model.events.parts import (
     ChildCall,
@@ -20,10 +20,11 @@ from noetl_stream.model.events.parts import (
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.reference import Reference
+from noetl_stream.model.status import EndStatus
 
 
 class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
-    """The request was looked at: accepted, or refused with its diagnostics."""
+    """The request was accepted, or rejected with diagnostics."""
 
     kind: ClassVar = Kind("playbook", by_ok)
 
@@ -32,7 +33,7 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """Pins what every later decision reads: digest, merged workload, limits, engine format."""
+    """Pins what all later decisions read: digest, merged workload, limits, engine format."""
 
     kind: ClassVar = Kind("workflow")
 
@@ -46,7 +47,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
-    """``joined`` are the tokens that a join has merged into this one: they are consumed with it."""
+    """``joined`` are the tokens that a join has merged into this one; they are consumed with it."""
 
     kind: ClassVar = Kind("token")
 
@@ -63,7 +64,7 @@ class TokenJoined(Fact, frozen=True, tag="token.joined"):
 
 
 class TokenAbsorbed(Fact, frozen=True, tag="token.absorbed"):
-    """The token came to a join that had fired without it, and does not descend from that firing."""
+    """The token reached a join that had fired without it, and does not descend from that firing."""
 
     kind: ClassVar = Kind("token", "success")
 
@@ -72,9 +73,9 @@ class TokenAbsorbed(Fact, frozen=True, tag="token.absorbed"):
 
 
 class TokenHeld(Fact, frozen=True, tag="token.held"):
-    """Admission said no for now; the token waits for a change of ``ctx`` or of a step's result (LANGUAGE §4).
+    """Admission was denied for now; the token waits for a change of ``ctx`` or of a step's result (LANGUAGE §4).
 
-    ``keeps_alive``: it may wait there (``admit.wait``), and the execution with it.
+    ``keeps_alive``: it may wait there (``admit.wait``), which keeps the execution running.
     """
 
     kind: ClassVar = Kind("token", "paused")
@@ -85,9 +86,9 @@ class TokenHeld(Fact, frozen=True, tag="token.held"):
 
 
 class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
-    """Admission let the token in: it is consumed by a new step run, which sees ``ctx`` as it is now.
+    """The token was admitted: a new step run consumes it and sees ``ctx`` as it is now.
 
-    With ``refused`` the step run fails at once: its admission, deadline or join can no longer be met.
+    With ``refused`` the step run fails at once: its admission, deadline or join can no longer be satisfied.
     """
 
     kind: ClassVar = Kind("token", "success")
@@ -106,10 +107,10 @@ class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):
 
 
 class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
-    """A command is owed to a worker. ``issue`` above 1: issued again, with the reason.
+    """A command is owed to a worker. ``issue`` above 1: it is reissued, for ``reason``.
 
-    ``items`` are those of a local loop (``None``: none, or they were paged out), of which ``max_in_flight`` may run at
-    once. ``paging``: the order is to evaluate ``in`` of the level inside the iteration ``path`` and page its items out.
+    ``items`` are those of a local loop (``None`` without one, or if paged out), of which ``max_in_flight`` may run at
+    once. ``paging``: the command evaluates ``in`` of the level inside the iteration ``path`` and pages its items out.
     """
 
     kind: ClassVar = Kind("step", bounded=True)
@@ -125,7 +126,7 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
 
 
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
-    """The server no longer wants what this command does (fail-fast loops, an execution that ends)."""
+    """The server cancels this command (fail-fast loops, an execution that ends)."""
 
     kind: ClassVar = Kind("step", "error", bounded=True)
 
@@ -135,7 +136,7 @@ class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
 
 
 class StepResumed(Fact, frozen=True, tag="step.resumed"):
-    """What a suspended pipeline waited for is there: its next segment is the command ``command_id`` (LANGUAGE §8)."""
+    """A suspended pipeline resumes: its next segment is the command ``command_id`` (LANGUAGE §8)."""
 
     kind: ClassVar = Kind("step", bounded=True)
 
@@ -146,7 +147,7 @@ class StepResumed(Fact, frozen=True, tag="step.resumed"):
 
 
 class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop whose list is long."""
+    """The next items of a loop with a long list."""
 
     kind: ClassVar = Kind("loop", bounded=True)
 
@@ -156,7 +157,7 @@ class LoopPaged(Fact, frozen=True, tag="loop.paged"):
 
 
 class TimerSet(Fact, frozen=True, tag="timer.set"):
-    """``subject`` is what the timer is about: a token, a step run, a suspended command or the execution."""
+    """A timer was set. ``subject`` is what it is about: a token, a step run, a suspended command or the execution."""
 
     kind: ClassVar = Kind("workflow", bounded=True)
 
@@ -168,7 +169,7 @@ class TimerSet(Fact, frozen=True, tag="timer.set"):
 
 
 class TimerFired(Fact, frozen=True, tag="timer.fired"):
-    """An input of the server's own: the timer is due by the database's clock."""
+    """A server input: the timer is due by the database's clock."""
 
     kind: ClassVar = Kind("workflow", "success")
 
@@ -191,7 +192,7 @@ class ChildRequested(Fact, frozen=True, tag="child.requested"):
 
 
 class ChildOrdered(Fact, frozen=True, tag="child.ordered"):
-    """A child is told to end, pause or go on with its parent."""
+    """A child is ordered to end, pause or resume with its parent."""
 
     kind: ClassVar = Kind("workflow", bounded=True)
 
@@ -201,7 +202,7 @@ class ChildOrdered(Fact, frozen=True, tag="child.ordered"):
 
 
 class ChildFinished(Fact, frozen=True, tag="child.finished"):
-    """A child's end, from the inbox."""
+    """A child has ended, as reported through the inbox."""
 
     kind: ClassVar = Kind("workflow", by_outcome)
 
@@ -220,7 +221,7 @@ class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):
 
 
 class ReferenceResolved(Fact, frozen=True, tag="reference.resolved"):
-    """An input of the server's own: the value is at hand; ``checksum`` pins which."""
+    """A server input: the value is loaded; ``checksum`` identifies it."""
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
 
@@ -229,7 +230,7 @@ class ReferenceResolved(Fact, frozen=True, tag="reference.resolved"):
 
 
 class ReferenceLost(Fact, frozen=True, tag="reference.lost"):
-    """An input of the server's own: the value cannot be read any more."""
+    """A server input: the value can no longer be read."""
 
     kind: ClassVar = Kind("workflow", "error", ends_halt=True)
 
@@ -244,7 +245,7 @@ class ExecutionPaused(Fact, frozen=True, tag="execution.paused"):
 
 
 class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
-    """Time paused does not count towards timeouts: those still set are due ``paused_ms`` later."""
+    """Paused time does not count towards timeouts: those still set are due ``paused_ms`` later."""
 
     kind: ClassVar = Kind("workflow", ends_halt=True)
 
@@ -252,7 +253,7 @@ class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
 
 
 class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
-    """The task before this entry set keys that another has changed since its step run began (LANGUAGE §5)."""
+    """The preceding task set keys that another step run changed since its own began (LANGUAGE §5)."""
 
     kind: ClassVar = Kind("ctx")
 
@@ -261,9 +262,9 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
 
 
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
-    """Something failed that nobody handles: tokens are discarded, what runs is cancelled, then the execution ends.
+    """An unhandled failure: tokens are discarded, running work is cancelled, then the execution ends.
 
-    ``failed_run`` is the step run that failed, or whose arcs did, ``failed_token`` the token whose admission did.
+    ``failed_run`` is the step run that failed, or whose arcs did; ``failed_token`` the token whose admission did.
     """
 
     kind: ClassVar = Kind("workflow", "error", through_halt=True)
@@ -275,7 +276,7 @@ class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
 
 
 class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
-    """Routing looked at a step's end: which guards held, which arcs (by index) fired."""
+    """A step run's end was routed: which guards held, which arcs (by index) fired."""
 
     kind: ClassVar = Kind("next", "success")
 
@@ -286,11 +287,11 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
 
 
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
-    """The last word about an execution. ``result`` stands inline or by reference in ``outcome.result``."""
+    """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 
     kind: ClassVar = Kind("workflow", by_status, through_halt=True)
 
-    status: Literal["completed", "failed", "cancelled"]
+    status: EndStatus
     outcome: Outcome
     discarded: int = 0
 
@@ -298,7 +299,7 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
     kind: ClassVar = Kind("playbook", by_status)
 
-    status: Literal["completed", "failed", "cancelled"]
+    status: EndStatus
 
 
 ServerFact = (

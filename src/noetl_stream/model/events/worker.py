@@ -1,4 +1,4 @@
-"""Facts by workers; of loops and of steps without tool, by the server (LANGUAGE §13)."""
+"""Facts recorded by workers; for loops and steps without tasks, also by the server (LANGUAGE §13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.model.reference import Page
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
-    """A worker asks whether it may run a copy that might not be the only one (PROTOCOL §3 *Claim*)."""
+    """A worker asks whether it may run a command that another copy may be running (PROTOCOL §3 *Claim*)."""
 
     kind: ClassVar = Kind("step")
 
@@ -34,10 +34,10 @@ class TaskStarted(Fact, frozen=True, tag="task.started"):
 class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     """A task ran, its policy decided, and its patches were applied: one fact, recorded together or not at all.
 
-    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any follows.
-    ``rule`` is the index of the rule that matched, -1 for the default, and ``unmatched`` says a policy had no match.
-    ``origin`` is where in the playbook a generated task comes from, as in ``choose at line 12``; ``guards`` are those
-    of its policy that were evaluated.
+    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any.
+    ``rule`` is the index of the matching rule, -1 for the default; ``unmatched``: no rule of the policy matched.
+    ``origin`` is the place in the playbook a generated task comes from, such as ``choose at line 12``; ``guards`` are
+    the guards of its policy that were evaluated.
     """
 
     kind: ClassVar = Kind("task", by_outcome, through_halt=True)
@@ -61,10 +61,10 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
 
 
 class StepSuspended(Fact, frozen=True, tag="step.suspended"):
-    """The pipeline goes on later, on any worker: the command ends here (LANGUAGE §8).
+    """The pipeline continues later, on any worker: the command ends here (LANGUAGE §8).
 
-    ``waits`` says for what, one a waiting iteration. ``paused``: it is a loop that was asked to pause, and has begun no
-    further iterations for that reason: it may go on when the execution does, whatever others of it wait for.
+    ``waits`` has one entry per waiting iteration. ``paused``: a loop was asked to pause and has begun no further
+    iterations; it may resume when the execution does, whatever its other iterations wait for.
     """
 
     kind: ClassVar = Kind("step", "paused")
@@ -74,10 +74,10 @@ class StepSuspended(Fact, frozen=True, tag="step.suspended"):
 
 
 class LoopStarted(Fact, frozen=True, tag="loop.started"):
-    """``in`` was evaluated. Items stand here, so that replay needs no template; long lists go on in ``loop.paged``.
+    """``in`` was evaluated. Items are included, so replay needs no template; long lists continue in ``loop.paged``.
 
     ``path`` is the iteration around an inner loop, ``()`` for the outermost. ``pages`` are those of a level inside a
-    local loop whose list is long: its worker has put them into the object store.
+    local loop with a long list: its worker has stored them in the object store.
     """
 
     kind: ClassVar = Kind("loop", bounded=True)
@@ -92,7 +92,7 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
 
 
 class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
-    """A worker was asked to evaluate ``in``, and has put the items into the object store: the level may start.
+    """A worker has evaluated ``in`` and stored the items in the object store: the level may start.
 
     ``path`` is the iteration around an inner loop, ``()`` for the outermost.
     """
@@ -119,7 +119,7 @@ class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
 
 
 class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
-    """``step_run_id`` is set where the server says it, of an iteration whose inner loop has failed."""
+    """``step_run_id`` is set if the server records it, for an iteration whose inner loop has failed."""
 
     kind: ClassVar = Kind("loop", "error", bounded=True)
 
@@ -129,7 +129,7 @@ class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
 
 
 class LoopDone(Fact, frozen=True, tag="loop.done"):
-    """``path`` is the iteration around an inner loop: its own end, not routed; ``()`` for the outermost."""
+    """``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the outermost."""
 
     kind: ClassVar = Kind("loop", "success", bounded=True)
 

@@ -1,1 +1,1 @@
-"""Checks across a whole workflow: names, reads, writes, concurrency."""
+"""Checks across the workflow: names, reads, writes, concurrency."""

@@ -1,4 +1,4 @@
-"""What templates may read at each place of a playbook, and what bare names mean there (LANGUAGE §2)."""
+"""The namespaces that templates may read at each place, and what bare names are bound to (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.vocabulary.names import NAMESPACES
@@ -27,17 +27,17 @@ INNER_LOOP: Final = LOOP | {"iter"}
 RESULT: Final = _SERVER
 
 _ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
-"""In which order namespaces win a bare name (LANGUAGE §2)."""
+"""The order in which namespaces are searched for a bare name (LANGUAGE §2)."""
 
 Names = Mapping[str, Path]
-"""Bare names of one namespace and what they mean, such as ``{"city": ("iter", "parent", "city")}``."""
+"""Bare names of one namespace and their paths, such as ``{"city": ("iter", "parent", "city")}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterNames:
-    """What ``iter`` holds at one place: what rules set and, in a loop, what its levels set, the innermost first.
+    """The keys of ``iter`` at one place: those that rules set, and the iterators of the levels, innermost first.
 
-    ``is_fixed``: no rule can set anything there, as in the ``in`` of an inner loop.
+    ``is_fixed``: rules cannot set keys there, as in the ``in`` of an inner loop.
     """
 
     written: tuple[str, ...]
@@ -45,7 +45,7 @@ class IterNames:
     is_fixed: bool = False
 
     def at(self, depth: int) -> tuple[str, ...]:
-        """The keys of ``iter``, or of ``iter.parent`` at depth 1, and so on."""
+        """The keys of ``iter`` (depth 0), ``iter.parent`` (depth 1), and so on."""
         own = self.written if depth == 0 else ()
         if depth >= len(self.iterators):
             return own
@@ -54,7 +54,7 @@ class IterNames:
 
     @property
     def bare(self) -> Names:
-        """The bare names that mean something of ``iter``, the innermost iterator first."""
+        """The bare names bound to keys of ``iter``, innermost iterator first."""
         found = {name: ("iter", *["parent"] * depth, name) for depth, name in enumerate(self.iterators) if name}
         return found | {name: ("iter", name) for name in self.written if name not in found}
 
@@ -64,8 +64,18 @@ NOTHING_IN_ITER: Final = IterNames((), ())
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """The names of one place: namespaces, what bare names are bound to, every reading of those that are declared more
-    than once, and what names of this step mean that cannot be read here. Then what some namespaces hold here."""
+    """The names visible at one place.
+
+    Attributes:
+        namespaces: The readable namespaces.
+        bindings: Bare names and their paths.
+        shadowed: All paths of bare names that are declared more than once.
+        elsewhere: Paths of names of this step that cannot be read here.
+        iter: The keys of ``iter``.
+        vars: The keys of ``vars``.
+        results: The tasks with results.
+        keychain: The keychain entries.
+    """
 
     namespaces: frozenset[str]
     bindings: Names
@@ -78,12 +88,12 @@ class Visible:
 
     @property
     def unambiguous(self) -> Names:
-        """The bindings of names that are declared once."""
+        """The bindings of names that are declared only once."""
         return _Unambiguous(self)
 
 
 class _Unambiguous(Mapping[str, Path]):
-    """A view: playbooks can declare many names, and each template is looked at through its own."""
+    """A view, not a copy: a playbook can declare many names, and every template gets one."""
 
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
@@ -100,35 +110,35 @@ class _Unambiguous(Mapping[str, Path]):
         return sum(1 for _ in self)
 
 
-class Declared:
-    """Every name a playbook declares.
+class Declarations:
+    """The names that a playbook declares.
 
-    ``ctx``, ``workload`` and ``steps`` can be read everywhere, so their bindings are made once; a place adds those of
+    ``ctx``, ``workload`` and ``steps`` are readable everywhere, so they are bound once; each place adds the names of
     its own step.
     """
 
-    def __init__(self, document: PlaybookDocument, steps: list[StepDraft]) -> None:
+    def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
         self.steps: Final = {step.name: step for step in steps if step.name}
         self._keychain: Final = document.keychain
-        ctx = (name for step in steps for name in written(step, "ctx"))
+        ctx = (name for step in steps for name in written_keys(step, "ctx"))
         self._common: dict[str, Names] = {
-            "ctx": _in("ctx", ctx),
-            "workload": _in("workload", document.workload),
-            "steps": _in("steps", self.steps),
+            "ctx": _paths("ctx", ctx),
+            "workload": _paths("workload", document.workload),
+            "steps": _paths("steps", self.steps),
         }
         self._args: dict[str, dict[str, Path]] = {}
         for step in steps:
             for arc in step.arcs:
-                self._args.setdefault(arc.step, {}).update(_in("args", arc.args.keys if arc.args else ()))
+                self._args.setdefault(arc.step, {}).update(_paths("args", arc.args.keys if arc.args else ()))
             if step.join:
-                self._args.setdefault(step.name, {}).update(_in("args", MERGED_ARGS))
+                self._args.setdefault(step.name, {}).update(_paths("args", MERGED_ARGS))
         self._bindings, self._shadowed = _bound(self._common, self._common.values())
 
     def visible(self, namespaces: frozenset[str], step: StepDraft | None, level: LoopDraft | None = None) -> Visible:
-        """The names of a place in ``step``, or outside of all steps.
+        """The names visible at a place in ``step``, or outside all steps.
 
         Args:
-            level: The level of the step's loop that the place belongs to; the pipeline without it.
+            level: The loop level that the place belongs to; ``None`` for the pipeline.
         """
         names = _iter_names(step, level) if step else NOTHING_IN_ITER
         own = self._own(step, names) if step else {}
@@ -141,24 +151,24 @@ class Declared:
             shadowed=ChainMap(shadowed, self._shadowed),
             elsewhere={name: path for bound in in_pipeline.values() for name, path in bound.items()},
             iter=names,
-            vars=written(step, "vars") if step else (),
+            vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
             keychain=self._keychain,
         )
 
     def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
-        results = _in("results", step.results)
+        results = _paths("results", step.results)
         return {"args": self._args.get(step.name, {}), "iter": names.bare, "results": results}
 
 
-def _in(namespace: str, names: Iterable[str]) -> dict[str, Path]:
+def _paths(namespace: str, names: Iterable[str]) -> dict[str, Path]:
     return {name: (namespace, name) for name in names}
 
 
 def _bound(
     declared: Mapping[str, Names], wanted: Iterable[Names]
 ) -> tuple[dict[str, Path], dict[str, tuple[Path, ...]]]:
-    """What the names in ``wanted`` mean: the reading that wins, and all readings of those that have several."""
+    """The paths of the names in ``wanted``: the first of each, and all of those that have several."""
     bindings: dict[str, Path] = {}
     shadowed: dict[str, tuple[Path, ...]] = {}
     spaces = [declared[space] for space in _ORDER if space in declared]
@@ -170,8 +180,8 @@ def _bound(
     return bindings, shadowed
 
 
-def written(step: StepDraft, namespace: str) -> list[str]:
-    """The keys that the task policies of a step write into ``ctx``, ``iter`` or ``vars``, each once."""
+def written_keys(step: StepDraft, namespace: str) -> list[str]:
+    """The keys of ``ctx``, ``iter`` or ``vars`` that a step's task policies set, without duplicates."""
     rules = [rule for task in step.tasks if task.policy for rule in task.policy.rules]
     names = [key.name for rule in rules for key, _ in rule.writes.get(namespace, ())]
     shared = [shared.key.name for rule in rules for shared in rule.shared] if namespace == "ctx" else []
@@ -185,4 +195,4 @@ def _iter_names(step: StepDraft, level: LoopDraft | None) -> IterNames:
     iterators = tuple(around.iterator or "" for around in reversed(levels))
     if level is not None:
         return IterNames((), iterators, is_fixed=True)
-    return IterNames(tuple(written(step, "iter")), iterators)
+    return IterNames(tuple(written_keys(step, "iter")), iterators)

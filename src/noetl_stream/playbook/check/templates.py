@@ -1,4 +1,4 @@
-"""Compiles the templates of a playbook; what is wrong with them becomes diagnostics at their place in the file."""
+"""Compiles the templates of a playbook and reports their problems at their position in the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from noetl_stream.template import BareName, Guard, Template, TemplateProblem, co
 T = TypeVar("T")
 
 MAX_CODE_CHARS: Final = 65_536
-"""What stands in ``{{ }}`` and ``{% %}`` of a whole playbook, aliases spelt out: compiling it takes time and memory."""
+"""Characters in ``{{ }}`` and ``{% %}`` of a playbook, aliases expanded; bounds the cost of compiling it."""
 
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 _NO_NAMES: Final[frozenset[str]] = frozenset()
@@ -31,28 +31,28 @@ _PATH: Final = re.compile(rf"\b({_NAMESPACE})\b((?:\s*(?:{_KEY}))*)")
 
 @dataclass(frozen=True, slots=True)
 class TemplateRead:
-    """What a template reads: a namespace, then the keys as far as they are known; ``at`` is where."""
+    """What a template reads: a namespace, then its keys as far as known; ``at`` is the place."""
 
     path: Path
     at: Location
 
 
-class ReadPlaces:
-    """Where the templates of a value read what they read, as near as it can be told."""
+class ReadLocations:
+    """The places where a value's templates read paths, as precisely as known."""
 
     def __init__(self, source: str, node: Node) -> None:
         self._source = source
         self._node = node
         self._found: dict[Path, Location] | None = None
-        self._begun: dict[Path, Location] = {}
+        self._prefixes: dict[Path, Location] = {}
 
     def of(self, path: Path) -> Location:
-        """The first place where ``path`` is written, else where one that goes on from it is, else the value itself."""
+        """The first place of ``path``, else of a longer path that starts with it, else the value itself."""
         if self._found is None:
             self._found = {}
             for scalar in _texts(self._node):
                 self._note(scalar, str(scalar.value), self._found)
-        return self._found.get(path) or self._begun.get(path, self._node)
+        return self._found.get(path) or self._prefixes.get(path, self._node)
 
     def _note(self, scalar: Scalar, text: str, found: dict[Path, Location]) -> None:
         for match in _PATH.finditer(text):
@@ -62,14 +62,14 @@ class ReadPlaces:
             place = InText(self._source, scalar, line, column)
             found.setdefault(path, place)
             for length in range(1, len(path)):
-                self._begun.setdefault(path[:length], place)
+                self._prefixes.setdefault(path[:length], place)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlace:
-    """The place of one path among :class:`ReadPlaces`, looked up when it is asked for."""
+class ReadLocation:
+    """The place of one path in :class:`ReadLocations`, found on first use."""
 
-    places: ReadPlaces
+    places: ReadLocations
     path: Path
 
     @property
@@ -82,7 +82,7 @@ class ReadPlace:
 
 
 class Templates:
-    """Compiles the templates of one file, within the limits it has."""
+    """Compiles the templates of one file within its limits."""
 
     def __init__(self, source: str, problems: Problems, limits: Limits) -> None:
         self._source = source
@@ -91,15 +91,15 @@ class Templates:
         self._code_chars = 0
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
-        """The value of ``node`` as a template; an empty one when it has problems, which are then reported.
+        """The value of ``node`` as a template; an empty one, after reporting, if it has problems.
 
         Args:
-            on_server: Whether the server evaluates it: expressions only (LANGUAGE §2).
+            on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
         """
         source, namespaces, limits = node.plain(), visible.namespaces, self._limits
         for key in _template_keys(node):
-            message = f"keys are never rendered, `{key.name}` stays as it is"
-            self._problems.warn("template_not_rendered", message, key, "only values may hold templates")
+            message = f"keys are not rendered: `{key.name}` stays as written"
+            self._problems.warn("template_not_rendered", message, key, "use templates in values only")
 
         def compiled(bindings: Mapping[str, Path]) -> Template:
             return compile_template(
@@ -109,9 +109,9 @@ class Templates:
         return self._compiled(compiled, node, visible) or EMPTY
 
     def guard(self, node: Node, visible: Visible) -> Guard | None:
-        """The guard of ``node``; ``None`` when it has problems, which are then reported."""
+        """The guard of ``node``; ``None``, after reporting, if it has problems."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str | bool):
-            message = f"`when` must be a boolean or one {{{{ expression }}}}, this is {kind_of(node)}"
+            message = f"`when` must be a boolean or one {{{{ expression }}}}, not {kind_of(node)}"
             self._problems.error("guard_not_expression", message, node)
             return None
         text, namespaces, limits = node.value, visible.namespaces, self._limits
@@ -129,8 +129,8 @@ class Templates:
         except TemplateProblem as problem:
             self._report(problem, node, visible)
             return None
-        if visible.shadowed and not self._problems.is_full:
-            # Compiled once more without the names that are declared twice, it tells which of them it uses, and where.
+        if visible.shadowed and not self._problems.is_truncated:
+            # Compile again without the ambiguous names to learn which of them are used, and where.
             try:
                 compiled(visible.unambiguous)
             except TemplateProblem as problem:
@@ -141,18 +141,18 @@ class Templates:
         before = self._code_chars
         self._code_chars += sum(len(code) for text in _texts(node) for code in _CODE.findall(str(text.value)))
         if before <= MAX_CODE_CHARS < self._code_chars:
-            message = f"more than max_code_chars, {MAX_CODE_CHARS:,} characters in the templates of this playbook"
-            self._problems.error("limit_exceeded", message, node, "call a playbook for a part of the workflow")
+            message = f"the playbook's templates have more than {MAX_CODE_CHARS:,} characters (max_code_chars)"
+            self._problems.error("limit_exceeded", message, node, "move part of the workflow to another playbook")
         return self._code_chars <= MAX_CODE_CHARS
 
-    def readings(self, paths: Iterable[Path], node: Node) -> list[TemplateRead]:
-        """What a compiled template reads, each with its place."""
-        places = ReadPlaces(self._source, node)
-        return [TemplateRead(path, ReadPlace(places, path)) for path in sorted(paths)]
+    def reads(self, paths: Iterable[Path], node: Node) -> list[TemplateRead]:
+        """The paths that a compiled template reads, with their places."""
+        places = ReadLocations(self._source, node)
+        return [TemplateRead(path, ReadLocation(places, path)) for path in sorted(paths)]
 
     def find(self, path: Path, node: Node) -> Location:
-        """Where the templates of ``node`` read a path."""
-        return ReadPlaces(self._source, node).of(path)
+        """The place where the templates of ``node`` read a path."""
+        return ReadLocations(self._source, node).of(path)
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         for problem in failure.problems:
@@ -166,7 +166,7 @@ class Templates:
         for problem in failure.problems:
             if isinstance(problem, BareName) and problem.name in visible.shadowed:
                 first, *others = (".".join(path) for path in visible.shadowed[problem.name])
-                message = f"`{problem.name}` means `{first}` here, it could also be {listed(others)}"
+                message = f"`{problem.name}` means `{first}` here, but could also be {listed(others)}"
                 at = self._place(node, problem.pointer, problem.line, problem.column)
                 self._problems.warn("shadowed_name", message, at, f"write `{first}`, or the one you mean")
 
@@ -178,25 +178,25 @@ class Templates:
 
 
 EMPTY: Final = compile_template(None, namespaces=_NO_NAMES, bindings={})
-"""The template of null: stands where a template could not be compiled, so that checking goes on."""
+"""The template of null, used in place of one that failed to compile so that checking can continue."""
 
 NO_ARGS: Final = compile_template({}, namespaces=_NO_NAMES, bindings={})
 
 
 def constant(value: float | int) -> Template:
-    """The template of a number."""
+    """The template of a constant number."""
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
 
 
 def _hint_for(name: str, visible: Visible) -> str | None:
-    """What the author of an unbound name may have meant."""
+    """A suggestion for an unbound name."""
     match visible.elsewhere.get(name):
         case ("results", task):
-            return f"`{task}` is a task: after the step its result is `steps.<step>.results.{task}`, or `event.result`"
+            return f"outside its step, read the task's result as `steps.<step>.results.{task}` or `event.result`"
         case None:
             return legacy.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
         case path:
-            return f"that is `{'.'.join(path)}`, which cannot be read here"
+            return f"`{name}` means `{'.'.join(path)}`, which is not available here"
 
 
 def _template_keys(node: Node) -> Iterator[MappingKey]:

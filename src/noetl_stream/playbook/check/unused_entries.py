@@ -1,6 +1,6 @@
-"""Entries of the workbook that no task runs: said, and their templates judged all the same (LANGUAGE §12).
+"""Workbook entries that no task runs: reported, and their templates checked all the same (LANGUAGE §12).
 
-No step gives their bare names a meaning, so any name passes.
+No step binds their bare names, so any name is accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from noetl_stream.playbook.model.workbook import Workbook
 
 
 class _AnyName(Mapping[str, Path]):
-    """Bindings under which every bare name means something."""
+    """Bindings that accept every bare name."""
 
     def __getitem__(self, name: str) -> Path:
         return ("workload", name)
@@ -38,9 +38,9 @@ _POLICY: Final = _visible(bindings.POLICY)
 
 
 def check_unused(workbook: Workbook, templates: Templates, problems: Problems) -> None:
-    """Warns of the entries that no task runs and reports what is wrong with their templates."""
+    """Warns of unused entries and reports problems in their templates."""
     for name, entry in workbook.unused().items():
-        problems.warn("unused_entry", f"no task runs the entry `{name}` of the workbook", entry.at, "remove it")
+        problems.warn("unused_entry", f"no task runs workbook entry `{name}`", entry.at, "remove it")
         if entry.draft is not None:
             templates.template(entry.draft.inputs, _INPUTS)
             _check_policy(entry.draft.policy, templates)

@@ -1,5 +1,5 @@
-"""Checks over the whole workflow: targets exist, writes are allowed where they stand, nothing is without effect
-(LANGUAGE §3, §5, §6, §7; formal specification §13)."""
+"""Checks across the workflow: targets exist, writes are allowed, and everything has an effect (LANGUAGE §3, §5, §6, §7;
+formal specification §13)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.writes import check_writes, rules_of
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
-from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.policy import PolicyDraft, always_holds
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.vocabulary.labels import name_in_file
+from noetl_stream.playbook.vocabulary.names import name_in_file
 from noetl_stream.playbook.yaml.nodes import Node, Scalar, Sequence, holds_template
 
 _ANY_ERROR: Final = re.compile(
@@ -21,8 +21,8 @@ _ANY_ERROR: Final = re.compile(
 )
 
 
-def check_workflow(document: PlaybookDocument, steps: list[StepDraft], problems: Problems) -> None:
-    """Reports what no single step can know."""
+def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: Problems) -> None:
+    """Reports problems that involve more than one step."""
     names = [step.name for step in steps if step.name]
     known = set(names)
     _check_entry(document, names, problems)
@@ -30,7 +30,7 @@ def check_workflow(document: PlaybookDocument, steps: list[StepDraft], problems:
         for arc in step.arcs:
             if arc.step not in known:
                 hint = did_you_mean(arc.step, names) or f"steps: {listed(names)}"
-                problems.error("unknown_step", f"there is no step `{arc.step}`", arc.target, hint)
+                problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
         _check_jumps(step, problems)
         _check_policies(step, problems)
         _check_failure_mode(step, problems)
@@ -45,23 +45,23 @@ def check_workflow(document: PlaybookDocument, steps: list[StepDraft], problems:
 
 
 def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of exclusive arcs after one that always fires, but for those that ask for failures (LANGUAGE §7)."""
+    """Warns of exclusive arcs after one that always fires, except failure arcs (LANGUAGE §7)."""
     for step in steps:
         certain = next((arc for arc in step.arcs if always_holds(arc.when)), None)
         if certain is None or step.routing == "inclusive" or problems.has_errors:
             continue
         after = step.arcs.index(certain) + 1
-        message = f"this arc never fires: the one before it in line {certain.at.mark.line} always does"
-        hint = "put it first, or write next: { spec: { mode: inclusive } }"
+        message = f"this arc never fires: the arc on line {certain.at.mark.line} always does"
+        hint = "move it up, or write next: { spec: { mode: inclusive } }"
         for arc, compiled in zip(step.arcs[after:], plan.steps[step.name].arcs[after:], strict=True):
             if not compiled.handles_failure:
                 problems.warn("no_effect", message, arc.at, hint)
 
 
-def _check_entry(document: PlaybookDocument, names: list[str], problems: Problems) -> None:
+def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems) -> None:
     entry, at = document.entry, document.entry_at
     if entry is not None and at is not None and entry not in names:
-        problems.error("unknown_step", f"there is no step `{entry}`", at, did_you_mean(entry, names))
+        problems.error("unknown_step", f"unknown step `{entry}`", at, did_you_mean(entry, names))
 
 
 def _check_jumps(step: StepDraft, problems: Problems) -> None:
@@ -69,19 +69,19 @@ def _check_jumps(step: StepDraft, problems: Problems) -> None:
     for rule in rules_of(step):
         if rule.to is not None and rule.to_node is not None and rule.do == "jump" and rule.to not in tasks:
             hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {listed(tasks)}"
-            problems.error("unknown_task", f"there is no task `{rule.to}` in this pipeline", rule.to_node, hint)
+            problems.error("unknown_task", f"unknown task `{rule.to}` in this pipeline", rule.to_node, hint)
 
 
 def _check_policies(step: StepDraft, problems: Problems) -> None:
     for task in step.tasks:
         if task.policy and _error_may_pass(task.policy):
-            message = f"an error of `{task.name}` that no rule matches passes as if nothing had happened"
-            hint = "add { when: \"{{ outcome.status == 'error' }}\", then: { do: fail } } or on_unmatched: fail"
+            message = f"an error of `{task.name}` that matches no rule is ignored"
+            hint = "add { when: \"{{ outcome.status == 'error' }}\", then: { do: fail } }, or on_unmatched: fail"
             problems.warn("unmatched_error", message, task.policy.at, hint)
 
 
 def _error_may_pass(policy: PolicyDraft) -> bool:
-    if policy.on_unmatched == "fail" or not policy.is_whole:
+    if policy.on_unmatched == "fail" or not policy.is_complete:
         return False
     return not any(always_holds(rule.when) or _takes_every_error(rule.when) for rule in policy.rules)
 
@@ -93,40 +93,40 @@ def _takes_every_error(when: Node | None) -> bool:
 
 def _check_failure_mode(step: StepDraft, problems: Problems) -> None:
     if step.loop is None and step.failure_mode == "best_effort" and step.failure_at is not None:
-        message = "`failure.mode` of a step without a loop has no effect"
-        hint = "route the failure with an arc, or set executor.spec.policy.failure.mode"
+        message = "`failure.mode` has no effect on a step without a loop"
+        hint = "handle the failure with an arc, or set executor.spec.policy.failure.mode"
         problems.warn("no_effect", message, step.failure_at, hint)
 
 
-def _check_in_flight(step: StepDraft, document: PlaybookDocument, problems: Problems) -> None:
+def _check_in_flight(step: StepDraft, document: ParsedPlaybook, problems: Problems) -> None:
     most = document.limits.max_in_flight
     for level in step.loop.levels() if step.loop else ():
         node = level.max_in_flight
         if isinstance(node, Scalar) and isinstance(node.value, int) and node.value > most:
-            message = f"`max_in_flight` is {node.value}, limits.max_in_flight is {most}"
+            message = f"`max_in_flight` is {node.value}; the limit is {most} (limits.max_in_flight)"
             problems.error("limit_exceeded", message, node, f"write {most} or less")
 
 
 def _check_lifecycle(step: StepDraft, problems: Problems) -> None:
     if step.timeout_s is not None and not step.tasks:
-        message = "`lifecycle.timeout_s` of a step without `tool` has no effect"
-        problems.warn("no_effect", message, step.at, "a step that only routes takes no time; see `deadline_s`")
+        message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
+        problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")
 
 
 def _check_joins(steps: list[StepDraft], problems: Problems) -> None:
     joins = {step.name: step.join for step in steps if step.join}
     for index, join in enumerate(joins.values()):
         if index == MAX_JOINS:
-            message = f"more than max_joins, {MAX_JOINS} steps with `join`"
-            problems.error("limit_exceeded", message, join.at, "call a playbook for a part of the workflow")
+            message = f"more than {MAX_JOINS} steps with `join` (max_joins)"
+            problems.error("limit_exceeded", message, join.at, "move part of the workflow to another playbook")
     for arc in (arc for step in steps for arc in step.arcs if arc.step in joins):
         for name, key in arc.args.keys.items() if arc.args else ():
             if name in MERGED_ARGS:
-                message = f"`{name}` is what the join of `{arc.step}` calls the args it merges"
-                problems.error("reserved_name", message, key, "write another name")
+                message = f"`{name}` is reserved for the args that the join of `{arc.step}` merges"
+                problems.error("reserved_name", message, key, "use another name")
 
 
-def _warn_unreachable(document: PlaybookDocument, steps: list[StepDraft], problems: Problems) -> None:
+def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems: Problems) -> None:
     names = [step.name for step in steps]
     entry = document.entry_among(names)
     if entry is None or entry not in names:
@@ -134,15 +134,15 @@ def _warn_unreachable(document: PlaybookDocument, steps: list[StepDraft], proble
     reached = reach([entry], arcs_of(steps))
     for step in steps:
         if step.name and step.name not in reached:
-            message = f"no arc leads to the step `{step.name}` from the entry step `{entry}`"
+            message = f"step `{step.name}` cannot be reached from the entry step `{entry}`"
             problems.warn("unreachable_step", message, step.at, "add an arc, or remove the step")
 
 
 def _warn_templates(node: Node, problems: Problems) -> None:
-    """Text in ``workload`` that looks like a template stays as it is (LANGUAGE §2 *What is rendered*)."""
+    """Warns of templates in ``workload``, which is never rendered (LANGUAGE §2 *What is rendered*)."""
     if isinstance(node, Scalar):
         if holds_template(node):
-            message = "`workload` is never rendered, this template stays as it is"
+            message = "`workload` is not rendered: the template stays as written"
             problems.warn("template_not_rendered", message, node, "put the template where the value is used")
         return
     for part in node.items if isinstance(node, Sequence) else node.values.values():

@@ -1,11 +1,11 @@
-"""Checks of what rules write: allowed where they stand, and not by two at once unseen (LANGUAGE §5, §6)."""
+"""Checks what rules write: only where it is allowed, and not from two steps at once (LANGUAGE §5, §6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from noetl_stream.playbook.check.concurrency import meetings
+from noetl_stream.playbook.check.graph import concurrent_steps
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.model.policy import ActionDraft
@@ -17,13 +17,13 @@ _OVERWRITE: Final = "iterations would overwrite each other"
 
 
 def rules_of(step: StepDraft) -> Iterator[ActionDraft]:
-    """All rules of the task policies of a step."""
+    """All rules of a step's task policies."""
     for task in step.tasks:
         yield from task.policy.rules if task.policy else ()
 
 
 def check_writes(steps: list[StepDraft], problems: Problems) -> None:
-    """Reports what rules may not write, and warns of keys that two steps may write at the same time."""
+    """Reports keys that rules must not write, and warns of keys that two steps may write at the same time."""
     for step in steps:
         _check_read_only(step, problems)
         _check_parallel(step, problems)
@@ -36,8 +36,8 @@ def _check_read_only(step: StepDraft, problems: Problems) -> None:
     read_only = READ_ONLY | {level.iterator for level in levels}
     for key in _written(step, "iter") if levels else ():
         if key.name in read_only:
-            message = f"`iter.{key.name}` is set by the loop and cannot be written"
-            problems.error("read_only", message, key, "write another name")
+            message = f"`iter.{key.name}` is set by the loop"
+            problems.error("read_only", message, key, "use another name")
 
 
 def _check_parallel(step: StepDraft, problems: Problems) -> None:
@@ -48,16 +48,16 @@ def _check_parallel(step: StepDraft, problems: Problems) -> None:
     where = "a parallel loop" if parallel is step.loop else "a loop with a parallel level"
     for key in _written(step, "ctx"):
         message = f"`set_ctx` of `{key.name}` in {where}: {_OVERWRITE}"
-        hint = f"iterations share values with set_shared: {{ {key.name}: {SHOWN} }}; or set_iter for their own"
+        hint = f"write set_shared: {{ {key.name}: {SHOWN} }}, or set_iter for a value per iteration"
         problems.error("set_ctx_in_parallel_loop", message, key, hint)
     for key in _written(step, "vars"):
         message = f"`set_vars` of `{key.name}` in {where}: {_OVERWRITE}"
-        hint = f"write it with set_iter, or share it in ctx with set_shared: {{ {key.name}: {SHOWN} }}"
+        hint = f"use set_iter, or share it in ctx with set_shared: {{ {key.name}: {SHOWN} }}"
         problems.error("set_vars_in_parallel_loop", message, key, hint)
 
 
 def _check_both_ways(steps: list[StepDraft], problems: Problems) -> None:
-    """A key that reducers own cannot be replaced too: what it holds would depend on who came first."""
+    """A key with reducers must not be set as well: its value would depend on the order."""
     replaced: dict[str, MappingKey] = {}
     for step in steps:
         for key in _written(step, "ctx"):
@@ -67,13 +67,13 @@ def _check_both_ways(steps: list[StepDraft], problems: Problems) -> None:
             other = replaced.get(shared.key.name)
             if other is not None:
                 name = shared.key.name
-                message = f"`{name}` is written with `set_shared` here and with `set_ctx` in line {other.mark.line}"
-                hint = "a key of ctx is written one way: rename one, or use set_shared in both places"
+                message = f"`{name}` is set with `set_shared` here and with `set_ctx` on line {other.mark.line}"
+                hint = "rename one, or use set_shared in both places"
                 problems.error("conflicting_keys", message, shared.key, hint)
 
 
 def _warn_competing(steps: list[StepDraft], problems: Problems) -> None:
-    """Steps that may run together and set one key of ``ctx``: fold order decides (LANGUAGE §5)."""
+    """Concurrent steps that set the same key of ``ctx``: fold order decides (LANGUAGE §5)."""
     writers: dict[str, dict[str, MappingKey]] = {}
     for step in steps:
         for key in _written(step, "ctx"):
@@ -81,14 +81,16 @@ def _warn_competing(steps: list[StepDraft], problems: Problems) -> None:
     contested = {name: by_step for name, by_step in writers.items() if len(by_step) > 1}
     if not contested:
         return
-    met = meetings(steps, {step for by_step in contested.values() for step in by_step})
+    concurrent = concurrent_steps(steps, {step for by_step in contested.values() for step in by_step})
     for name, by_step in contested.items():
         earlier: set[str] = set()
         for step_name, key in by_step.items():
-            other = next((one for one in met[step_name] if one in earlier), None)
+            other = next((one for one in concurrent[step_name] if one in earlier), None)
             if other is not None:
-                message = f"`{other}` and `{step_name}` may run together and both set `ctx.{name}`: the later one wins"
-                hint = "write different keys, run them one after the other, or use set_shared in both"
+                message = (
+                    f"`{other}` and `{step_name}` may run at the same time and both set `ctx.{name}`: the last one wins"
+                )
+                hint = "set different keys, run the steps in sequence, or use set_shared in both"
                 problems.warn("competing_writes", message, key, hint)
             earlier.add(step_name)
 

@@ -1,1 +1,1 @@
-"""From text to plan."""
+"""Compiles playbook text to a plan."""

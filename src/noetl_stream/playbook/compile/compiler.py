@@ -1,20 +1,20 @@
-"""From the text of a playbook to its plan, or to everything that is wrong with it (LANGUAGE §3 *Rejected*)."""
+"""Compiles a playbook to its plan, or reports all its problems (LANGUAGE §3 *Rejected*)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Protocol
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.check.bindings import Declared
-from noetl_stream.playbook.check.expressions import Expressions
-from noetl_stream.playbook.check.reads import ReadChecks
+from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.reads import Expressions, ReadChecks
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.unused_entries import check_unused
 from noetl_stream.playbook.check.workflow import check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.layering import knobs_of
 from noetl_stream.playbook.compile.lowering import Lowering
-from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, ListIsFull, Problems
+from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.model.document import read_document
@@ -26,7 +26,7 @@ from noetl_stream.playbook.yaml.source import read_source
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What came of a check: a plan unless there are errors; diagnostics in the order of the file, warnings included."""
+    """The result of a check: a plan unless there are errors, and all diagnostics in file order."""
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
@@ -35,20 +35,36 @@ class CheckResult:
     def ok(self) -> bool:
         return self.plan is not None
 
+    def require_plan(self) -> Plan:
+        """The plan.
+
+        Raises:
+            InvalidPlaybook: there are errors; it holds every problem of the text.
+        """
+        if self.plan is None:
+            raise InvalidPlaybook(self.diagnostics)
+        return self.plan
+
+
+class Checker(Protocol):
+    """Checks playbooks: :func:`check`, or a cache of its results."""
+
+    def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
+
 
 def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
-    """Checks a playbook and compiles it. Never raises for bad input: what is wrong is in the diagnostics.
+    """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
     Args:
-        text: The YAML, as text or as the bytes of a file.
-        kinds: The tool kinds that are installed.
-        file: What diagnostics call the text.
-        limits: The operator's, which the playbook may lower.
+        text: The YAML, as text or bytes.
+        kinds: The installed tool kinds.
+        file: The file name in diagnostics.
+        limits: The operator's limits, which the playbook may lower.
     """
     problems = Problems(file)
     try:
         plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
-    except ListIsFull:
+    except TooManyProblems:
         plan = None
     return CheckResult(None if problems.has_errors else plan, problems.sorted())
 
@@ -60,7 +76,7 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -
     document = read_document(source.root, knobs_of(kinds), limits, problems)
     workbook = read_workbook(document.workbook, kinds, problems)
     steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
-    declared = Declared(document, steps)
+    declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
     lowering = Lowering(document, declared, Expressions(templates, ReadChecks(declared, kinds, problems)))
@@ -71,19 +87,16 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:
-    """The plan of a playbook; the arguments are those of :func:`check`.
+    """The plan of a playbook. Arguments as for :func:`check`.
 
     Raises:
-        InvalidPlaybook: with every problem of the text.
+        InvalidPlaybook: The playbook has errors; holds all its diagnostics.
     """
-    checked = check(text, kinds, file=file, limits=limits)
-    if checked.plan is None:
-        raise InvalidPlaybook(checked.diagnostics)
-    return checked.plan
+    return check(text, kinds, file=file, limits=limits).require_plan()
 
 
 def digest_of(text: str) -> str:
-    """What a plan is pinned by: the SHA-256 of the text's UTF-8 bytes, in hex."""
+    """The digest that pins a plan: the SHA-256 of the text's UTF-8 bytes, in hex."""
     return _digest(text)
 
 

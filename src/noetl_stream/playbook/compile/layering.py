@@ -1,5 +1,5 @@
-"""What the scopes around a task say about it: timeouts and the kinds' own knobs, the inner scope over the outer
-(LANGUAGE §1 *Layering*; v10 §3.1)."""
+"""Defaults of tasks from outer scopes: timeouts and knobs, merged from the outside in (LANGUAGE §1 *Layering*; v10
+§3.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, count_of
 S = TypeVar("S", bound=Section)
 
 MAX_LAYERED_VALUES: Final = 100
-"""Values, at any depth, of the knobs in one ``spec`` around tasks: each task is checked with them."""
+"""Values, at any depth, of the knobs in one outer ``spec``; every task inside is checked with them."""
 
 _NO_TIMEOUTS: Final = Timeouts()
 _NO_KNOBS: Final = Mapping(Position(1, 1), "")
@@ -26,31 +26,31 @@ _NO_KNOBS: Final = Mapping(Position(1, 1), "")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Defaults of the tasks in a scope; ``knobs`` are nodes, so that what is wrong with one has its place."""
+    """Defaults of the tasks in a scope. ``knobs`` are nodes, so that their problems have positions."""
 
     timeouts: Timeouts = _NO_TIMEOUTS
     knobs: Mapping = _NO_KNOBS
 
     def over(self, outer: Layer) -> Layer:
-        """This layer laid over the one around it."""
+        """This layer merged over an outer one."""
         return Layer(overlay(outer.timeouts, self.timeouts), merged(outer.knobs, self.knobs))
 
     def knobs_for(self, kind: KindSpec, own: Mapping) -> Mapping:
-        """The knobs of a task of this kind, whose own ``spec`` holds ``own``."""
+        """The knobs of a task of this kind with its ``own`` knobs."""
         foreign = self.knobs.keys.keys() - spellings(kind.knobs).keys()
         return merged(self.knobs.without(foreign), own)
 
 
 def knobs_of(kinds: Kinds) -> frozenset[str]:
-    """The ``spec`` keys that the installed kinds have."""
+    """The ``spec`` keys of the installed kinds."""
     return frozenset(name for kind in kinds.values() for name in spellings(kind.knobs))
 
 
 def read_layered(node: Node | None, section: type[S], knobs: Collection[str], problems: Problems) -> tuple[S, Layer]:
-    """A ``spec`` around tasks: its own section, and what it says for the tasks.
+    """Reads an outer ``spec``: its own section, and the defaults for the tasks inside.
 
     Args:
-        knobs: The ``spec`` keys of the installed kinds. One that ``section`` has too is the section's.
+        knobs: The ``spec`` keys of the installed kinds. A key of ``section`` takes precedence.
     """
     spec = read_section(node, section, problems, layered=knobs)
     if not isinstance(node, Mapping):
@@ -58,14 +58,14 @@ def read_layered(node: Node | None, section: type[S], knobs: Collection[str], pr
     others = {name for name in node.keys if name not in knobs or name in section.model_fields}
     layered = node.without(others)
     if count_of(layered) > MAX_LAYERED_VALUES:
-        message = f"the knobs here hold more than max_layered_values, {MAX_LAYERED_VALUES} values"
-        problems.error("limit_exceeded", message, next(iter(layered.keys.values())), "write them in the tasks")
+        message = f"the knobs here have more than {MAX_LAYERED_VALUES} values (max_layered_values)"
+        problems.error("limit_exceeded", message, next(iter(layered.keys.values())), "move them to the tasks")
         layered = _NO_KNOBS
     return spec, Layer(read_timeouts(node.get("timeout"), problems), layered)
 
 
 def merged(outer: Mapping, inner: Mapping) -> Mapping:
-    """Mappings go into each other key by key; of anything else the inner value stands."""
+    """Merges mappings key by key; otherwise the inner value wins."""
     both = Mapping(inner.mark, inner.pointer, {**outer.keys, **inner.keys}, {**outer.values, **inner.values})
     for name in outer.keys.keys() & inner.keys.keys():
         under, over = outer.values[name], inner.values[name]
@@ -75,7 +75,7 @@ def merged(outer: Mapping, inner: Mapping) -> Mapping:
 
 
 def warn_unused(layer: Layer, kinds: Iterable[KindSpec | None], scope: str, problems: Problems) -> None:
-    """Says which knobs of a layer no task in its scope has; nothing when some task's kind is not known."""
+    """Warns of knobs that no task in the scope has, unless the kind of some task is unknown."""
     if not layer.knobs.keys:
         return
     known: set[str] = set()
@@ -85,5 +85,5 @@ def warn_unused(layer: Layer, kinds: Iterable[KindSpec | None], scope: str, prob
         known.update(spellings(kind.knobs))
     for name, key in layer.knobs.keys.items():
         if name not in known:
-            message = f"`{name}` has no effect: no task of {scope} is of a kind that has it"
+            message = f"`{name}` has no effect: no task in {scope} uses it"
             problems.warn("no_effect", message, key, "remove it")

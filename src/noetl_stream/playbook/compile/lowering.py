@@ -1,4 +1,4 @@
-"""Drafts → the plan: what the server reads of a playbook, each template with the names of its place (LANGUAGE §2)."""
+"""Lowers drafts to the plan: the parts that the server reads, with templates bound at their place (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from types import MappingProxyType
 from typing import Final
 
 from noetl_stream.playbook.check import bindings
-from noetl_stream.playbook.check.bindings import Declared, Visible
-from noetl_stream.playbook.check.expressions import Expressions
+from noetl_stream.playbook.check.bindings import Declarations, Visible
 from noetl_stream.playbook.check.graph import reach_of_joins
-from noetl_stream.playbook.check.reads import FAILURE_KEYS
+from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.compile.task_lowering import PipelineLowering
-from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.step import ArcDraft, StepDraft
 from noetl_stream.playbook.plan import AdmitPlan, AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan
@@ -23,14 +22,14 @@ DEFAULT_MAX_IN_FLIGHT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """Compiles drafts. Problems go to the collector behind ``expressions``."""
+    """Compiles drafts and reports problems to the collector of ``expressions``."""
 
-    document: PlaybookDocument
-    declared: Declared
+    document: ParsedPlaybook
+    declared: Declarations
     expressions: Expressions
 
     def plan(self, digest: str, steps: list[StepDraft]) -> Plan:
-        """The whole plan; meaningful only when no error was reported."""
+        """The plan; meaningful only if no error was reported."""
         document = self.document
         result = None
         if document.result is not None:
@@ -59,9 +58,9 @@ class Lowering:
         loop = self._loop(step.loop, step) if step.loop else None
         inner = loop.inner if loop else None
         while inner:
-            # What is inside a local level starts in the worker: the command carries what its `in` reads.
-            pipeline.also_read(inner.items)
-            pipeline.also_read(inner.max_in_flight)
+            # Levels inside a local one start in the worker, so the command carries what their `in` reads.
+            pipeline.add_reads(inner.items)
+            pipeline.add_reads(inner.max_in_flight)
             inner = inner.inner
         return StepPlan(
             name=step.name,

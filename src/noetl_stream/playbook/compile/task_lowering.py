@@ -1,4 +1,4 @@
-"""Drafts → the plan: what the worker reads of a step, its tasks and their policies (LANGUAGE §2, §5)."""
+"""Lowers drafts to the plan: the parts that the worker reads, tasks and their policies (LANGUAGE §2, §5)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from noetl_stream.playbook.check import bindings
-from noetl_stream.playbook.check.bindings import Declared
-from noetl_stream.playbook.check.expressions import Expressions
-from noetl_stream.playbook.check.reads import union_of
+from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.reads import Expressions, union_of
 from noetl_stream.playbook.check.templates import constant
-from noetl_stream.playbook.kinds.keychain import OPENING_KIND, opened_name
+from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.language import GENERATED
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Write
@@ -21,7 +20,7 @@ from noetl_stream.playbook.model.shared_values import SharedDraft
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import PolicyPlan, Reads, RulePlan, SharedPlan, TaskPlan
-from noetl_stream.playbook.vocabulary.labels import label_of
+from noetl_stream.playbook.vocabulary.names import label_of
 from noetl_stream.playbook.yaml.nodes import Node, Scalar
 from noetl_stream.template import Guard, Template
 
@@ -29,13 +28,13 @@ DEFAULT_DELAY_S: Final = 1.0
 
 _SCOPE_NAMES: Final = ("workload", "ctx")
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
-"""Ways of code to its names without naming them."""
+"""Names by which code can reach variables without naming them."""
 
 
 class PipelineLowering:
-    """Compiles the tasks of one step in their order, and collects what they read."""
+    """Compiles the tasks of one step in order and collects what they read."""
 
-    def __init__(self, declared: Declared, expressions: Expressions, step: StepDraft) -> None:
+    def __init__(self, declared: Declarations, expressions: Expressions, step: StepDraft) -> None:
         self._expressions: Final = expressions
         self._step: Final = step
         self._inputs = declared.visible(bindings.INPUTS, step)
@@ -45,21 +44,21 @@ class PipelineLowering:
 
     @property
     def reads(self) -> Reads:
-        """What a command of the step must carry for what was compiled so far."""
+        """What a command of the step must carry for the tasks compiled so far."""
         return union_of(self._read, set(_opaque(self._step)))
 
-    def also_read(self, template: Template) -> None:
-        """Notes that the worker renders this one too."""
+    def add_reads(self, template: Template) -> None:
+        """Adds the reads of another template that the worker renders."""
         self._read.update(template.reads)
 
     def task(self, task: TaskDraft) -> TaskPlan:
-        """The task with its templates compiled."""
+        """The plan of a task."""
         inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
         verbatim = {name: node.plain() for name, node in task.verbatim.items()}
-        if task.kind and task.kind.kind == OPENING_KIND:
-            opened = opened_name(task.name, verbatim)
-            self._inputs = replace(self._inputs, keychain={*self._inputs.keychain, opened})
+        if task.kind and task.kind.kind == SECRETS_KIND:
+            readable = {*self._inputs.keychain, secret_name(task.name, verbatim)}
+            self._inputs = replace(self._inputs, keychain=readable)
         return TaskPlan(
             name=task.name,
             kind=task.kind.kind if task.kind else "",
@@ -112,10 +111,10 @@ class PipelineLowering:
 
 
 def _opaque(step: StepDraft) -> Iterator[str]:
-    """Namespaces that code of this step can see as a whole: code that names them may read any key."""
+    """Namespaces of which the step's code may read any key, because it names them or uses reflection."""
     for task in step.tasks:
         if task.kind and task.kind.reads_scope:
             texts = [node.value for node in task.verbatim.values() if isinstance(node, Scalar)]
             code = "\n".join(text for text in texts if isinstance(text, str))
-            looks_around = _REFLECTION.search(code) is not None
-            yield from (name for name in _SCOPE_NAMES if looks_around or re.search(rf"\b{name}\b", code))
+            reflects = _REFLECTION.search(code) is not None
+            yield from (name for name in _SCOPE_NAMES if reflects or re.search(rf"\b{name}\b", code))

@@ -1,6 +1,6 @@
-"""What a playbook was compiled to, for people and programs: ``playbook show --compiled`` (v10 §15 *debug map*).
+"""The compiled form of a playbook, as text or JSON: ``playbook show --compiled`` (v10 §15 *debug map*).
 
-Every task has its ``line``; a generated one has the ``origin`` that says what in the file it was made from.
+Every task has a ``line``; a generated task also has an ``origin``, the construct or entry it was made from.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from noetl_stream.template import Guard, Template
 
 _INDENT: Final = "  "
 _SHOWN_APART: Final = frozenset(["name", "kind", "line", "origin", "policy"])
-"""Keys of a task that its heading and the rules below it show."""
+"""Keys of a task that are shown in its heading or below as rules."""
 
 
 def compiled_view(plan: Plan) -> dict[str, Any]:
-    """The plan as plain JSON, templates as they are written; what the playbook leaves at nothing is left out."""
-    return _said(
+    """The plan as JSON, with templates as written. Empty values are left out."""
+    return _without_empty(
         name=plan.name,
         path=plan.path,
         version=plan.version,
@@ -42,7 +42,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         failure_mode=plan.failure_mode,
         timeout_s=plan.timeout_s,
         reference_first=plan.reference_first or None,
-        limits=_lowered(plan.limits),
+        limits=_lowered_limits(plan.limits),
         result=_source(plan.result),
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
         steps=[_step(step) for step in plan.steps.values()],
@@ -50,19 +50,19 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
 
 
 def compiled_text(plan: Plan) -> str:
-    """The same to read: a line for each task, rule and arc, generated tasks with their origin."""
+    """The plan as text, one line per task, rule and arc."""
     view = compiled_view(plan)
     marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "limits", "result")}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
     return "\n".join([f"playbook {plan.path}  {_shown(marks)}", *steps]) + "\n"
 
 
-def _said(**values: Any) -> dict[str, Any]:
-    """What says something: a false or a zero does."""
+def _without_empty(**values: Any) -> dict[str, Any]:
+    """Drops ``None`` and empty values; keeps false and zero."""
     return {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
 
 
-def _lowered(limits: Limits) -> dict[str, Any]:
+def _lowered_limits(limits: Limits) -> dict[str, Any]:
     usual = msgspec.structs.asdict(DEFAULT_LIMITS)
     return {name: value for name, value in msgspec.structs.asdict(limits).items() if value != usual[name]}
 
@@ -72,7 +72,7 @@ def _source(template: Template | Guard | None) -> Any:
 
 
 def _step(step: StepPlan) -> dict[str, Any]:
-    return _said(
+    return _without_empty(
         step=step.name,
         line=step.line,
         desc=step.desc,
@@ -90,11 +90,13 @@ def _step(step: StepPlan) -> dict[str, Any]:
 
 def _admit(admit: AdmitPlan) -> dict[str, Any]:
     rules = [{"when": _source(rule.guard), "allow": rule.allow} for rule in admit.rules]
-    return _said(rules=rules, wait_s=admit.wait_s, on_timeout=admit.on_timeout if admit.wait_s is not None else None)
+    return _without_empty(
+        rules=rules, wait_s=admit.wait_s, on_timeout=admit.on_timeout if admit.wait_s is not None else None
+    )
 
 
 def _loop(loop: LoopPlan) -> dict[str, Any]:
-    return _said(
+    return _without_empty(
         iterator=loop.iterator,
         mode=loop.mode,
         exec=loop.placement,
@@ -105,14 +107,14 @@ def _loop(loop: LoopPlan) -> dict[str, Any]:
 
 
 def _task(task: TaskPlan) -> dict[str, Any]:
-    return _said(
+    return _without_empty(
         name=task.name,
         kind=task.kind,
         line=task.line,
         origin=task.origin,
         inputs={**(_source(task.inputs) or {}), **task.verbatim},
         knobs=dict(task.knobs),
-        timeout=_said(**asdict(task.timeouts)),
+        timeout=_without_empty(**asdict(task.timeouts)),
         policy=None if task.policy is None else _policy(task.policy),
     )
 
@@ -123,7 +125,7 @@ def _policy(policy: PolicyPlan) -> dict[str, Any]:
 
 def _rule(rule: RulePlan) -> dict[str, Any]:
     is_retry = rule.do == "retry"
-    return _said(
+    return _without_empty(
         when=_source(rule.guard),
         do=rule.do,
         to=rule.to,
@@ -148,7 +150,7 @@ def _shared(shared: SharedPlan) -> dict[str, Any]:
 
 
 def _arc(arc: ArcPlan) -> dict[str, Any]:
-    return _said(step=arc.step, when=_source(arc.guard), args=arc.args.source, line=arc.line)
+    return _without_empty(step=arc.step, when=_source(arc.guard), args=arc.args.source, line=arc.line)
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:

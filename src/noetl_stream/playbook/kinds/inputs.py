@@ -1,6 +1,6 @@
-"""What a kind's own models say about a task's inputs and knobs (LANGUAGE §3, §12).
+"""Checks inputs, knobs and settings against a kind's models (LANGUAGE §3, §12).
 
-Only constants are type-checked: a value that holds a template is known when it is rendered.
+Only constants are type-checked: a value with a template is not known until it is rendered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 
 def spellings(model: type[BaseModel]) -> dict[str, str]:
-    """Every key the model reads, synonyms included → the field it fills."""
+    """Every key that the model reads, synonyms included, mapped to its field."""
     by_name = bool(model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name"))
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
@@ -35,19 +35,19 @@ def check_against(
     rendered: Collection[str] = (),
     verbatim: Collection[str] = (),
     also_known: Collection[str] = (),
-    is_whole: bool = True,
+    require_all: bool = True,
 ) -> None:
     """Checks a mapping's keys and constant values.
 
     Args:
-        node: The mapping, without the keys that are the language's own.
-        model: What the kind accepts.
-        title: The mapping in messages, as in ``the inputs of kind `http` ``.
-        at: Where a missing key is reported.
-        rendered: Keys whose templates will be rendered; a template elsewhere is an error.
-        verbatim: Keys whose text is taken as it is, whatever braces it holds.
-        also_known: Keys of the language that may stand beside these, for suggestions.
-        is_whole: Whether a missing key is a problem.
+        node: The mapping, without the language's own keys.
+        model: The kind's model.
+        title: The mapping's name in messages, as in ``the inputs of kind `http` ``.
+        at: Where to report a missing key.
+        rendered: Keys that are rendered; a template elsewhere is an error.
+        verbatim: Keys whose text is never rendered and may contain braces.
+        also_known: Keys of the language that are valid here too, for suggestions.
+        require_all: Whether a missing required key is an error.
     """
     known = spellings(model)
     is_free = model.model_config.get("extra") == "allow"
@@ -58,11 +58,13 @@ def check_against(
         value = node.values[name]
         if field is None and not is_free:
             words = [*known, *also_known]
-            hint = did_you_mean(name, words) or (f"known keys: {listed(words)}" if words else "it has none")
+            hint = did_you_mean(name, words) or (
+                f"known keys: {listed(words)}" if words else "remove it: there are no keys"
+            )
             problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
             continue
         if field in filled:
-            message = f"`{name}` and `{filled[field]}` mean the same, only one of them can be used"
+            message = f"`{name}` and `{filled[field]}` are the same key"
             problems.error("conflicting_keys", message, key, "remove one")
             continue
         if field is not None:
@@ -70,10 +72,10 @@ def check_against(
         if name in verbatim or not holds_template(value):
             constants.append(name)
         elif name not in rendered:
-            message = f"`{name}` is never rendered: {title} hold constants"
-            problems.error("template_not_rendered", message, value, "move the value into an input")
+            message = f"`{name}` is not rendered: {title} must be constants"
+            problems.error("template_not_rendered", message, value, "move the template to an input")
     for name, info in model.model_fields.items():
-        if info.is_required() and name not in filled and is_whole:
+        if info.is_required() and name not in filled and require_all:
             words = [spelling for spelling, field in known.items() if field == name]
             problems.error("missing_key", f"{title} need {' or '.join(f'`{word}`' for word in words)}", at)
     _check_constants(node, model, constants, problems, at)
@@ -86,10 +88,10 @@ def _check_constants(
     try:
         model.model_validate({name: value.plain() for name, value in values.items()})
     except ValidationError as failure:
-        for wrong in explain(failure, values):
-            problems.error("invalid_value", wrong.message, wrong.at)
+        for invalid in explain(failure, values):
+            problems.error("invalid_value", invalid.message, invalid.at)
         for error in failure.errors(include_url=False):
-            # A rule over several keys can be judged only when all of them are known.
+            # A rule across several keys applies only when all of them are known.
             if not error["loc"] and len(values) == len(node.keys):
                 problems.error("invalid_value", sentence(error), at)
 

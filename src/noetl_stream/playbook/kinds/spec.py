@@ -1,4 +1,4 @@
-"""What the language needs to know of a tool kind to check a playbook; the tools package provides these."""
+"""What the checker needs to know about a tool kind. The tools package provides one :class:`KindSpec` per kind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ class KindSpec:
     """A tool kind as the checker sees it.
 
     Attributes:
-        kind: The name playbooks write.
-        inputs: Model of the inputs that stand beside ``kind``; synonyms are pydantic alias choices. ``extra`` is
-            ``forbid`` except for kinds with free inputs.
-        knobs: Model of the kind's own keys under ``spec`` (``policy`` and ``timeout`` are the language's).
+        kind: The name used in playbooks.
+        inputs: Model of the inputs next to ``kind``. Synonyms are pydantic alias choices; ``extra`` is ``forbid``
+            except for kinds with free inputs.
+        knobs: Model of the kind's own keys under ``spec`` (``policy`` and ``timeout`` belong to the language).
         verbatim: Inputs that are never rendered (LANGUAGE §2: python ``code``).
-        statements: Inputs that hold SQL, under every name: a template there is warned of, a parameter would do.
-        helper: Name of the outcome's block of this kind (``http``, ``pg``, ``py``) or ``None``.
-        reads_scope: Whether the tool itself can see ``workload``, ``ctx`` and ``iter`` (python).
-        together: What is wrong with giving just these inputs, whatever their values; ``None`` if nothing is.
+        statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
+        helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
+        reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
+        combination_error: Called with the names of the given inputs; returns an error message if they do not go
+            together, else ``None``.
     """
 
     kind: str
@@ -31,18 +32,18 @@ class KindSpec:
     statements: frozenset[str] = frozenset()
     helper: str | None = None
     reads_scope: bool = False
-    together: Callable[[Collection[str]], str | None] | None = None
+    combination_error: Callable[[Collection[str]], str | None] | None = None
 
 
 Kinds = Mapping[str, KindSpec]
 
 
-class Open(BaseModel):
-    """Inputs nobody here knows: anything goes."""
+class AnyInputs(BaseModel):
+    """Inputs of an unknown kind: anything is accepted."""
 
     model_config = ConfigDict(extra="allow")
 
 
-def foreign_kind(kind: str) -> KindSpec:
-    """A kind that is not installed here and is to be accepted all the same (``check --kinds``, LANGUAGE §3)."""
-    return KindSpec(kind, Open, Open)
+def unchecked_kind(kind: str) -> KindSpec:
+    """A kind that is not installed here but accepted anyway (``check --kinds``, LANGUAGE §3)."""
+    return KindSpec(kind, AnyInputs, AnyInputs)

@@ -1,4 +1,4 @@
-"""The document of a playbook: root keys, metadata, executor, workload (LANGUAGE §1)."""
+"""The playbook document: root keys, metadata, executor, workload (LANGUAGE §1)."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_templa
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-"""What a pool's name matches: it becomes part of a subject and of a consumer's name (DESIGN §1)."""
+"""Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
 
 _ROOT_VARS: Final = RejectedKey(
     "a playbook has no root `vars`",
-    "put inputs under `workload:`; write state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
+    "put inputs under `workload`; set state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
     "root_vars",
 )
-_STEPS: Final = RejectedKey("`steps` is the older name", "write `workflow:` with a list of `- step: …`")
+_STEPS: Final = RejectedKey("`steps` is the old name of `workflow`", "write workflow: [ { step: start, … } ]")
 
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, dict | list):
-        raise ValueError("must hold scalars only")
+        raise ValueError("must be a scalar")
     return value
 
 
@@ -68,7 +68,7 @@ class Root(Section):
 
 class Metadata(Section):
     title = "`metadata`"
-    shown = "write metadata: { name: …, path: … }"
+    example = "write metadata: { name: …, path: … }"
 
     name: Annotated[str, Required()] = ""
     path: Annotated[str, Required("path: folder/name, the playbook's place in the catalog")] = ""
@@ -81,7 +81,7 @@ class Metadata(Section):
 
 class Executor(Section):
     title = "`executor`"
-    shown = "write executor: { kind: distributed, spec: { … } }"
+    example = "write executor: { kind: distributed, spec: { … } }"
     rejected: ClassVar[MappingOf[str, RejectedKey]] = misplaced.EXECUTOR
 
     kind: Literal["distributed"] | None = None
@@ -129,14 +129,14 @@ class PolicyResults(Section):
 
 class PolicyFailure(Section):
     title = "`policy.failure`"
-    shown = "write failure: { mode: fail_fast } or { mode: best_effort }"
+    example = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
     mode: FailureMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class PlaybookDocument:
-    """The document as read; what others read keeps its node. ``entry`` is what the file says, if it does."""
+class ParsedPlaybook:
+    """The document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given."""
 
     name: str
     path: str
@@ -158,16 +158,16 @@ class PlaybookDocument:
     workbook: Node | None
 
     def entry_among(self, names: Sequence[str]) -> str | None:
-        """The step that gets the first token: the one named, else ``start``, else the first (LANGUAGE §1)."""
+        """The step that receives the first token: ``entry_step``, else ``start``, else the first (LANGUAGE §1)."""
         return self.entry or ("start" if "start" in names else next(iter(names), None))
 
 
-def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> PlaybookDocument:
-    """Everything of a playbook but what its steps hold.
+def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> ParsedPlaybook:
+    """Reads everything in a playbook except its steps and workbook.
 
     Args:
         knobs: The ``spec`` keys of the installed kinds.
-        operator: The limits that a playbook may lower.
+        operator: The operator's limits, which a playbook may lower.
     """
     top = read_section(root, Root, problems, at=BareLocation(Position(1, 1)))
     if isinstance(root, Mapping):
@@ -179,7 +179,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
     _check_result(spec.result, problems)
-    return PlaybookDocument(
+    return ParsedPlaybook(
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
         version=metadata.version,
@@ -204,7 +204,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
 def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
     version, kind = root.get("apiVersion"), root.get("kind")
     if version is not None and top.apiVersion is not None and top.apiVersion != API_VERSION:
-        hint = "write `apiVersion: noetl.io/v2`; older dialects have to be rewritten"
+        hint = "write `apiVersion: noetl.io/v2`; playbooks of older dialects must be rewritten"
         problems.error("invalid_value", f"`apiVersion` must be `{API_VERSION}`, not `{top.apiVersion}`", version, hint)
     if kind is not None and top.kind is not None and top.kind != "Playbook":
         near = did_you_mean(top.kind, ["Playbook"])
@@ -228,22 +228,22 @@ def _pool(pool: str, spec: Node | None, problems: Problems) -> str:
 
 
 def _check_result(node: Node | None, problems: Problems) -> None:
-    """An expression, or a mapping or list with some: a bare word is a forgotten template."""
+    """Requires an expression, or a mapping or list that holds one: a bare word is a forgotten template."""
     if isinstance(node, Scalar) and not holds_template(node):
         spelling = str(node.value).strip()
         hint = f'write result: "{{{{ {spelling} }}}}"' if isinstance(node.value, str) else None
-        problems.error("wrong_type", f"`result` must be an {{{{ expression }}}}, this is {kind_of(node)}", node, hint)
+        problems.error("wrong_type", f"`result` must be an {{{{ expression }}}}, not {kind_of(node)}", node, hint)
 
 
 def check_pool(pool: str, at: Node, problems: Problems) -> None:
-    """Says when a pool cannot have this name."""
+    """Reports an invalid pool name."""
     if not POOL.match(pool):
-        hint = "1 to 64 letters, digits, `_` and `-`"
-        problems.error("invalid_name", f"`{pool}` cannot be the name of a pool", at, hint)
+        hint = "use 1 to 64 letters, digits, `_` and `-`"
+        problems.error("invalid_name", f"invalid pool name `{pool}`", at, hint)
 
 
 def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
-    """The limits a playbook lowers; raising one is the operator's right (LANGUAGE §14)."""
+    """The operator's limits as lowered by the playbook; only the operator can raise one (LANGUAGE §14)."""
     wanted = {key.name: (key, value) for key, value in pairs(node, "`policy.limits`", problems)}
     lowered = operator.lowered({name: value.plain() for name, (_, value) in wanted.items()})
     for problem in lowered.problems:
@@ -257,7 +257,7 @@ def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingO
     if node is None or (isinstance(node, Scalar) and node.value is None):
         return {}
     if not isinstance(node, Mapping):
-        problems.error("wrong_type", f"`workload` must be a mapping, this is {kind_of(node)}", node)
+        problems.error("wrong_type", f"`workload` must be a mapping, not {kind_of(node)}", node)
         return {}
     workload: dict[str, Any] = node.plain()
     try:
@@ -266,6 +266,7 @@ def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingO
         problems.error("invalid_value", f"`workload` cannot be stored: {error.message}", node)
         return {}
     if size > limits.max_workload_bytes:
-        message = f"`workload` has {size:,} bytes of JSON, limits.max_workload_bytes is {limits.max_workload_bytes:,}"
-        problems.error("limit_exceeded", message, node, "keep data in a store and name it in the workload")
+        most = limits.max_workload_bytes
+        message = f"`workload` has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
+        problems.error("limit_exceeded", message, node, "keep the data in a store and refer to it from the workload")
     return workload

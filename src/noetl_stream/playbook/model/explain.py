@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a value, in the words and places of a playbook."""
+"""Turns pydantic validation errors into messages with positions in the playbook."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class InvalidValue:
-    """One value that does not fit. ``key`` is the key of the validated mapping it stands under."""
+    """One invalid value. ``key`` is the key of the validated mapping that holds it."""
 
     key: str
     at: Node
@@ -40,11 +40,11 @@ class InvalidValue:
 
 
 def explain(failure: ValidationError, values: Mapping[str, Node]) -> list[InvalidValue]:
-    """What is wrong with the values, one entry a place; the ways in which a union was tried become one sentence.
+    """The invalid values, one entry per position. Errors from the members of a union become one message.
 
     Args:
-        failure: From validating a mapping of plain values.
-        values: The nodes of those values; what pydantic says of other keys is left out.
+        failure: The error of validating a mapping of plain values.
+        values: The nodes of those values. Errors at other keys are dropped.
     """
     found: dict[str, tuple[str, Node, list[Any]]] = {}
     for error in failure.errors(include_url=False):
@@ -52,19 +52,19 @@ def explain(failure: ValidationError, values: Mapping[str, Node]) -> list[Invali
         if key in values:
             at = descend(values[key], tuple(error["loc"][1:]))
             found.setdefault(at.pointer, (key, at, []))[2].append(error)
-    return [_wrong(key, at, errors) for key, at, errors in found.values()]
+    return [_invalid(key, at, errors) for key, at, errors in found.values()]
 
 
 def sentence(error: Any) -> str:
-    """An error about no value in particular."""
+    """The message of an error that concerns no single value."""
     message = str(error["msg"])
     return _SHOULD.sub("must", message.removeprefix("Value error, "))
 
 
-def _wrong(key: str, at: Node, errors: list[Any]) -> InvalidValue:
+def _invalid(key: str, at: Node, errors: list[Any]) -> InvalidValue:
     wanted = list(dict.fromkeys(_TYPES.get(error["type"], "") for error in errors))
     if all(wanted):
-        return InvalidValue(key, at, f"`{key}` must be {' or '.join(wanted)}, this is {kind_of(at)}", True)
+        return InvalidValue(key, at, f"`{key}` must be {' or '.join(wanted)}, not {kind_of(at)}", True)
     other = next(error for error in errors if error["type"] not in _TYPES)
     if other["type"] == "literal_error":
         return InvalidValue(key, at, f"`{key}` must be {other['ctx']['expected']}", False)

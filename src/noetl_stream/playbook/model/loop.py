@@ -1,4 +1,4 @@
-"""The loop blocks of a step, as read: one, or one inside another (LANGUAGE §6; v10 §5.3, §6.4, §8)."""
+"""The loop of a step as read, one level or several nested (LANGUAGE §6; v10 §5.3, §6.4, §8)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Placement = Literal["local", "distributed"]
 MAX_LOOP_LEVELS: Final = 8
 
 READ_ONLY: Final = frozenset(["index", "count", "parent"])
-"""Keys of ``iter`` that every level of a loop sets (LANGUAGE §5)."""
+"""Keys of ``iter`` that every loop level sets (LANGUAGE §5)."""
 
 
 class Loop(Section):
     title = "`loop`"
-    shown = f"write {legacy.LOOP_PARTS}"
+    example = f"write {legacy.LOOP_PARTS}"
     rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.LOOP | misplaced.LOOP
 
     in_: Part = Field(None, alias="in")
@@ -74,7 +74,7 @@ class LoopPolicy(Placeholders):
 
 @dataclass(frozen=True, slots=True)
 class LoopDraft:
-    """One level of a loop as read, ``inner`` the level inside; ``None`` where the file says nothing."""
+    """One level of a loop as read; ``inner`` is the level inside. Values not given are ``None``."""
 
     at: MappingKey
     items: Node | None
@@ -87,7 +87,7 @@ class LoopDraft:
     inner: LoopDraft | None
 
     def levels(self) -> Iterator[LoopDraft]:
-        """This level and those inside it, from the outside in."""
+        """This level and those inside it, outermost first."""
         level: LoopDraft | None = self
         while level is not None:
             yield level
@@ -95,24 +95,26 @@ class LoopDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """The levels around one: where their iterators are named, and where one of them says ``exec: local``."""
+class _OuterLevels:
+    """The levels around one: the positions of their iterators, and of the first ``exec: local``."""
 
     depth: int
     iterators: MappingOf[str, Position]
     local: Position | None
 
-    def and_this(self, iterator: str | None, at: Node | None, local: Position | None) -> _Around:
+    def with_level(self, iterator: str | None, at: Node | None, local: Position | None) -> _OuterLevels:
         named = {iterator: at.mark} if iterator is not None and at is not None else {}
-        return _Around(self.depth + 1, {**self.iterators, **named}, self.local or local)
+        return _OuterLevels(self.depth + 1, {**self.iterators, **named}, self.local or local)
 
 
 def read_loop(node: Node, at: MappingKey, knobs: Collection[str], problems: Problems) -> LoopDraft:
-    """The loop block of a step; every level must have ``in`` and ``iterator``."""
-    return _read_level(node, at, _Around(1, {}, None), knobs, problems)
+    """The loop of a step. Every level must have ``in`` and ``iterator``."""
+    return _read_level(node, at, _OuterLevels(1, {}, None), knobs, problems)
 
 
-def _read_level(node: Node, at: MappingKey, around: _Around, knobs: Collection[str], problems: Problems) -> LoopDraft:
+def _read_level(
+    node: Node, at: MappingKey, outer: _OuterLevels, knobs: Collection[str], problems: Problems
+) -> LoopDraft:
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
@@ -120,24 +122,24 @@ def _read_level(node: Node, at: MappingKey, around: _Around, knobs: Collection[s
                 problems.error("missing_key", f"`loop` needs `{name}`", at, legacy.LOOP_PARTS)
     iterator_at = node.get("iterator") if isinstance(node, Mapping) else None
     if loop.iterator is not None and iterator_at is not None:
-        _check_iterator(loop.iterator, iterator_at, around, problems)
+        _check_iterator(loop.iterator, iterator_at, outer, problems)
     spec, layer = read_layered(loop.spec, LoopSpec, knobs, problems)
     policy = read_section(spec.policy, LoopPolicy, problems)
     _check_agreement(loop.spec, spec.policy, problems)
     _check_items(loop.in_, problems)
     mode = spec.mode or policy.mode or "sequential"
-    said = spec.exec or policy.exec
+    explicit = spec.exec or policy.exec
     exec_at = _place_of("exec", loop.spec, spec.policy) or at
     inner = None
     if not is_null(loop.loop) and isinstance(node, Mapping):
-        within = around.and_this(loop.iterator, iterator_at, exec_at.mark if said == "local" else None)
-        inner = _read_inner(loop.loop, node.keys["loop"], within, knobs, problems)
+        around = outer.with_level(loop.iterator, iterator_at, exec_at.mark if explicit == "local" else None)
+        inner = _read_inner(loop.loop, node.keys["loop"], around, knobs, problems)
     return LoopDraft(
         at=at,
         items=loop.in_,
         iterator=loop.iterator,
         mode=mode,
-        placement=_placement(said, mode, inner, around, exec_at, problems),
+        placement=_placement(explicit, mode, inner, outer, exec_at, problems),
         max_in_flight=_read_max_in_flight(spec.max_in_flight or policy.max_in_flight, mode, problems),
         failure_mode=read_section(policy.failure, PolicyFailure, problems).mode,
         layer=layer,
@@ -146,43 +148,50 @@ def _read_level(node: Node, at: MappingKey, around: _Around, knobs: Collection[s
 
 
 def _read_inner(
-    node: Node, at: MappingKey, around: _Around, knobs: Collection[str], problems: Problems
+    node: Node, at: MappingKey, outer: _OuterLevels, knobs: Collection[str], problems: Problems
 ) -> LoopDraft | None:
-    if around.depth > MAX_LOOP_LEVELS:
-        message = f"loops nest deeper than max_loop_levels, {MAX_LOOP_LEVELS} levels"
-        problems.error("limit_exceeded", message, at, "flatten the list in a step of its own, or call a playbook")
+    if outer.depth > MAX_LOOP_LEVELS:
+        message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
+        problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
         return None
-    return _read_level(node, at, around, knobs, problems)
+    return _read_level(node, at, outer, knobs, problems)
 
 
 def _placement(
-    said: Placement | None, mode: Mode, inner: LoopDraft | None, around: _Around, at: Location, problems: Problems
+    explicit: Placement | None,
+    mode: Mode,
+    inner: LoopDraft | None,
+    outer: _OuterLevels,
+    at: Location,
+    problems: Problems,
 ) -> Placement:
-    """Where the iterations of a level run (LANGUAGE §6): in the worker that runs the level around them, or anywhere."""
-    if around.local is not None:
-        if said == "distributed":
-            message = f"`exec: distributed` inside the level that line {around.local.line} makes `local`"
-            hint = "what is inside a local level runs in its worker: remove one of the two"
+    """Where a level's iterations run (LANGUAGE §6): in the worker that runs the level around it, or anywhere."""
+    if outer.local is not None:
+        if explicit == "distributed":
+            message = f"`exec: distributed` inside the local level of line {outer.local.line}"
+            hint = "remove one: levels inside a local one run in its worker"
             problems.error("conflicting_keys", message, at, hint)
         return "local"
-    if said is not None:
-        return said
+    if explicit is not None:
+        return explicit
     spreads = mode == "parallel" or (inner is not None and inner.placement == "distributed")
     return "distributed" if spreads else "local"
 
 
-def _check_iterator(name: str, at: Node, around: _Around, problems: Problems) -> None:
+def _check_iterator(name: str, at: Node, outer: _OuterLevels, problems: Problems) -> None:
     if not check_name(name, "an iterator's name", at, problems):
         return
     if name in READ_ONLY:
-        problems.error("reserved_name", f"an iterator's name cannot be `{name}`, `iter.{name}` is set by the loop", at)
-    elif name in around.iterators:
-        message = f"a second iterator called `{name}` in this loop, the first is in line {around.iterators[name].line}"
-        problems.error("duplicate_name", message, at, "iterator names are unique through the levels of a loop")
+        problems.error("reserved_name", f"an iterator's name cannot be `{name}`: the loop sets `iter.{name}`", at)
+    elif name in outer.iterators:
+        message = f"duplicate iterator `{name}`, first on line {outer.iterators[name].line}"
+        problems.error(
+            "duplicate_name", message, at, "rename one: iterators must be unique across the levels of a loop"
+        )
 
 
 def _place_of(name: str, spec: Node | None, policy: Node | None) -> Location | None:
-    """Where a key stands that may stand in ``loop.spec`` or in its policy."""
+    """The location of a key that ``loop.spec`` or its policy may hold."""
     written = [node.keys[name] for node in (spec, policy) if isinstance(node, Mapping) and name in node.keys]
     return written[0] if written else None
 
@@ -194,8 +203,8 @@ def _check_agreement(spec: Node | None, policy: Node | None, problems: Problems)
         outer, inner = spec.get(name), policy.get(name)
         if outer is not None and inner is not None and outer.plain() != inner.plain():
             line = outer.mark.line
-            message = f"`{name}` stands in `loop.spec` (line {line}) and in its policy, with different values"
-            problems.error("conflicting_keys", message, policy.keys[name], "remove one of them")
+            message = f"`{name}` differs from `{name}` in `loop.spec` on line {line}"
+            problems.error("conflicting_keys", message, policy.keys[name], "remove one")
 
 
 def _read_max_in_flight(node: Node | None, mode: Mode, problems: Problems) -> Node | None:
@@ -209,11 +218,11 @@ def _read_max_in_flight(node: Node | None, mode: Mode, problems: Problems) -> No
 
 
 def _check_items(node: Node | None, problems: Problems) -> None:
-    """A list, a mapping, or one expression: any other text or scalar can never be iterated."""
+    """Requires a list, a mapping or one expression: nothing else can be iterated."""
     if not isinstance(node, Scalar) or node.value is None:
         return
     text = node.value.strip() if isinstance(node.value, str) else ""
     if not (text.startswith("{{") and text.endswith("}}")):
         hint = f'write in: "{{{{ {text} }}}}"' if text.replace(".", "").isidentifier() else legacy.LOOP_PARTS
-        message = f"`in` must be a list, a mapping or one {{{{ expression }}}}, this is {kind_of(node)}"
+        message = f"`in` must be a list, a mapping or one {{{{ expression }}}}, not {kind_of(node)}"
         problems.error("wrong_type", message, node, hint)

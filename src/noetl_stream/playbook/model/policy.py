@@ -1,4 +1,4 @@
-"""Rules: what admission and task policies have in common, and what a rule of each says (LANGUAGE §4, §5; v10 §5)."""
+"""Admission and task policies and their rules (LANGUAGE §4, §5; v10 §5)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Else(Section):
 
 class Allow(Section):
     title = "`then` of an admission rule"
-    shown = "write then: { allow: true }"
+    example = "write then: { allow: true }"
     rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.CONTROL
 
     allow: Annotated[bool, Required("then: { allow: true }")] = True
@@ -55,7 +55,7 @@ class Allow(Section):
 
 class Then(Section):
     title = "`then`"
-    shown = "write then: { do: continue | retry | jump | break | fail, … }"
+    example = "write then: { do: continue | retry | jump | break | fail, … }"
     rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.THEN
 
     do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
@@ -80,7 +80,7 @@ class TaskPolicy(Placeholders):
 
 class Admit(Section):
     title = "`admit`"
-    shown = "write admit: { rules: [ { when: …, then: { allow: true } } ] }"
+    example = "write admit: { rules: [ { when: …, then: { allow: true } } ] }"
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = None
@@ -89,7 +89,7 @@ class Admit(Section):
 
 class AdmitWait(Section):
     title = "`admit.wait`"
-    shown = "write wait: { timeout_s: 3600, on_timeout: fail }"
+    example = "write wait: { timeout_s: 3600, on_timeout: fail }"
 
     timeout_s: Annotated[Part, Required("wait: { timeout_s: 3600, on_timeout: fail }")] = None
     on_timeout: OnTimeout = "fail"
@@ -124,7 +124,7 @@ Write = tuple[MappingKey, Node]
 
 @dataclass(frozen=True, slots=True)
 class ActionDraft:
-    """A task rule as read; ``writes`` go by namespace: ``ctx``, ``iter``, ``vars``. ``shared`` goes to ``ctx``."""
+    """A task rule as read. ``writes`` are by namespace: ``ctx``, ``iter``, ``vars``. ``shared`` goes to ``ctx``."""
 
     when: Node | None
     at: Location
@@ -141,26 +141,26 @@ class ActionDraft:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDraft:
-    """A task's policy as read; ``is_whole`` unless some of its rules could not be."""
+    """A task's policy as read. ``is_complete``: every rule could be read."""
 
     rules: list[ActionDraft]
     on_unmatched: Literal["continue", "fail"]
     at: Location
-    is_whole: bool
+    is_complete: bool
 
 
 def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
-    """``step.spec.policy.admit``; ``None`` without it."""
+    """``step.spec.policy.admit``, if present."""
     if is_null(node):
         return None
     admit = read_section(node, Admit, problems)
     rules = read_rules(admit.rules, problems)
     wait = read_section(admit.wait, AdmitWait, problems)
     drafts = [AdmitRuleDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
-    lets_all_in = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
-    if lets_all_in and admit.wait is not None:
-        hint = "a token waits only where a rule, or no rule, denies it"
-        problems.warn("no_effect", "`wait` has no effect: these rules let every token in", admit.wait, hint)
+    admits_all = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
+    if admits_all and admit.wait is not None:
+        hint = "remove it, or add a rule that denies: only denied tokens wait"
+        problems.warn("no_effect", "`wait` has no effect: the rules admit every token", admit.wait, hint)
     return AdmitDraft(
         rules=drafts,
         wait_s=read_seconds(wait.timeout_s, "`timeout_s`", problems),
@@ -169,7 +169,7 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
-    """A task's policy; ``None`` when it has no readable rules."""
+    """A task's policy; ``None`` if it is not a mapping."""
     if not isinstance(node, Mapping):
         shape = kind_of(node)
         problems.error("policy_shape", legacy.POLICY_SHAPE.message.format(shape=shape), node, legacy.POLICY_SHAPE.hint)
@@ -179,22 +179,22 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
     policy = read_section(node, TaskPolicy, problems)
     listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
     rules = [action for rule in listed if (action := _read_action(rule, problems))]
-    is_whole = isinstance(policy.rules, Sequence) and len(rules) == len(policy.rules.items)
-    is_said = "on_unmatched" in node.keys and node.values["on_unmatched"].plain() == policy.on_unmatched
-    if is_said and any(always_holds(rule.when) for rule in rules):
-        message = "`on_unmatched` has no effect: one of these rules matches whatever the outcome"
-        problems.warn("no_effect", message, node.keys["on_unmatched"], "remove it, or the rule that always holds")
-    return PolicyDraft(rules, policy.on_unmatched, at, is_whole)
+    is_complete = isinstance(policy.rules, Sequence) and len(rules) == len(policy.rules.items)
+    is_explicit = "on_unmatched" in node.keys and node.values["on_unmatched"].plain() == policy.on_unmatched
+    if is_explicit and any(always_holds(rule.when) for rule in rules):
+        message = "`on_unmatched` has no effect: a rule matches every outcome"
+        problems.warn("no_effect", message, node.keys["on_unmatched"], "remove it, or the rule that always matches")
+    return PolicyDraft(rules, policy.on_unmatched, at, is_complete)
 
 
 def read_rules(
     node: Node | None, problems: Problems, what: str = "`rules`", model: type[Rule] = Rule
 ) -> list[RuleDraft]:
-    """A ladder of ``when`` and ``then`` with at most one ``else``, which stands last.
+    """A list of rules with ``when`` and ``then``, and at most one ``else``, which must be last.
 
     Args:
-        what: The list in messages.
-        model: What one of its rungs holds.
+        what: The list's name in messages.
+        model: The model of one rule.
     """
     drafts: list[RuleDraft] = []
     else_seen: MappingKey | None = None
@@ -202,20 +202,20 @@ def read_rules(
         problems.error("invalid_value", f"{what} is empty", node, "{ when: …, then: … }")
     for item in entries(node, what, problems):
         if not isinstance(item, Mapping):
-            problems.error("wrong_type", f"{model.title} must be a mapping, this is {kind_of(item)}", item)
+            problems.error("wrong_type", f"{model.title} must be a mapping, not {kind_of(item)}", item)
             continue
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
             problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
         if otherwise is not None:
             if else_seen is not None:
-                problems.error("else_twice", f"a second `else`, the first is in line {else_seen.mark.line}", otherwise)
+                problems.error("else_twice", f"duplicate `else`, first on line {else_seen.mark.line}", otherwise)
             else_seen = otherwise
             drafts.append(_read_else(item, otherwise, problems))
             continue
         rule = read_section(item, model, problems)
         if rule.when is None:
-            message = f"{model.title} needs `when`, or is the `else`"
+            message = f"{model.title} needs `when` or `else`"
             problems.error("missing_key", message, item, "{ when: …, then: … }")
             continue
         drafts.append(RuleDraft(rule.when, rule.then, item))
@@ -224,19 +224,19 @@ def read_rules(
 
 
 def always_holds(when: Node | None) -> bool:
-    """Whether a condition says nothing: it is omitted, or plainly true."""
+    """Whether a condition is omitted or literally true."""
     value = True if when is None else when.plain()
     return value is True or (isinstance(value, str) and _TRUE.match(value.strip()) is not None)
 
 
 def _warn_never_reached(drafts: list[RuleDraft], title: str, problems: Problems) -> None:
-    """What stands after `when: true` is never asked; after a retry it is, once its attempts are used up."""
+    """Rules after ``when: true`` never match, except after a retry once its attempts are used up."""
     certain = next((rule for rule in drafts if rule.when and always_holds(rule.when) and not _retries(rule)), None)
     if certain is None:
         return
     for rule in drafts[drafts.index(certain) + 1 :]:
-        message = f"{title} after the one in line {certain.at.mark.line} that always holds has no effect"
-        problems.warn("no_effect", message, rule.at, "put the one that always holds last, as `else`")
+        message = f"{title} here has no effect: the one on line {certain.at.mark.line} always matches"
+        problems.warn("no_effect", message, rule.at, "put the rule that always matches last, as `else`")
 
 
 def _retries(rule: RuleDraft) -> bool:
@@ -248,13 +248,13 @@ def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
     inner = item.values["else"]
     for name, other in item.keys.items():
         if name == "then":
-            problems.error("else_without_then", "`then` stands beside `else`, not in it", other, legacy.STEP_ELSE)
+            problems.error("else_without_then", "`then` belongs inside `else`", other, legacy.STEP_ELSE)
         elif name != "else":
-            problems.error("unknown_key", f"unknown key `{name}` beside `else`", other, legacy.STEP_ELSE)
+            problems.error("unknown_key", f"unknown key `{name}` next to `else`", other, legacy.STEP_ELSE)
     if "then" in item.keys:
         return RuleDraft(None, item.values["then"], item)
     if not isinstance(inner, Mapping) or "then" not in inner.keys:
-        problems.error("else_without_then", "`else` holds no `then`", key, legacy.STEP_ELSE)
+        problems.error("else_without_then", "`else` needs `then`", key, legacy.STEP_ELSE)
         return RuleDraft(None, None, item)
     return RuleDraft(None, read_section(inner, Else, problems).then, item)
 
@@ -283,9 +283,9 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
 
 
 def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
-    """Which options belong to which directive, and their ranges."""
+    """Checks the options of a directive and their ranges."""
     if then.do == "retry" and "attempts" not in node.keys:
-        hint = "`attempts: 5` is the total number of runs, the first included"
+        hint = "write attempts: 5 for five runs in all"
         problems.error("missing_key", "`do: retry` needs `attempts`", node, hint)
     if then.do == "jump" and "to" not in node.keys:
         problems.error("missing_key", "`do: jump` needs `to`", node, "to: <a task of this pipeline>")
@@ -295,27 +295,27 @@ def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
             message = f"`{name}` has no effect with `do: {then.do}`"
             problems.error("no_effect", message, node.keys[name], f"remove it, or write do: {owner}")
     if then.attempts is not None and then.attempts < 1:
-        problems.error("invalid_value", "`attempts` must be 1 or more", node.values["attempts"])
+        problems.error("invalid_value", "`attempts` must be at least 1", node.values["attempts"])
     if then.do == "retry" and then.attempts == 1:
-        hint = "`attempts` counts all runs, the first included"
-        problems.warn("no_effect", "`attempts: 1` never runs the task again", node.values["attempts"], hint)
+        hint = "write attempts: 2 or more: it counts all runs, including the first"
+        problems.warn("no_effect", "`attempts: 1` never retries", node.values["attempts"], hint)
     if then.max_delay is not None and then.max_delay < 0:
-        problems.error("invalid_value", "`max_delay` must be 0 or more seconds", node.values["max_delay"])
+        problems.error("invalid_value", "`max_delay` must be at least 0 seconds", node.values["max_delay"])
     check_number(then.delay, "`delay`", 0, problems)
 
 
 def check_number(node: Node | None, what: str, least: int, problems: Problems) -> None:
-    """A literal number of at least ``least``, or a template; anything else is a diagnostic."""
+    """Reports anything but a template or a number of at least ``least``."""
     if node is None:
         return
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and "{{" in value:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        message = f"{what} must be a number or a {{{{ template }}}}, this is {kind_of(node)}"
+        message = f"{what} must be a number or a {{{{ template }}}}, not {kind_of(node)}"
         problems.error("wrong_type", message, node)
     elif value < least:
-        problems.error("invalid_value", f"{what} must be {least} or more", node)
+        problems.error("invalid_value", f"{what} must be at least {least}", node)
 
 
 def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[Write]:

@@ -1,7 +1,7 @@
-"""Reads one mapping of a playbook into a pydantic model.
+"""Reads a mapping of a playbook into a pydantic model.
 
-Unknown, missing, misplaced and mistyped keys become diagnostics, and reading goes on with the defaults, so that all
-problems of a file are said at once.
+Unknown, missing, misplaced and mistyped keys become diagnostics, and reading continues with defaults, so that all
+problems of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, 
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """The key must stand in its mapping. ``hint`` shows how to write it."""
+    """The key is required. ``hint`` shows how to write it."""
 
     hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A placeholder of the sources: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
+    """A reserved key: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
 
     neutral: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedKey:
-    """A key that is refused with the form to write instead (LANGUAGE §3 *Rejected*)."""
+    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*)."""
 
     message: str
     hint: str
@@ -44,7 +44,7 @@ class RejectedKey:
 
 @dataclass(frozen=True, slots=True)
 class PartMark:
-    """The key's value is kept as a node: someone else reads it."""
+    """The key's value is kept as a node, to be read elsewhere."""
 
 
 Part = Annotated[Any, PartMark()]
@@ -54,18 +54,18 @@ Part = Annotated[Any, PartMark()]
 class Section(BaseModel):
     """Base of the models of a playbook's mappings.
 
-    ``title`` is for messages, ``shown`` how to write one, ``rejected`` are keys with advice.
+    ``title`` names the mapping in messages, ``example`` is a hint that shows one, ``rejected`` are keys with a hint.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
     title: ClassVar[str] = "here"
-    shown: ClassVar[str | None] = None
+    example: ClassVar[str | None] = None
     rejected: ClassVar[MappingOf[str, RejectedKey]] = {}
 
 
 class Placeholders(Section):
-    """What the sources reserve under every ``policy`` (v10 §5, §15)."""
+    """Keys that are reserved in every ``policy`` (v10 §5, §15)."""
 
     before: Annotated[Any, Reserved()] = None
     after: Annotated[Any, Reserved()] = None
@@ -87,21 +87,21 @@ _EMPTY: Final[tuple[object, ...]] = (None, {}, [], "")
 def read_section(
     node: Node | None, model: type[S], problems: Problems, *, at: Location | None = None, layered: Collection[str] = ()
 ) -> S:
-    """The model of a mapping, with defaults where the file has problems.
+    """Reads a mapping, with defaults where it has problems.
 
     Args:
-        node: The mapping; ``None`` and null read as one without keys.
-        model: Its keys.
-        problems: Takes what is wrong.
-        at: Where a missing key is reported; default: at the mapping.
-        layered: Keys of inner scopes that may stand here too, and are read by others (LANGUAGE §1 *Layering*).
+        node: The mapping; ``None`` and null count as an empty one.
+        model: The model of its keys.
+        problems: Receives the diagnostics.
+        at: Where to report a missing key. Default: at the mapping.
+        layered: Keys of inner scopes that are valid here too and read elsewhere (LANGUAGE §1 *Layering*).
     """
     if is_null(node):
         return model.model_construct()
     if not isinstance(node, Mapping):
         assert node is not None
-        message = f"{model.title} must be a mapping, this is {kind_of(node)}"
-        problems.error("wrong_type", message, node, model.shown)
+        message = f"{model.title} must be a mapping, not {kind_of(node)}"
+        problems.error("wrong_type", message, node, model.example)
         return model.model_construct()
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     parts: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def read_section(
 
 
 def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> None:
-    """Says why a key cannot stand where it stands."""
+    """Reports a key that its mapping does not accept."""
     advice = model.rejected.get(key.name)
     if advice:
         problems.error(advice.code, advice.message, key, advice.hint)
@@ -136,37 +136,37 @@ def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> Non
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
 
 
-def entries(node: Node | None, what: str, problems: Problems, shown: str | None = None) -> list[Node]:
-    """The items of a list; anything else is a diagnostic, whose hint is ``shown``, and no items."""
+def entries(node: Node | None, what: str, problems: Problems, hint: str | None = None) -> list[Node]:
+    """The items of a list. Reports anything else, with ``hint``, and returns no items."""
     if node is None:
         return []
     if isinstance(node, Sequence):
         return node.items
-    problems.error("wrong_type", f"{what} must be a list, this is {kind_of(node)}", node, shown)
+    problems.error("wrong_type", f"{what} must be a list, not {kind_of(node)}", node, hint)
     return []
 
 
 def pairs(node: Node | None, what: str, problems: Problems) -> list[tuple[MappingKey, Node]]:
-    """The keys and values of a mapping; anything else is a diagnostic and no pairs."""
+    """The keys and values of a mapping. Reports anything else and returns no pairs."""
     if node is None:
         return []
     if isinstance(node, Mapping):
         return [(key, node.values[name]) for name, key in node.keys.items()]
-    problems.error("wrong_type", f"{what} must be a mapping, this is {kind_of(node)}", node)
+    problems.error("wrong_type", f"{what} must be a mapping, not {kind_of(node)}", node)
     return []
 
 
 def text_of(node: Node | None, what: str, problems: Problems) -> str | None:
-    """The text of a scalar; anything else is a diagnostic."""
+    """The text of a scalar. Reports anything else and returns ``None``."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node.value
     if node is not None:
-        problems.error("wrong_type", f"{what} must be text, this is {kind_of(node)}", node)
+        problems.error("wrong_type", f"{what} must be text, not {kind_of(node)}", node)
     return None
 
 
 def is_null(node: Node | None) -> bool:
-    """Whether a key is absent or has the value null."""
+    """Whether a key is absent or null."""
     return node is None or (isinstance(node, Scalar) and node.value is None)
 
 
@@ -179,46 +179,46 @@ def _marker(field: FieldInfo, kind: type[Any]) -> Any:
 
 
 def _accepts(field: FieldInfo, key: MappingKey, value: Node, problems: Problems) -> bool:
-    """Whether the value is to be validated; placeholders end here."""
+    """Whether to validate the value. Reports a reserved key with a value."""
     placeholder = _marker(field, Reserved)
     if placeholder is None:
         return True
     if not _empty(value) and value.plain() not in placeholder.neutral:
-        allowed = f"; only {listed(placeholder.neutral)} may stand there" if placeholder.neutral else ""
+        allowed = f"; only {listed(placeholder.neutral)} is allowed" if placeholder.neutral else ""
         message = f"`{key.name}` is reserved for a later version{allowed}"
-        problems.error("reserved", message, key, "remove the key: it would have no effect")
+        problems.error("reserved", message, key, "remove it")
     return False
 
 
 def _valid(node: Mapping, model: type[Section], values: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """The values that pass, as the model has them; the others are reported and left out."""
+    """The valid values. Reports the others and leaves them out."""
     try:
         model(**values)
     except ValidationError as failure:
-        wrongs = explain(failure, {name: node.values[name] for name in values})
-        for wrong in wrongs:
-            hint = _spelling(model, wrong.key, wrong.at.plain())
-            problems.error("wrong_type" if wrong.is_type else "invalid_value", wrong.message, wrong.at, hint)
-        bad = {wrong.key for wrong in wrongs}
-        return {name: value for name, value in values.items() if name not in bad}
+        invalid = explain(failure, {name: node.values[name] for name in values})
+        for item in invalid:
+            hint = _value_hint(model, item.key, item.at.plain())
+            problems.error("wrong_type" if item.is_type else "invalid_value", item.message, item.at, hint)
+        invalid_keys = {item.key for item in invalid}
+        return {name: value for name, value in values.items() if name not in invalid_keys}
     return values
 
 
-def _spelling(model: type[Section], name: str, value: object) -> str | None:
-    """A hint for words that nearly are one of a closed set, and for text that lost its quotes."""
+def _value_hint(model: type[Section], name: str, value: object) -> str | None:
+    """A hint for a value that is close to an allowed word, or has quotes too many or too few."""
     field = model.model_fields[name]
     choices = _words(field.annotation)
     if choices:
         near = did_you_mean(str(value), choices)
-        return near or f"one of {listed(choices)}"
+        return near or f"write {'one of ' if len(choices) > 1 else ''}{listed(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, str) and takes & {int, float, bool}:
-        plainly = "write true or false" if bool in takes else "write a number, without quotes"
-        return "a template cannot stand here" if "{{" in value else plainly
-    return "put it in quotes" if str in takes and isinstance(value, bool | int | float) else None
+        plainly = "write true or false" if bool in takes else "write a number without quotes"
+        return "write a constant: templates are not allowed here" if "{{" in value else plainly
+    return "quote it" if str in takes and isinstance(value, bool | int | float) else None
 
 
 def _words(annotation: Any) -> list[str]:
-    """The words of a ``Literal``, optional or not."""
+    """The words of a ``Literal`` or of an optional one."""
     inner = get_args(annotation)
     return [item for item in inner if isinstance(item, str)] or [word for item in inner for word in _words(item)]

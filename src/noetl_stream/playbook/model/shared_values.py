@@ -1,4 +1,4 @@
-"""``set_shared`` of a rule, as read: what iterations contribute to a key of ``ctx`` together (LANGUAGE §6)."""
+"""``set_shared`` as read: contributions of iterations to a key of ``ctx`` (LANGUAGE §6)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _TAKES: Final = dict.fromkeys(("add", "min", "max"), "a number") | {"extend": "a
 class SharedEntry(Section):
     title = "a key of `set_shared`"
     rejected: ClassVar[MappingOf[str, RejectedKey]] = {
-        name: RejectedKey(f"`{name}` is the operation, not a key", f"write {{ op: {name}, value: … }}", "unknown_key")
+        name: RejectedKey(f"`{name}` is an operation, not a key", f"write {{ op: {name}, value: … }}", "unknown_key")
         for name in OPERATIONS
     }
 
-    op: Annotated[SharedOperation | None, Required(f"one of {listed(OPERATIONS)}")] = None
+    op: Annotated[SharedOperation | None, Required(f"write one of {listed(OPERATIONS)}")] = None
     value: Part = None
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDraft:
-    """One key's contribution; ``value`` is ``None`` for ``count``."""
+    """A contribution to one key; ``value`` is ``None`` for ``count``."""
 
     key: MappingKey
     op: SharedOperation
@@ -41,13 +41,13 @@ class SharedDraft:
 
 
 def read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
-    """The keys of ``set_shared`` that could be read."""
+    """The valid keys of ``set_shared``."""
     drafts = []
     for key, entry in pairs(node, "`set_shared`", problems):
         if not check_identifier(key.name, "a key of `set_shared`", key, problems):
             continue
         if not isinstance(entry, Mapping):
-            message = f"`{key.name}` of `set_shared` must say its operation, this is {kind_of(entry)}"
+            message = f"`{key.name}` of `set_shared` must be a mapping with `op`, not {kind_of(entry)}"
             problems.error("wrong_type", message, entry, f"write {key.name}: {SHOWN}")
             continue
         shared = read_section(entry, SharedEntry, problems)
@@ -61,16 +61,16 @@ def _check_value(op: SharedOperation, entry: Mapping, problems: Problems) -> Non
     value = entry.get("value")
     if op == "count":
         if value is not None:
-            message = "`op: count` takes no `value`: it counts the tasks that say it"
+            message = "`op: count` takes no `value`"
             problems.error("no_effect", message, entry.keys["value"], "remove it, or write op: add")
     elif value is None:
         problems.error("missing_key", f"`op: {op}` needs a `value`", entry, f"write {{ op: {op}, value: … }}")
     elif op in _TAKES and not _may_be(_TAKES[op], value):
-        problems.error("wrong_type", f"`op: {op}` takes {_TAKES[op]}, this is {kind_of(value)}", value)
+        problems.error("wrong_type", f"`op: {op}` takes {_TAKES[op]}, not {kind_of(value)}", value)
 
 
 def _may_be(wanted: str, value: Node) -> bool:
-    """Whether a value is of this type, or is known only when it is rendered."""
+    """Whether a value has this type or is a template, known only when rendered."""
     if isinstance(value, Scalar):
         return kind_of(value) == wanted or holds_template(value)
     return wanted == ("a list" if isinstance(value, Sequence) else "a mapping")

@@ -1,4 +1,4 @@
-"""Steps: identity, ``spec``, loop, tool and router, as read (LANGUAGE §3, §6, §7; v10 §5)."""
+"""Steps as read: name, ``spec``, loop, tool and router (LANGUAGE §3, §6, §7; v10 §5)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ from noetl_stream.playbook.model.tool import read_tool
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import FailureMode, Join
 from noetl_stream.playbook.vocabulary import legacy, misplaced
-from noetl_stream.playbook.vocabulary.labels import result_name
-from noetl_stream.playbook.vocabulary.names import check_name
+from noetl_stream.playbook.vocabulary.names import check_name, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, kind_of
 
 Routing = Literal["exclusive", "inclusive"]
 
 MERGED_ARGS: Final = ("by_step", "arrivals")
-"""Names that a join gives to the args it has merged (LANGUAGE §7)."""
+"""Names under which a join passes the merged args (LANGUAGE §7)."""
 
-_JOINS: Final = "join: all waits for every token that can still come, join: any for the first, join: 2 for two"
+_JOINS: Final = "write join: all to wait for every token that can still arrive, any for the first, 2 for two"
 
 
 class Step(Section):
@@ -77,7 +76,7 @@ class StepPolicy(Placeholders):
 
 class Lifecycle(Section):
     title = "`lifecycle`"
-    shown = "write lifecycle: { timeout_s: 600 }"
+    example = "write lifecycle: { timeout_s: 600 }"
 
     timeout_s: Part = None
     deadline_s: Part = None
@@ -116,7 +115,7 @@ class Arc(Section):
 
 @dataclass(frozen=True, slots=True)
 class ArcDraft:
-    """An arc as read. ``target`` is where the step's name stands."""
+    """An arc as read. ``target`` is the node with the step's name."""
 
     step: str
     target: Node
@@ -127,7 +126,7 @@ class ArcDraft:
 
 @dataclass(frozen=True, slots=True)
 class JoinDraft:
-    """How many tokens a step waits for; ``at`` is where that stands."""
+    """How many tokens a step waits for; ``at`` is the node that says so."""
 
     tokens: Join
     at: Node
@@ -155,20 +154,20 @@ class StepDraft:
 
     @property
     def results(self) -> list[str]:
-        """Under which names its tasks leave results; a construct has its own (LANGUAGE §12 *Sugar*)."""
+        """The result names of its tasks and constructs (LANGUAGE §12 *Sugar*)."""
         return list(dict.fromkeys(name for task in self.tasks if (name := result_name(task.name))))
 
 
 def read_steps(
     node: Node | None, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
 ) -> list[StepDraft]:
-    """The workflow, in the order of the file; steps with problems are among them.
+    """The steps of the workflow in file order, including those with problems.
 
     Args:
-        layer: What the executor says for all tasks.
+        layer: The executor's defaults for all tasks.
     """
     if isinstance(node, Sequence) and not node.items:
-        problems.error("invalid_value", "`workflow` holds no step", node, "workflow: [ { step: start, … } ]")
+        problems.error("invalid_value", "`workflow` has no steps", node, "workflow: [ { step: start, … } ]")
     items = [] if is_null(node) else entries(node, "`workflow`", problems, "workflow: [ { step: start, … } ]")
     drafts = [draft for item in items if (draft := _read_step(item, kinds, workbook, layer, problems))]
     warn_unused(layer, (task.kind for draft in drafts for task in draft.tasks), "this playbook", problems)
@@ -176,21 +175,21 @@ def read_steps(
     for draft in drafts:
         first = seen.setdefault(draft.name, draft)
         if first is not draft and draft.name:
-            message = f"a second step called `{draft.name}`, the first is in line {first.at.mark.line}"
-            problems.error("duplicate_name", message, draft.at, "step names are unique in a workflow")
+            message = f"duplicate step `{draft.name}`, first on line {first.at.mark.line}"
+            problems.error("duplicate_name", message, draft.at, "rename one: step names must be unique in a workflow")
     return drafts
 
 
 def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems) -> StepDraft | None:
     if not isinstance(node, Mapping):
-        problems.error("wrong_type", f"a step must be a mapping, this is {kind_of(node)}", node, "- step: <name>")
+        problems.error("wrong_type", f"a step must be a mapping, not {kind_of(node)}", node, "- step: <name>")
         return None
     step = read_section(node, Step, problems)
     at: Location = node.values["step"] if "step" in node.keys else node
     if isinstance(at, Scalar) and isinstance(at.value, str):
         check_name(at.value, "a step's name", at, problems)
     if "tool" not in node.keys and "next" not in node.keys:
-        message = f"the step `{step.step}` needs `tool`, `next` or both"
+        message = f"step `{step.step}` needs `tool`, `next` or both"
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
     spec, own = read_layered(step.spec, StepSpec, knobs, problems)
@@ -202,7 +201,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     failure = read_section(policy.failure, PolicyFailure, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
     if loop and "tool" not in node.keys:
-        hint = "add the pipeline that runs for each item"
+        hint = "add the pipeline to run for each item"
         problems.error("missing_key", "a step with `loop` needs `tool`", node.keys["loop"], hint)
     for level in loop.levels() if loop else ():
         own = level.layer.over(own)
@@ -231,7 +230,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
 
 
 def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
-    """``all``, ``any`` or how many tokens: never a template, as all that live are asked before any is evaluated."""
+    """``all``, ``any`` or a number of tokens. Not a template: joins are decided before any template is rendered."""
     if is_null(node):
         return None
     assert node is not None
@@ -241,7 +240,7 @@ def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
     if isinstance(value, int) and not isinstance(value, bool):
         if value >= 1:
             return JoinDraft(value, node)
-        problems.error("invalid_value", f"`join` must be 1 or more, not {value}", node, _JOINS)
+        problems.error("invalid_value", f"`join` must be at least 1, not {value}", node, _JOINS)
         return None
     hint = (did_you_mean(value, ["all", "any"]) if isinstance(value, str) else None) or _JOINS
     shown = f"`{value}`" if isinstance(value, str | float) else kind_of(node)
@@ -264,7 +263,7 @@ def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft
 def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
     if not isinstance(node, Mapping):
         hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
-        problems.error("wrong_type", f"an arc must be a mapping, this is {kind_of(node)}", node, hint)
+        problems.error("wrong_type", f"an arc must be a mapping, not {kind_of(node)}", node, hint)
         return None
     arc = read_section(node, Arc, problems)
     if not is_null(arc.args):
@@ -276,7 +275,7 @@ def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
 
 
 def _rewritten_next(node: Node) -> str | None:
-    """The router that says what an older ``next`` says, where that is plain to see."""
+    """The router equivalent to an older form of ``next``, where it is obvious."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return f"write next: {{ arcs: [ {{ step: {node.value} }} ] }}"
     if not isinstance(node, Sequence):

@@ -1,8 +1,8 @@
-"""``choose``, ``while``, ``until``: entries of a pipeline that compile to tasks and jumps (LANGUAGE §12, v10 §14).
+"""``choose``, ``while`` and ``until``, which compile to tasks and jumps (LANGUAGE §12, v10 §14).
 
-A construct becomes its tasks between generated ``noop`` tasks: it begins with one, whose policy judges the guards, and
-there is one behind each branch or body, so that nothing falls through. Directives of the tasks inside keep their
-meaning: ``break`` ends the pipeline.
+A construct becomes its tasks between generated ``noop`` tasks: a first one whose policy evaluates the guards, and one
+after each branch or body, so that nothing falls through. Directives of the tasks inside keep their meaning: ``break``
+ends the pipeline.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Rule, r
 from noetl_stream.playbook.model.sections import Part, RejectedKey, Required, Section, read_section
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.vocabulary.labels import begin_label, end_label
+from noetl_stream.playbook.vocabulary.names import begin_label, end_label
 from noetl_stream.playbook.yaml.nodes import Mapping, Node
 
 _BRANCH: Final = "{ when: …, then: [ … ] }"
 _ROUND: Final = "{ when: …, do: [ … ] }"
 _MISPLACED: Final = {
-    "spec": RejectedKey("only tasks have a `spec`", "give the tasks inside their policies and timeouts"),
-    "when": RejectedKey("`when` stands inside", f"write choose: [ {_BRANCH} ], or while: {_ROUND}"),
-    "then": RejectedKey("`then` stands in a branch", f"write choose: [ {_BRANCH} ]"),
-    "else": RejectedKey("`else` is the last branch", f"write choose: [ {_BRANCH}, {{ else: {{ then: [ … ] }} }} ]"),
-    "do": RejectedKey("`do` stands inside", f"write while: {_ROUND}"),
+    "spec": RejectedKey("a construct has no `spec`", "put policies and timeouts on the tasks inside"),
+    "when": RejectedKey("`when` belongs inside the construct", f"write choose: [ {_BRANCH} ], or while: {_ROUND}"),
+    "then": RejectedKey("`then` belongs in a branch", f"write choose: [ {_BRANCH} ]"),
+    "else": RejectedKey(
+        "`else` must be the last branch", f"write choose: [ {_BRANCH}, {{ else: {{ then: [ … ] }} }} ]"
+    ),
+    "do": RejectedKey("`do` belongs inside `while` or `until`", f"write while: {_ROUND}"),
 }
 
 
@@ -69,7 +71,7 @@ class BranchRule(Rule):
 class Round(Section):
     title = "a `while` or `until`"
     rejected: ClassVar[MappingOf[str, RejectedKey]] = {
-        "then": RejectedKey("here `then` is called `do`", f"write {_ROUND}")
+        "then": RejectedKey("a `while` or `until` has no `then`", f"write {_ROUND}")
     }
 
     when: Annotated[Part, Required(_ROUND)] = None
@@ -81,7 +83,7 @@ WORDS: Final[dict[str, type[Section]]] = {"choose": ChooseEntry, "while": WhileE
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Tasks and the guard that leads to them; ``when`` is ``None`` for ``else``."""
+    """A guard and the tasks it leads to; ``when`` is ``None`` for ``else``."""
 
     when: Node | None
     at: Location
@@ -90,7 +92,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Construct:
-    """A construct as read; ``while`` and ``until`` have one branch."""
+    """A construct as read. ``while`` and ``until`` have one branch."""
 
     name: str
     word: str
@@ -105,16 +107,16 @@ class Construct:
 Item: TypeAlias = TaskDraft | Construct
 
 ReadTasks = Callable[[Node | None, str, str], list[Item]]
-"""Reads a list of tasks. Arguments: the list, what it is in messages, what the names of unnamed tasks begin with."""
+"""Reads a list of tasks. Arguments: the list, its name in messages, and the prefix of unnamed tasks."""
 
 
 def word_of(node: Mapping) -> str | None:
-    """Which construct an entry of a pipeline is; ``None`` for a task."""
+    """The keyword of a pipeline entry that is a construct; ``None`` for a task."""
     return None if "kind" in node.keys else next((word for word in WORDS if word in node.keys), None)
 
 
 def read_construct(node: Mapping, word: str, name: str, read_tasks: ReadTasks, problems: Problems) -> Construct:
-    """The construct ``word`` of an entry, whose tasks ``read_tasks`` reads."""
+    """Reads a construct; ``read_tasks`` reads the tasks in it."""
     read_section(node, WORDS[word], problems)
     part = node.values[word]
     branches: list[Branch] = []
@@ -122,8 +124,8 @@ def read_construct(node: Mapping, word: str, name: str, read_tasks: ReadTasks, p
         for index, rule in enumerate(read_rules(part, problems, "`choose`", BranchRule)):
             branches.append(Branch(rule.when, rule.at, read_tasks(rule.then, "`then`", f"{name}_{index}_")))
     else:
-        turn = read_section(part, Round, problems)
-        branches.append(Branch(turn.when, part, read_tasks(turn.do, "`do`", f"{name}_")))
+        body = read_section(part, Round, problems)
+        branches.append(Branch(body.when, part, read_tasks(body.do, "`do`", f"{name}_")))
     return Construct(name, word, node.keys[word], branches)
 
 
@@ -131,7 +133,7 @@ def flattened(items: Sequence[Item], following: str | None = None) -> list[TaskD
     """The canonical pipeline.
 
     Args:
-        following: The label of what comes after the items; ``None``: the pipeline ends.
+        following: The label of what comes after the items; ``None`` ends the pipeline.
     """
     tasks: list[TaskDraft] = []
     for index, item in enumerate(items):
@@ -145,27 +147,27 @@ def flattened(items: Sequence[Item], following: str | None = None) -> list[TaskD
 
 def _choose(construct: Construct, after: str | None) -> list[TaskDraft]:
     branches = [(branch, end_label(construct.name, index)) for index, branch in enumerate(construct.branches)]
-    ways = [_jump(branch.when, _first_label(branch.body) or end, branch.at) for branch, end in branches]
-    if not ways or ways[-1].when is not None:
-        ways.append(_jump(None, after, construct.at))
-    tasks = [_noop(construct, begin_label(construct.name, construct.word), construct.at, ways)]
+    rules = [_jump(branch.when, _first_label(branch.body) or end, branch.at) for branch, end in branches]
+    if not rules or rules[-1].when is not None:
+        rules.append(_jump(None, after, construct.at))
+    tasks = [_noop(construct, begin_label(construct.name, construct.word), construct.at, rules)]
     for branch, end in branches:
         tasks += [*flattened(branch.body, end), _noop(construct, end, branch.at, [_jump(None, after, branch.at)])]
     return tasks
 
 
 def _rounds(construct: Construct, after: str | None) -> list[TaskDraft]:
-    [turn] = construct.branches
+    [branch] = construct.branches
     end = end_label(construct.name)
-    body = _first_label(turn.body) or end
-    again = [_jump(turn.when, body, turn.at), _jump(None, after, turn.at)]
+    body = _first_label(branch.body) or end
+    repeat = [_jump(branch.when, body, branch.at), _jump(None, after, branch.at)]
     if construct.word == "until":
-        again = [_jump(turn.when, after, turn.at), _jump(None, body, turn.at)]
-    before = again if construct.word == "while" else [_jump(None, body, turn.at)]
+        repeat = [_jump(branch.when, after, branch.at), _jump(None, body, branch.at)]
+    first = repeat if construct.word == "while" else [_jump(None, body, branch.at)]
     return [
-        _noop(construct, begin_label(construct.name, construct.word), construct.at, before),
-        *flattened(turn.body, end),
-        _noop(construct, end, construct.at, again),
+        _noop(construct, begin_label(construct.name, construct.word), construct.at, first),
+        *flattened(branch.body, end),
+        _noop(construct, end, construct.at, repeat),
     ]
 
 
@@ -189,6 +191,6 @@ def _noop(construct: Construct, label: str, at: Location, rules: list[ActionDraf
         verbatim={},
         knobs={},
         timeouts=Timeouts(),
-        policy=PolicyDraft(rules, "continue", at, is_whole=True),
+        policy=PolicyDraft(rules, "continue", at, is_complete=True),
         origin=construct.origin,
     )

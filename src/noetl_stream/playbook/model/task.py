@@ -28,8 +28,8 @@ _SCOPE_IN_CODE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
-    """A task as read; ``kind`` is ``None`` when it cannot be known. ``inputs`` holds what is rendered, ``verbatim`` the
-    nodes that never are. ``knobs`` and ``timeouts`` are effective: those of the scopes around it lie under its own."""
+    """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
+    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes."""
 
     name: str
     kind: KindSpec | None
@@ -43,14 +43,14 @@ class TaskDraft:
 
 
 def read_task(
-    node: Mapping, synthetic: str, kinds: Kinds, layer: Layer, problems: Problems, *, is_whole: bool = True
+    node: Mapping, synthetic: str, kinds: Kinds, layer: Layer, problems: Problems, *, require_all: bool = True
 ) -> TaskDraft:
-    """A task that is no construct.
+    """Reads a task that is not a construct.
 
     Args:
-        synthetic: Its name, unless it has one.
-        layer: What the scopes around it say.
-        is_whole: Whether an input that its kind needs and that is missing is a problem.
+        synthetic: The name of a task without one.
+        layer: Defaults of the outer scopes.
+        require_all: Whether a missing required input is an error.
     """
     kind = _kind_of_task(node, kinds, problems)
     name = name_of_task(node, _label_of(node) or synthetic, problems)
@@ -58,7 +58,7 @@ def read_task(
     spec = _spec_of_task(node, problems)
     policy = spec.get("policy")
     nothing = Mapping(node.mark, node.pointer)
-    inputs, verbatim = _read_inputs(node, kind, at, problems, is_whole) if kind else (nothing, {})
+    inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
     return TaskDraft(
         name=name,
         kind=kind,
@@ -72,19 +72,21 @@ def read_task(
 
 
 def _read_inputs(
-    node: Mapping, kind: KindSpec, at: Location, problems: Problems, is_whole: bool
+    node: Mapping, kind: KindSpec, at: Location, problems: Problems, require_all: bool
 ) -> tuple[Mapping, MappingOf[str, Node]]:
-    """What is rendered before every run, and what never is."""
+    """The inputs that are rendered before every run, and those that never are."""
     inputs = _without_misplaced(node.without(LANGUAGE_KEYS), kind, problems)
     known = spellings(kind.inputs)
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
     rendered = [key for key in inputs.keys if key not in verbatim]
     title = f"the inputs of kind `{kind.kind}`"
-    check_against(inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, is_whole=is_whole)
-    if kind.together and is_whole:
+    check_against(
+        inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, require_all=require_all
+    )
+    if kind.combination_error and require_all:
         given = [known[key] for key, value in inputs.values.items() if key in known and not is_null(value)]
-        if (wrong := kind.together(given)) is not None:
-            problems.error("invalid_value", wrong, at)
+        if (error := kind.combination_error(given)) is not None:
+            problems.error("invalid_value", error, at)
     _warn_templates_in_sql(inputs, kind, problems)
     for key in verbatim:
         _warn_unrendered(key, inputs.values[key], problems)
@@ -93,11 +95,11 @@ def _read_inputs(
 
 
 def _warn_templates_in_sql(inputs: Mapping, kind: KindSpec, problems: Problems) -> None:
-    """A value written into SQL text is quoted by nobody; a parameter is (LANGUAGE §12)."""
+    """A value rendered into SQL text is not quoted; a parameter is (LANGUAGE §12)."""
     for key, value in inputs.values.items():
         if key in kind.statements and holds_template(value):
-            hint = "write `$name` there and give the value under `params`"
-            problems.warn("template_in_sql", f"`{key}` has a template inside SQL text", value, hint)
+            hint = "write `$name` instead and pass the value in `params`"
+            problems.warn("template_in_sql", f"`{key}` has a template in its SQL", value, hint)
 
 
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
@@ -109,13 +111,13 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
     if kind is None or kind in kinds:
         return kinds[kind] if kind else None
     near = did_you_mean(kind, kinds)
-    hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add others"
+    hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None
 
 
 def _label_of(node: Mapping) -> str | None:
-    """The name of a task in the older shape ``{ name: { kind: …, … } }``."""
+    """The name of a task in the older form ``{ name: { kind: …, … } }``."""
     for name, value in node.values.items():
         if isinstance(value, Mapping) and "kind" not in node.keys and ("kind" in value.keys or len(node.keys) == 1):
             return name
@@ -132,11 +134,11 @@ def _no_kind(node: Mapping, problems: Problems) -> None:
         advice = legacy.TASK["type"]
         problems.error(advice.code, advice.message, node.keys["type"], advice.hint)
         return
-    problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for one")
+    problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
 
 
 def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
-    """The name a task or construct has, or is given."""
+    """The name of a task or construct: its own, or the synthetic one."""
     value = node.get("name")
     name = text_of(value, "a task's `name`", problems)
     if name is not None and value is not None and check_name(name, "a task's name", value, problems):
@@ -149,12 +151,12 @@ def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:
     if isinstance(spec, Mapping):
         return spec
     if spec is not None and not is_null(spec):
-        problems.error("wrong_type", f"`spec` must be a mapping, this is {kind_of(spec)}", spec)
+        problems.error("wrong_type", f"`spec` must be a mapping, not {kind_of(spec)}", spec)
     return Mapping(node.mark, node.pointer)
 
 
 def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Any]:
-    """The kind's own keys, those of the scopes around included."""
+    """The kind's own keys, including those of the outer scopes."""
     known = spellings(kind.knobs)
     misplaced = {name for name in spec.keys if name in legacy.TASK_SPEC and name not in known}
     for name in misplaced:
@@ -177,5 +179,5 @@ def _without_misplaced(inputs: Mapping, kind: KindSpec, problems: Problems) -> M
 
 def _warn_unrendered(name: str, node: Node, problems: Problems) -> None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and (found := _SCOPE_IN_CODE.search(node.value)):
-        message = f"`{name}` is never rendered, `{found.group()}` stays as it is"
-        problems.warn("template_not_rendered", message, node, "pass the value under `args`")
+        message = f"`{name}` is not rendered: `{found.group()}` stays as written"
+        problems.warn("template_not_rendered", message, node, "pass the value in `args`")

@@ -1,4 +1,4 @@
-"""Timeouts of one attempt, and how scopes lay over each other (LANGUAGE §1 *Layering*, §5 *Timeouts*; v10 §3.1)."""
+"""Timeouts of one attempt and their layering (LANGUAGE §1 *Layering*, §5 *Timeouts*; v10 §3.1)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class TimeoutParts(Section):
 
 
 def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
-    """``timeout: 30`` is ``{total: 30}``; seconds, more than 0."""
+    """Reads ``timeout``, in seconds greater than 0; ``timeout: 30`` is ``{total: 30}``."""
     if node is None:
         return Timeouts()
     if isinstance(node, Scalar):
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            message = f"`timeout` must be seconds or {{total, connect, read}}, this is {kind_of(node)}"
+            message = f"`timeout` must be seconds or {{total, connect, read}}, not {kind_of(node)}"
             problems.error("wrong_type", message, node)
             return Timeouts()
         return Timeouts(total=_seconds(float(node.value), node, problems))
@@ -35,7 +35,7 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
 
 
 def overlay(outer: Timeouts, inner: Timeouts) -> Timeouts:
-    """The inner scope wins, part by part."""
+    """Merges two scopes part by part; the inner one wins."""
     return Timeouts(
         total=outer.total if inner.total is None else inner.total,
         connect=outer.connect if inner.connect is None else inner.connect,
@@ -44,14 +44,16 @@ def overlay(outer: Timeouts, inner: Timeouts) -> Timeouts:
 
 
 def read_seconds(node: Node | None, what: str, problems: Problems) -> float | None:
-    """A literal number of seconds, more than 0; ``None`` when there is none."""
+    """A literal number of seconds greater than 0; ``None`` if absent or invalid."""
     if is_null(node):
         return None
     assert node is not None
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = "a template cannot stand here" if holds_template(node) else "write a plain number, such as 600"
-        problems.error("wrong_type", f"{what} must be a number of seconds, this is {kind_of(node)}", node, hint)
+        hint = (
+            "write a constant: templates are not allowed here" if holds_template(node) else "write a number such as 600"
+        )
+        problems.error("wrong_type", f"{what} must be a number of seconds, not {kind_of(node)}", node, hint)
         return None
     return _seconds(float(value), node, problems, what)
 
@@ -59,5 +61,5 @@ def read_seconds(node: Node | None, what: str, problems: Problems) -> float | No
 def _seconds(value: float, at: Node, problems: Problems, what: str = "a timeout") -> float | None:
     if value > 0:
         return value
-    problems.error("invalid_value", f"{what} is more than 0 seconds", at, "leave it out for no timeout")
+    problems.error("invalid_value", f"{what} must be greater than 0 seconds", at, "remove it for no timeout")
     return None

@@ -1,4 +1,4 @@
-"""The pipeline of a step: the shapes of ``tool``, constructs and calls of the workbook (LANGUAGE §3, §12; v10 §7)."""
+"""The pipeline of a step: the forms of ``tool``, constructs and workbook calls (LANGUAGE §3, §12; v10 §7)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream.playbook.model.sugar import Item, flattened, read_construct, w
 from noetl_stream.playbook.model.task import TaskDraft, name_of_task, read_task
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.vocabulary import legacy
-from noetl_stream.playbook.vocabulary.labels import name_in_file
+from noetl_stream.playbook.vocabulary.names import name_in_file
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, kind_of
 
 
@@ -23,21 +23,25 @@ def read_tool(
     """The pipeline of a step, in order.
 
     Args:
-        layer: What the scopes around the tasks say.
+        layer: Defaults of the outer scopes.
     """
     tool = _Tool(kinds, workbook, layer, problems)
     if isinstance(node, Scalar):
         shape = legacy.TOOL_SHAPE
         code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
-        message = shape.message if isinstance(node.value, str) else f"`tool` is a task or a list, not {kind_of(node)}"
+        message = (
+            shape.message
+            if isinstance(node.value, str)
+            else f"`tool` must be a task or a list of tasks, not {kind_of(node)}"
+        )
         problems.error(code, message, node, shape.hint)
         return []
     if isinstance(node, Mapping):
         tasks = flattened([tool.item(node, f"{step}_task")])
     else:
         if not node.items:
-            hint = "remove it: a step with `next` alone only routes"
-            problems.error("invalid_value", "`tool` holds no task", node, hint)
+            hint = "add a task, or remove `tool` from a step that only routes"
+            problems.error("invalid_value", "`tool` has no tasks", node, hint)
         tasks = flattened([tool.item(item, f"task_{index}") for index, item in enumerate(node.items)])
     _check_unique(tasks, problems)
     return tasks
@@ -45,7 +49,7 @@ def read_tool(
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """Reads the entries of one pipeline, at any depth of constructs."""
+    """Reads the entries of a pipeline, at any depth of constructs."""
 
     kinds: Kinds
     workbook: Workbook
@@ -55,8 +59,8 @@ class _Tool:
     def item(self, node: Node, synthetic: str) -> Item:
         if not isinstance(node, Mapping):
             hint = "write { kind: …, … }"
-            self.problems.error("wrong_type", f"a task must be a mapping, this is {kind_of(node)}", node, hint)
-            self.problems.spoil(node.pointer)
+            self.problems.error("wrong_type", f"a task must be a mapping, not {kind_of(node)}", node, hint)
+            self.problems.mark_unreadable(node.pointer)
             node = Mapping(node.mark, node.pointer)
         word = word_of(node)
         if word is not None:
@@ -72,7 +76,7 @@ class _Tool:
     def body(self, node: Node | None, what: str, prefix: str) -> list[Item]:
         """The tasks of a branch or body."""
         if isinstance(node, Sequence) and not node.items:
-            self.problems.error("invalid_value", f"{what} holds no task", node, "write [ { kind: …, … } ]")
+            self.problems.error("invalid_value", f"{what} has no tasks", node, "write [ { kind: …, … } ]")
         items = entries(node, what, self.problems)
         return [self.item(item, f"{prefix}task_{index}") for index, item in enumerate(items)]
 
@@ -84,6 +88,6 @@ def _check_unique(tasks: list[TaskDraft], problems: Problems) -> None:
         if name is None:
             continue
         if name in seen:
-            message = f"a second task called `{name}` in this pipeline, the first is in line {seen[name].mark.line}"
-            problems.error("duplicate_name", message, task.at, "task names are unique in their step")
+            message = f"duplicate task `{name}`, first on line {seen[name].mark.line}"
+            problems.error("duplicate_name", message, task.at, "rename one: task names must be unique in a step")
         seen.setdefault(name, task.at)

@@ -1,9 +1,8 @@
-"""The workbook: tasks that are written once and run by ``kind: workbook`` (LANGUAGE §12).
+"""The workbook: reusable tasks, run by ``kind: workbook`` (LANGUAGE §12).
 
-A call becomes the entry's task under the call's name. The call's ``args`` are laid over the entry's ``args`` where its
-kind has that input, else over the entry's inputs themselves; its ``spec`` over the entry's. Both as scopes lie over
-each other (LANGUAGE §1 *Layering*): mappings go into each other key by key, anything else replaces. A call with a
-``policy`` does without the entry's.
+A call becomes the entry's task under the call's name. Its ``args`` are merged over the entry's ``args`` if the kind has
+that input, else over the entry's inputs; its ``spec`` over the entry's. Both merge like scopes (LANGUAGE §1
+*Layering*): mappings key by key, anything else replaces. A call's ``policy`` replaces the entry's.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class ListedEntry(Section):
 
 @dataclass(frozen=True, slots=True)
 class WorkbookEntry:
-    """An entry as read; ``at`` is its name. ``draft`` is ``None`` when it cannot be called."""
+    """An entry as read; ``at`` is its name. ``draft`` is ``None`` if it cannot be called."""
 
     at: Location
     task: Mapping
@@ -50,13 +49,13 @@ class WorkbookEntry:
 
 @dataclass(frozen=True, slots=True)
 class Workbook:
-    """The entries by name, and which of them some task runs."""
+    """The entries by name, and which of them are used."""
 
     entries: MappingOf[str, WorkbookEntry]
     used: set[str] = field(default_factory=set)
 
     def called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
-        """The task that a call runs, and its origin; ``None`` when it cannot be known, which is then reported.
+        """The task that a call runs, and its origin; ``None`` after reporting why there is none.
 
         Args:
             node: The task of kind ``workbook``.
@@ -64,7 +63,7 @@ class Workbook:
         """
         named = node.get("task") or node.get("name")
         if named is None:
-            hint = "write task: <entry>, or give the task the entry's name"
+            hint = "write task: <entry>, or name the task like the entry"
             problems.error("missing_key", "a task of kind `workbook` needs `task`", node, hint)
             return None
         called = named.plain() if "task" in node.keys else name
@@ -72,7 +71,7 @@ class Workbook:
             return None
         entry = self.entries.get(called)
         if entry is None:
-            known = f"its entries: {listed(self.entries)}; `task` is never rendered" if self.entries else _SHAPE
+            known = f"entries: {listed(self.entries)}; `task` is not rendered" if self.entries else f"write {_SHAPE}"
             hint = did_you_mean(called, self.entries) or known
             problems.error("unknown_entry", f"the workbook has no entry `{called}`", named, hint)
             return None
@@ -84,21 +83,22 @@ class Workbook:
         return _with_spec(task, entry.task, own), f"workbook {called}, line {entry.at.mark.line}"
 
     def unused(self) -> dict[str, WorkbookEntry]:
-        """The entries that no task runs."""
+        """Entries that no task runs."""
         return {name: entry for name, entry in self.entries.items() if name not in self.used}
 
 
 def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbook:
-    """The root ``workbook``. Each entry is checked here as it stands, but for inputs that calls may yet give."""
+    """The root ``workbook``. Each entry is checked on its own, except for required inputs, which calls may add."""
     entries: dict[str, WorkbookEntry] = {}
     for name, at, task in _listed(node, problems):
         if name in entries:
-            message = f"a second entry called `{name}`, the first is in line {entries[name].at.mark.line}"
-            problems.error("duplicate_name", message, at, "entries of the workbook have names of their own")
+            message = f"duplicate workbook entry `{name}`, first on line {entries[name].at.mark.line}"
+            problems.error("duplicate_name", message, at, "rename one: entry names must be unique in the workbook")
         elif check_name(name, "an entry's name", at, problems) and isinstance(task, Mapping):
             entries[name] = WorkbookEntry(at, task, _read_entry(task, name, kinds, problems))
         elif not isinstance(task, Mapping):
-            problems.error("wrong_type", f"an entry is one task, this is {kind_of(task)}", task, "write { kind: …, … }")
+            message = f"a workbook entry must be one task, not {kind_of(task)}"
+            problems.error("wrong_type", message, task, "write { kind: …, … }")
     return Workbook(entries)
 
 
@@ -115,36 +115,38 @@ def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, 
 
 
 def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> TaskDraft | None:
-    """The task of an entry that can be called."""
+    """The task of an entry; ``None`` if it cannot be called."""
     if (word := word_of(task)) is not None:
-        hint = f"write the `{word}` into the step, and its tasks into the workbook"
-        problems.error("workbook_entry", f"an entry is one task, no `{word}`", task.keys[word], hint)
+        hint = f"put the `{word}` in the step and its tasks in the workbook"
+        problems.error("workbook_entry", f"a workbook entry must be one task, not a `{word}`", task.keys[word], hint)
         return None
     if "name" in task.keys:
-        problems.error("workbook_entry", "an entry's name stands outside of its task", task.keys["name"], "remove it")
-    draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, is_whole=False)
+        problems.error("workbook_entry", "a workbook entry is named by its key", task.keys["name"], "remove `name`")
+    draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, require_all=False)
     for rule in draft.policy.rules if draft.policy else ():
         if rule.do == "jump":
-            hint = "the task that calls it may have a policy with `jump`"
-            problems.error("workbook_entry", "an entry of the workbook cannot jump", rule.to_node or rule.at, hint)
+            hint = "put `jump` in the policy of the task that calls the entry"
+            problems.error("workbook_entry", "a workbook entry cannot jump", rule.to_node or rule.at, hint)
     if draft.kind is WORKBOOK:
-        problems.error("workbook_entry", "an entry cannot call the workbook", task.values["kind"], "name its own kind")
+        problems.error(
+            "workbook_entry", "a workbook entry cannot call the workbook", task.values["kind"], "write the tool's kind"
+        )
         return None
     return draft
 
 
 def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Problems) -> Mapping:
-    """The entry's task with the call's ``args`` laid over."""
+    """The entry's task with the call's ``args`` merged over."""
     if not isinstance(args, Mapping):
         if args is not None and holds_template(args):
-            hint = "write args: { … }: they are laid over the entry's, key by key"
-            problems.error("wrong_type", "a template cannot stand for all `args` here", args, hint)
+            hint = "write args: { … }, which is merged key by key"
+            problems.error("wrong_type", "`args` of a workbook call must be a mapping, not a template", args, hint)
         return task
     known = spellings(kind.inputs)
     if "args" in known or kind.inputs.model_config.get("extra") == "allow":
         return merged(task, Mapping(args.mark, args.pointer, {"args": _key_of(args)}, {"args": args}))
     for name in args.keys.keys() & LANGUAGE_KEYS:
-        problems.error("unknown_key", f"`{name}` is no input of kind `{kind.kind}`", args.keys[name])
+        problems.error("unknown_key", f"`{name}` is not an input of kind `{kind.kind}`", args.keys[name])
     given = {known.get(name): name for name in args.keys}
     renamed = {name: given.get(known.get(name), name) if name in known else name for name in task.keys}
     task = Mapping(
@@ -157,17 +159,17 @@ def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Probl
 
 
 def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
-    """``task`` with what does not merge put right: a policy stands alone, ``timeout: n`` is ``{total: n}``."""
+    """``task`` with the right ``spec``: a call's policy replaces, and ``timeout: n`` merges as ``{total: n}``."""
     outer, inner = entry.get("spec"), call.get("spec")
     if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
         return task
-    spec = merged(_spelt_out(outer), _spelt_out(inner))
+    spec = merged(_expanded(outer), _expanded(inner))
     if "policy" in inner.keys:
         spec.values["policy"] = inner.values["policy"]
     return Mapping(task.mark, task.pointer, task.keys, {**task.values, "spec": spec})
 
 
-def _spelt_out(spec: Mapping) -> Mapping:
+def _expanded(spec: Mapping) -> Mapping:
     timeout = spec.get("timeout")
     if not isinstance(timeout, Scalar):
         return spec

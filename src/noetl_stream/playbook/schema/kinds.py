@@ -1,6 +1,6 @@
-"""JSON Schema of what the kinds take: inputs, knobs, settings of keychain entries; from their own models.
+"""JSON Schema of the kinds' inputs, knobs and keychain settings, generated from their models.
 
-What a model's validators say in code is not in its schema: the checker says it.
+Rules that a model's validators enforce in code are not in the schema; ``check`` reports them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from noetl_stream.playbook.vocabulary import legacy
 Schema: TypeAlias = dict[str, Any]
 
 HOLDS_TEMPLATE: Final[Schema] = {
-    "description": "A text with a template, or a list or mapping with one at any depth.",
+    "description": "Text with a template, or a list or mapping that holds one at any depth.",
     "anyOf": [
         {"type": "string", "pattern": r"\{[{%#]"},
         {"type": "array", "contains": {"$ref": "#/$defs/holds_template"}},
         {"type": "object", "not": {"additionalProperties": {"not": {"$ref": "#/$defs/holds_template"}}}},
     ],
 }
-MOST_TOGETHER: Final = 6
-"""Inputs of a kind up to which the schema spells out which of them may be given together: the sets double with each."""
+MAX_COMBINED_INPUTS: Final = 6
+"""Most inputs for which the schema lists the allowed combinations; their number doubles with each input."""
 
 _TEMPLATED: Final[Schema] = {"$ref": "#/$defs/holds_template"}
 _NEVER: Final[Schema] = {"not": {}}
@@ -38,7 +38,7 @@ def ref(name: str) -> Schema:
 
 
 def refused(advice: Mapping[str, Any]) -> dict[str, Schema]:
-    """Keys that stand for older or misplaced forms. Editors that know ``errorMessage`` show the form to write."""
+    """Keys of older or misplaced forms. Editors that support ``errorMessage`` show what to write instead."""
     return {
         name: {**_NEVER, "doNotSuggest": True, "errorMessage": f"{one.message}: {one.hint}"}
         for name, one in advice.items()
@@ -46,7 +46,7 @@ def refused(advice: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def task_schemas(kind: KindSpec, policy: Schema, timeout: Schema) -> dict[str, Schema]:
-    """The definitions ``inputs_<kind>``, ``spec_<kind>``, and ``task_<kind>``, which asks for all that a task needs."""
+    """The definitions ``inputs_<kind>``, ``spec_<kind>`` and ``task_<kind>``; the last adds the required inputs."""
     name = kind.kind
     inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
     knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
@@ -62,14 +62,14 @@ def task_schemas(kind: KindSpec, policy: Schema, timeout: Schema) -> dict[str, S
 
 
 def settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
-    """The definitions for a keychain entry of this kind."""
+    """The definitions of a keychain entry of this kind."""
     properties, definitions = _properties(model, f"keychain_{kind}_", None)
     entry = _mapping(model, {**properties, "name": ref("identifier"), "kind": {"const": kind}})
     return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_needed(model)]}}
 
 
 def by_kind(prefix: str, kinds: Collection[str]) -> Schema:
-    """A mapping whose ``kind`` says which definition it must fit."""
+    """A mapping whose ``kind`` selects the definition it must match."""
     return {
         "type": "object",
         "required": ["kind"],
@@ -92,15 +92,15 @@ def _is_free(model: type[BaseModel]) -> bool:
 def _properties(
     model: type[BaseModel], prefix: str, verbatim: Collection[str] | None
 ) -> tuple[dict[str, Schema], dict[str, Schema]]:
-    """The properties of a model under every spelling, and the definitions they refer to.
+    """The properties of a model, synonyms included, and the definitions they refer to.
 
     Args:
-        prefix: What the names of those definitions begin with.
-        verbatim: Fields that are never rendered; ``None``: none is.
+        prefix: Prefix of those definitions' names.
+        verbatim: Fields that are never rendered; ``None`` for all fields.
     """
     try:
         schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
-    except PydanticInvalidForJsonSchema:  # a plugin's model may hold what only Python knows
+    except PydanticInvalidForJsonSchema:  # a plugin's model may have types without a JSON form
         schema = {"properties": {names[0]: {} for names in _synonyms(model).values()}}
     fields = {spellings(model)[key]: _untitled(field) for key, field in schema.get("properties", {}).items()}
     needed = {f"{prefix}{name}": _untitled(one) for name, one in schema.get("$defs", {}).items()}
@@ -112,7 +112,7 @@ def _properties(
 
 
 def _untitled(schema: Any) -> Any:
-    """Without the titles that pydantic makes of names: editors would show them."""
+    """Without the titles that pydantic derives from names, since editors would show them."""
     if isinstance(schema, list):
         return [_untitled(part) for part in schema]
     if not isinstance(schema, dict):
@@ -121,7 +121,7 @@ def _untitled(schema: Any) -> Any:
 
 
 def _mapping(model: type[BaseModel], properties: dict[str, Schema]) -> Schema:
-    """A mapping with these properties, and one spelling of each field."""
+    """A mapping with these properties, which allows one spelling of each field."""
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": _is_free(model)}
     both = [list(pair) for names in _synonyms(model).values() for pair in combinations(names, 2)]
     return {**schema, "not": {"anyOf": [{"required": pair} for pair in both]}} if both else schema
@@ -135,7 +135,7 @@ def _synonyms(model: type[BaseModel]) -> dict[str, list[str]]:
 
 
 def _needed(model: type[BaseModel]) -> list[Schema]:
-    """The fields without default, under any spelling."""
+    """The required fields, under any spelling."""
     return [
         {"anyOf": [{"required": [spelling]} for spelling in names]}
         for name, names in _synonyms(model).items()
@@ -144,16 +144,16 @@ def _needed(model: type[BaseModel]) -> list[Schema]:
 
 
 def _together(kind: KindSpec) -> list[Schema]:
-    """The sets of inputs that may be given together, where the kind has a rule."""
+    """The combinations of inputs that are allowed, if the kind restricts them."""
     fields = list(kind.inputs.model_fields)
-    if kind.together is None or len(fields) > MOST_TOGETHER:
+    if kind.combination_error is None or len(fields) > MAX_COMBINED_INPUTS:
         return []
     sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
-    return [{"anyOf": [_given(names, fields) for names in sets if kind.together(names) is None]}]
+    return [{"anyOf": [_given(names, fields) for names in sets if kind.combination_error(names) is None]}]
 
 
 def _given(names: Collection[str], fields: Collection[str]) -> Schema:
-    """Just these fields have a value."""
+    """These fields have a value and the others do not."""
     null: Schema = {"type": "null"}
     values = {name: {"not": null} if name in names else null for name in fields}
     return {"required": list(names), "properties": values}

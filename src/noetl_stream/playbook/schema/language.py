@@ -1,6 +1,6 @@
 """JSON Schema (draft 2020-12) of the language: ``noetl-stream playbook schema``.
 
-Made of the very models the parser reads with. A table says what the parts hold that the parser reads piece by piece.
+Generated from the parser's own models. Tables add the parts that the parser reads piece by piece.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from noetl_stream.playbook.schema.kinds import (
     settings_schema,
     task_schemas,
 )
-from noetl_stream.playbook.vocabulary.names import LONGEST_NAME, NAMESPACES
+from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS, NAMESPACES
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -42,7 +42,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _section(model: type[Section]) -> Schema:
-    """A section where null says as much as its absence."""
+    """A section that may be null, which counts as absent."""
     return _or_null(ref(model.__name__))
 
 
@@ -138,7 +138,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     },
     (workbook.ListedEntry, "tool"): ref("workbook_task"),
 }  # fmt: skip
-"""What the parts of sections hold."""
+"""Schemas of the parts of sections."""
 
 VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (document.Root, "apiVersion"): {"const": document.API_VERSION},
@@ -157,18 +157,18 @@ VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (workbook.ListedEntry, "name"): ref("name"),
     **{(timeouts.TimeoutParts, name): _or_null(_SECONDS) for name in ("total", "connect", "read")},
 }  # fmt: skip
-"""Values of which the parser asks more than their type."""
+"""Values that the parser restricts beyond their type."""
 
 
 def _only_with(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
-    """``needed`` must stand with a directive, and ``options`` with no other."""
+    """Requires ``needed`` with a directive, and forbids ``options`` with any other."""
     is_it: Schema = {"properties": {"do": {"const": directive}}, "required": ["do"]}
     others = {"not": {"anyOf": [{"required": [name]} for name in options]}}
     return [{"if": is_it, "then": {"required": needed}, "else": others}]
 
 
 def _shared_takes(kind: str, operations: list[str]) -> Schema:
-    """What the value of these operations is, unless a template gives it."""
+    """The type of the value of these operations, unless it is a template."""
     is_one: Schema = {"properties": {"op": {"enum": operations}}, "required": ["op"]}
     value = {"anyOf": [{"type": kind}, {"allOf": [{"type": "string"}, ref("holds_template")]}]}
     return {"if": is_one, "then": {"properties": {"value": value}}}
@@ -195,19 +195,19 @@ RULES: Final[Mapping[type[Section], Schema]] = {
         ],
     },
 }
-"""Rules over several keys of a section."""
+"""Rules across several keys of a section."""
 
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
-"""Sections in which the knobs of tasks may stand, and are judged in the tasks (LANGUAGE §1 *Layering*)."""
+"""Sections that may also hold task knobs, which are checked in the tasks (LANGUAGE §1 *Layering*)."""
 
 _PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec)
-"""Sections whose model says everything."""
+"""Sections fully described by their model."""
 
 SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))
 
 
 def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
-    """The schema of a playbook that may use these tool kinds, and lower these limits."""
+    """The schema of a playbook that uses these tool kinds and stays within these limits."""
     kinds = {**kinds, **LANGUAGE_KINDS}
     definitions = {**_common(limits), **{model.__name__: _section_schema(model) for model in SECTIONS}}
     for model in LAYERED:
@@ -230,10 +230,10 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
 
 def _common(limits: Limits) -> dict[str, Schema]:
     return {
-        "identifier": {"type": "string", "maxLength": LONGEST_NAME, "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+        "identifier": {"type": "string", "maxLength": MAX_NAME_CHARS, "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         "name": {
             **ref("identifier"),
-            "description": "Matches [A-Za-z_][A-Za-z0-9_]*, holds no `__` and is no namespace of templates.",
+            "description": "Matches [A-Za-z_][A-Za-z0-9_]*, contains no `__`, and is not a template namespace.",
             "not": {"anyOf": [{"enum": sorted(NAMESPACES)}, {"pattern": "__"}]},
         },
         "pool": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
@@ -258,7 +258,7 @@ def _limit(value: float) -> Schema:
 
 
 def _entry(kinds: Kinds) -> Schema:
-    """An entry of a pipeline: a task, or a construct, which is known by its word."""
+    """An entry of a pipeline: a task, or a construct, recognized by its keyword."""
     schema: Schema = by_kind("task_", kinds)
     for word, model in reversed(sugar.WORDS.items()):
         schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
@@ -282,7 +282,7 @@ def _section_schema(model: type[Section]) -> Schema:
 
 
 def _value(model: type[Section], name: str) -> Schema:
-    """What may stand under a key of a section."""
+    """The schema of a key of a section."""
     field = model.model_fields[name]
     for mark in field.metadata:
         if isinstance(mark, PartMark):

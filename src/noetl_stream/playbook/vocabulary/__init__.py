@@ -1,1 +1,1 @@
-"""Names: which may be given, which are reserved, which belong to older dialects."""
+"""Names: valid, reserved, misplaced, and those of older dialects."""

@@ -1,4 +1,4 @@
-"""Words of the language that stand somewhere else, each with the place where they belong (LANGUAGE §1, §3 to §6)."""
+"""Keys in the wrong place, each with the place where it belongs (LANGUAGE §1, §3 to §6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FAILURE: Final = "failure: { mode: best_effort }"
 
 
 def _belongs(word: str, place: str, shown: str) -> RejectedKey:
-    return RejectedKey(f"`{word}` stands {place}", f"write {shown}", "misplaced_key")
+    return RejectedKey(f"`{word}` belongs {place}", f"write {shown}", "misplaced_key")
 
 
 _POLICIES: Final = {
@@ -47,9 +47,9 @@ LOOP: Final = {
 }
 LOOP_SPEC: Final = {
     "retry": legacy.STEP["retry"],
-    "in": _belongs("in", "beside `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
-    "iterator": _belongs("iterator", "beside `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
-    "loop": _belongs("loop", "beside `spec`", "loop: { in: …, iterator: …, loop: { in: …, iterator: … } }"),
+    "in": _belongs("in", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
+    "iterator": _belongs("iterator", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
+    "loop": _belongs("loop", "next to `spec`", "loop: { in: …, iterator: …, loop: { in: …, iterator: … } }"),
     "failure": _belongs("failure", "under `policy`", f"spec: {{ policy: {{ {_FAILURE} }} }}"),
 }
 
@@ -64,6 +64,6 @@ EXECUTOR_SPEC: Final = {"retry": legacy.STEP["retry"]} | {
 EXECUTOR_POLICY: Final = {
     "timeout_s": _belongs("timeout_s", "under `spec`", "executor: { spec: { timeout_s: 600 } }"),
     "lifecycle": RejectedKey(
-        "`lifecycle` is a step's", "for the whole execution: executor: { spec: { timeout_s: 600 } }"
+        "`lifecycle` belongs to a step", "for the whole execution, write executor: { spec: { timeout_s: 600 } }"
     ),
 }

@@ -1,8 +1,14 @@
-"""Which names a playbook may give, and which names its templates may use (LANGUAGE §1, §2)."""
+"""Names that a playbook may define, namespaces of its templates, and generated names (LANGUAGE §1, §2, §12 *Sugar*).
+
+Sugar compiles to tasks with generated labels: the construct's name, ``__`` and a part. A construct ``pick`` begins with
+``pick__choose``, ``pick__while`` or ``pick__until`` and ends with ``pick__end`` (``choose``: one per branch,
+``pick__end_0`` …). ``__`` is reserved, so authors' names cannot collide with these.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from noetl_stream.playbook.diagnostics import Location, Problems
@@ -12,36 +18,74 @@ _MOMENT: Final = frozenset(["_prev", "_task", "_attempt", "outcome", "event", "t
 NAMESPACES: Final = _STATE | _MOMENT
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-LONGEST_NAME: Final = 128
+MAX_NAME_CHARS: Final = 128
+
+_GENERATED: Final = re.compile(r"(?P<construct>.+)__(?P<part>choose|while|until|end(?:_\d+)?)\Z")
 
 
 def check_name(name: str, what: str, at: Location, problems: Problems) -> bool:
-    """Whether ``name`` may be given to a step, task or iterator; says why not.
+    """Whether a step, task or iterator may be called ``name``; reports why not.
 
     Args:
-        what: What is named, as in ``a step's name``.
+        what: The named thing, as in ``a step's name``.
     """
     if not check_identifier(name, what, at, problems):
         return False
     if name in NAMESPACES:
-        problems.error("reserved_name", f"{what} cannot be `{name}`, that is a namespace of templates", at)
+        problems.error("reserved_name", f"{what} cannot be `{name}`: it is a template namespace", at)
         return False
     if "__" in name:
-        hint = "`__` marks generated names"
-        problems.error("reserved_name", f"{what} cannot hold two underscores in a row, as `{name}` does", at, hint)
+        hint = "use a single `_`: `__` is reserved for generated names"
+        problems.error("reserved_name", f"{what} cannot contain `__`, as `{name}` does", at, hint)
         return False
     return True
 
 
 def check_identifier(name: str, what: str, at: Location, problems: Problems) -> bool:
-    """Whether ``name`` can be written after a dot in a template; says why not."""
+    """Whether ``name`` can follow a dot in a template; reports why not."""
     if not _IDENTIFIER.match(name):
         suggestion = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
         fits = suggestion and not suggestion[0].isdigit()
-        hint = f"write `{suggestion}`" if fits else "a letter or `_` first, then letters, digits and `_`"
-        problems.error("invalid_name", f"{what} must match [A-Za-z_][A-Za-z0-9_]*, `{name}` does not", at, hint)
+        hint = f"write `{suggestion}`" if fits else "start with a letter or `_`, then use letters, digits and `_`"
+        problems.error("invalid_name", f"{what} must match [A-Za-z_][A-Za-z0-9_]*, not `{name}`", at, hint)
         return False
-    if len(name) > LONGEST_NAME:
-        problems.error("invalid_name", f"{what} has {len(name)} characters, the limit is {LONGEST_NAME}", at)
+    if len(name) > MAX_NAME_CHARS:
+        problems.error("invalid_name", f"{what} has {len(name)} characters; the limit is {MAX_NAME_CHARS}", at)
         return False
     return True
+
+
+def begin_label(construct: str, word: str) -> str:
+    """The label of the first task of a construct; ``word`` is ``choose``, ``while`` or ``until``."""
+    return f"{construct}__{word}"
+
+
+def end_label(construct: str, branch: int | None = None) -> str:
+    """The label of the task that ends a construct's body, or one of its branches."""
+    return f"{construct}__end" if branch is None else f"{construct}__end_{branch}"
+
+
+def is_generated(label: str) -> bool:
+    return _GENERATED.match(label) is not None
+
+
+def name_in_file(label: str) -> str | None:
+    """The name in the file of a task, or of the construct a label begins; ``None`` for a label that ends one."""
+    found = _GENERATED.match(label)
+    if found is None:
+        return label
+    return None if found["part"].startswith("end") else found["construct"]
+
+
+def result_name(label: str) -> str | None:
+    """The name under which a task's result is kept: its own, or that of the construct it ends. ``None`` for a label
+    that begins a construct."""
+    found = _GENERATED.match(label) if "__" in label else None
+    if found is None:
+        return label
+    return found["construct"] if found["part"].startswith("end") else None
+
+
+def label_of(name: str, labels: Iterable[str]) -> str:
+    """The target of a jump to ``name``: the first label of a construct with that name, else the task itself."""
+    return next((label for label in labels if is_generated(label) and name_in_file(label) == name), name)

@@ -1,1 +1,1 @@
-"""YAML text to a tree of plain values that knows the place of every key (LANGUAGE §1)."""
+"""YAML text to a tree of plain values with the position of every key (LANGUAGE §1)."""

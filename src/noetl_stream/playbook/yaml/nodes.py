@@ -1,4 +1,4 @@
-"""The YAML tree with the place of every key and value. Plain JSON values only (LANGUAGE §1)."""
+"""The YAML tree: plain JSON values with the position of every key and value (LANGUAGE §1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Plain = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value without parts. ``start`` and ``end`` are offsets of its spelling in the source text."""
+    """A single value. ``start`` and ``end`` are offsets of its spelling in the source text."""
 
     value: Plain
     mark: Position
@@ -37,7 +37,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class MappingKey:
-    """A mapping's key: where it stands, and the pointer of its value."""
+    """A mapping key with its position; ``pointer`` is that of its value."""
 
     name: str
     mark: Position
@@ -46,7 +46,7 @@ class MappingKey:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """``keys`` and ``values`` share their names and their order, which is that of the file."""
+    """``keys`` and ``values`` have the same names, in file order."""
 
     mark: Position
     pointer: str
@@ -60,11 +60,11 @@ class Mapping:
         return self.values.get(name)
 
     def only(self, names: frozenset[str] | set[str]) -> Mapping:
-        """The same mapping with no other keys."""
+        """The mapping with these keys only."""
         return self.without(self.keys.keys() - names)
 
     def without(self, names: frozenset[str] | set[str]) -> Mapping:
-        """The same mapping less some of its keys."""
+        """The mapping without these keys."""
         return Mapping(
             self.mark,
             self.pointer,
@@ -77,7 +77,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def kind_of(node: Node) -> str:
-    """What people call the type of this value."""
+    """The type of a value, as messages name it."""
     if isinstance(node, Mapping):
         return "a mapping"
     if isinstance(node, Sequence):
@@ -94,7 +94,7 @@ def kind_of(node: Node) -> str:
 
 
 def holds_template(node: Node) -> bool:
-    """Whether some text in this value has a template in it."""
+    """Whether any text in the value holds a template."""
     if isinstance(node, Scalar):
         return isinstance(node.value, str) and any(opening in node.value for opening in ("{{", "{%", "{#"))
     if isinstance(node, Sequence):
@@ -103,7 +103,7 @@ def holds_template(node: Node) -> bool:
 
 
 def count_of(node: Node) -> int:
-    """How many values there are below this one, at any depth."""
+    """The number of values below this one, at any depth."""
     if isinstance(node, Scalar):
         return 0
     parts = node.items if isinstance(node, Sequence) else list(node.values.values())
@@ -120,7 +120,7 @@ def child(node: Node, step: str | int) -> Node | None:
 
 
 def descend(node: Node, path: tuple[str | int, ...]) -> Node:
-    """The part of ``node`` under ``path``, as deep as the path can be followed."""
+    """The part of ``node`` under ``path``, as far as the path exists."""
     for step in path:
         inner = child(node, step)
         if inner is None:

@@ -1,4 +1,4 @@
-"""Where a character of a scalar's text stands in the file: quotes, escapes, folding and indentation undone."""
+"""Maps a position in a scalar's text to the file, through quotes, escapes, folding and indentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.playbook.diagnostics import Position
 from noetl_stream.playbook.yaml.nodes import Scalar
 
 _BREAK: Final = re.compile("\r\n?|\n")
-"""What YAML 1.2 counts as the end of a line."""
+"""Line breaks of YAML 1.2."""
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*\s+)+")
 _BLOCK_HEADER: Final = re.compile(r"[|>][^\n]*\n")
 _ESCAPE: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|.)", re.DOTALL)
@@ -19,7 +19,7 @@ _LINE_JOIN: Final = re.compile(r"\\\r?\n\s*")
 
 @dataclass(frozen=True, slots=True)
 class InText:
-    """A place in a scalar's text. Where that is in the file is looked up when it is asked for."""
+    """A position in a scalar's text, mapped to the file on first use."""
 
     source: str
     scalar: Scalar
@@ -36,13 +36,13 @@ class InText:
 
 
 def locate(source: str, scalar: Scalar, line: int, column: int) -> Position:
-    """The place in the file of a place in a scalar's text; the scalar's own place if it cannot be followed.
+    """The file position of a position in a scalar's text, or the scalar's own if it cannot be mapped.
 
     Args:
         source: The whole file.
-        scalar: A text scalar of it.
-        line: In the scalar's value, from 1.
-        column: In that line, from 1.
+        scalar: A text scalar in it.
+        line: Line in the scalar's value, from 1.
+        column: Column in that line, from 1.
     """
     value = scalar.value
     if not isinstance(value, str):
@@ -70,7 +70,7 @@ def _offset_of(value: str, line: int, column: int) -> int:
 
 
 def _walk(source: str, scalar: Scalar, value: str, wanted: int) -> int | None:
-    """Walks spelling and value side by side up to the wanted character of the value."""
+    """The source offset of ``value[wanted]``, found by walking spelling and value side by side."""
     at, end = _content_start(source, scalar), scalar.end
     for index, character in enumerate(value):
         here, at = _match(source, at, end, character, scalar.style)
@@ -92,7 +92,7 @@ def _content_start(source: str, scalar: Scalar) -> int:
 
 
 def _match(source: str, at: int, end: int, character: str, style: str) -> tuple[int | None, int]:
-    """Where ``character`` is spelt at or after ``at``, and where its spelling ends."""
+    """The offset at or after ``at`` where ``character`` is spelled, and the end of its spelling."""
     while at < end:
         if style == '"' and source[at] == "\\":
             if join := _LINE_JOIN.match(source, at, end):

@@ -1,6 +1,6 @@
-"""YAML text → a tree with positions, or diagnostics.
+"""Parses YAML text into a tree with positions, or diagnostics.
 
-Built on ruamel's event stream, so that nothing is constructed, no tag is executed, and depth, size and aliases are
+Reads ruamel's event stream, so that no object is constructed, no tag is executed, and depth, size and aliases are
 bounded while reading (LANGUAGE §1, §14).
 """
 
@@ -17,8 +17,8 @@ from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import Scanner, ScannerError
 from ruamel.yaml.tokens import DirectiveToken, TagToken
 
-from noetl_stream.playbook.diagnostics import BareLocation, ListIsFull, Position, Problems
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer, kind_of
 from noetl_stream.playbook.yaml.positions import mark_of
 from noetl_stream.playbook.yaml.scalars import NumberOutOfRange, has_leading_zero, resolve
 
@@ -36,24 +36,24 @@ _COLLECTION_TAGS: Final = frozenset(["tag:yaml.org,2002:map", "tag:yaml.org,2002
 
 @dataclass(frozen=True, slots=True)
 class PlaybookSource:
-    """A playbook as text and as tree."""
+    """A playbook as text and as a tree."""
 
     text: str
     root: Node
 
 
 class _Stop(Exception):
-    """Reading cannot go on; the reason is among the problems."""
+    """Parsing cannot continue; the reason has been reported."""
 
 
 def read_source(text: str | bytes, problems: Problems) -> PlaybookSource | None:
-    """The tree of a YAML text, or ``None`` when it is no YAML within the limits."""
+    """The tree of a YAML text, or ``None`` if it is not YAML or exceeds a limit."""
     decoded = _decode(text, problems)
     if decoded is None:
         return None
     try:
         root = _Reader(decoded, problems).document()
-    except (_Stop, ListIsFull):
+    except (_Stop, TooManyProblems):
         return None
     return PlaybookSource(decoded, root)
 
@@ -72,8 +72,8 @@ def _decode(text: str | bytes, problems: Problems) -> str | None:
         decoded = text
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_PLAYBOOK_BYTES:
-        message = f"the playbook has {size:,} bytes, max_playbook_bytes is {MAX_PLAYBOOK_BYTES:,}"
-        problems.error("yaml_limit", message, _TOP, "keep data in a store and name it in the playbook")
+        message = f"the playbook has {size:,} bytes; the limit is {MAX_PLAYBOOK_BYTES:,} (max_playbook_bytes)"
+        problems.error("yaml_limit", message, _TOP, "keep the data in a store and refer to it from the playbook")
         return None
     return decoded.removeprefix("\ufeff")
 
@@ -83,18 +83,18 @@ def _mark_of(mark: Any) -> Position:
 
 
 class _Scanner(Scanner):
-    """ruamel's, less what no playbook needs and what takes long: long tags, directives of one's own."""
+    """ruamel's scanner without long tags and custom directives, which playbooks do not need and which cost time."""
 
     def scan_tag(self) -> TagToken:
         token: TagToken = super().scan_tag()
         if len(token.value[1]) > _MAX_TAG_CHARS:
-            raise ScannerError(problem=f"a tag of more than {_MAX_TAG_CHARS} characters", problem_mark=token.start_mark)
+            raise ScannerError(problem=f"tag longer than {_MAX_TAG_CHARS} characters", problem_mark=token.start_mark)
         return token
 
     def scan_directive(self) -> DirectiveToken:
         token: DirectiveToken = super().scan_directive()
         if token.name != "YAML":
-            raise ScannerError(problem="the only directive here is `%YAML 1.2`", problem_mark=token.start_mark)
+            raise ScannerError(problem="the only directive allowed is `%YAML 1.2`", problem_mark=token.start_mark)
         return token
 
 
@@ -113,7 +113,7 @@ class _Reader:
         self._chars = len(text)
 
     def document(self) -> Node:
-        """The one document of the text."""
+        """The text's only document."""
         next(self._events)
         start = next(self._events)
         if isinstance(start, events.StreamEndEvent):
@@ -122,13 +122,13 @@ class _Reader:
         if version not in (None, (1, 2)):
             number = ".".join(map(str, version or ()))
             spot = BareLocation(_mark_of(start.start_mark))
-            self._problems.error("yaml_version", f"playbooks are YAML 1.2, this says {number}", spot)
+            self._problems.error("yaml_version", f"playbooks must be YAML 1.2, not {number}", spot)
         root = self._node(next(self._events), "", 0)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, events.StreamEndEvent):
             spot = BareLocation(_mark_of(after.start_mark))
-            hint = "one file holds one playbook"
+            hint = "write one playbook per file"
             self._problems.error("yaml_documents", "a second YAML document starts here", spot, hint)
         if isinstance(root, Scalar) and root.value is None:
             self._stop("yaml_empty", "the playbook is empty", _TOP, "start with `apiVersion: noetl.io/v2`")
@@ -150,23 +150,21 @@ class _Reader:
         except MarkedYAMLError as error:
             self._syntax(error)
         except (YAMLError, ValueError, OverflowError, LookupError, AttributeError, AssertionError) as error:
-            # ruamel lets a few of its own slips through on malformed text; for the author they are one thing.
-            self._stop("yaml_syntax", f"this is not YAML: {error}", BareLocation(self._last))
+            # On malformed text ruamel also raises errors of its own making; report them like any syntax error.
+            self._stop("yaml_syntax", f"invalid YAML: {error}", BareLocation(self._last))
 
     def _syntax(self, error: MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
         spot = BareLocation(_mark_of(mark) if mark else self._last)
-        problem = str(error.problem or error.context or "this is not YAML")
+        problem = str(error.problem or error.context or "invalid YAML")
         if "'\\t'" in problem:
-            self._stop("yaml_tab", "a tab cannot indent YAML", spot, "indent with spaces")
+            self._stop("yaml_tab", "YAML cannot be indented with tabs", spot, "indent with spaces")
         context = ""
         if error.context and error.problem:
-            opened = f" that starts in line {error.context_mark.line + 1}" if error.context_mark else ""
+            opened = f" that starts on line {error.context_mark.line + 1}" if error.context_mark else ""
             context = f" ({error.context}{opened})"
         is_colon = "mapping values" in problem
-        self._stop(
-            "yaml_syntax", f"{problem}{context}", spot, "put text that holds `: ` in quotes" if is_colon else None
-        )
+        self._stop("yaml_syntax", f"{problem}{context}", spot, "quote text that contains `: `" if is_colon else None)
 
     def _stop(self, code: str, message: str, at: BareLocation, hint: str | None = None) -> None:
         self._problems.error(code, message, at, hint)
@@ -177,7 +175,7 @@ class _Reader:
             return self._aliased(event, pointer, depth)
         self._count(event)
         if depth > MAX_YAML_DEPTH:
-            message = f"nested deeper than max_yaml_depth, {MAX_YAML_DEPTH} levels"
+            message = f"nested more than {MAX_YAML_DEPTH} levels deep (max_yaml_depth)"
             self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
         anchor = event.anchor
         if anchor:
@@ -197,30 +195,30 @@ class _Reader:
     def _count(self, event: Any) -> None:
         self._nodes += 1
         if self._nodes > MAX_YAML_NODES:
-            message = f"more than max_yaml_nodes, {MAX_YAML_NODES:,} values, aliases spelt out"
+            message = f"more than {MAX_YAML_NODES:,} values, with aliases expanded (max_yaml_nodes)"
             self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark)))
 
     def _aliased(self, event: Any, pointer: str, depth: int) -> Node:
         spot = BareLocation(_mark_of(event.start_mark), pointer)
         self._aliases += 1
         if self._aliases > MAX_YAML_ALIASES:
-            self._stop("yaml_limit", f"more than max_yaml_aliases, {MAX_YAML_ALIASES} aliases", spot)
+            self._stop("yaml_limit", f"more than {MAX_YAML_ALIASES} aliases (max_yaml_aliases)", spot)
         if event.anchor in self._open:
-            self._stop("yaml_alias", f"`*{event.anchor}` stands inside the very value it names", spot)
+            self._stop("yaml_alias", f"`*{event.anchor}` refers to the value it is part of", spot)
         if event.anchor not in self._anchors:
-            self._problems.error("yaml_alias", f"no anchor `&{event.anchor}` stands before this alias", spot)
+            self._problems.error("yaml_alias", f"no anchor `&{event.anchor}` before this alias", spot)
             return Scalar(None, spot.mark, pointer)
         return self._copy(self._anchors[event.anchor], event, pointer, depth)
 
     def _copy(self, node: Node, event: Any, pointer: str, depth: int) -> Node:
         self._count(event)
         if depth > MAX_YAML_DEPTH:
-            message = f"nested deeper than max_yaml_depth, {MAX_YAML_DEPTH} levels, aliases spelt out"
+            message = f"nested more than {MAX_YAML_DEPTH} levels deep, with aliases expanded (max_yaml_depth)"
             self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
         if isinstance(node, Scalar):
             self._chars += node.end - node.start
             if self._chars > MAX_PLAYBOOK_BYTES:
-                message = f"more than max_playbook_bytes, {MAX_PLAYBOOK_BYTES:,} bytes, aliases spelt out"
+                message = f"more than {MAX_PLAYBOOK_BYTES:,} bytes, with aliases expanded (max_playbook_bytes)"
                 self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
             return Scalar(node.value, node.mark, pointer, node.start, node.end, node.style)
         if isinstance(node, Sequence):
@@ -248,12 +246,12 @@ class _Reader:
             key = self._key(inner, pointer, depth + 1)
             value = self._node(next(self._events), key.pointer if key else pointer, depth + 1)
             if key is None:
-                self._problems.spoil(pointer)
+                self._problems.mark_unreadable(pointer)
                 continue
             if key.name in mapping.keys:
                 first = mapping.keys[key.name].mark.line
-                message = f"the key `{key.name}` stands here a second time, first in line {first}"
-                self._problems.error("yaml_duplicate_key", message, key, "keep one of the two")
+                message = f"duplicate key `{key.name}`, first on line {first}"
+                self._problems.error("yaml_duplicate_key", message, key, "remove one")
                 continue
             mapping.keys[key.name] = key
             mapping.values[key.name] = value
@@ -263,21 +261,19 @@ class _Reader:
         node = self._node(event, pointer, depth)
         mark = _mark_of(event.start_mark)
         if isinstance(node, Mapping | Sequence):
-            # {{ x }} without quotes is a mapping whose key is a mapping: by far the commonest way to get here.
+            # Unquoted {{ x }} is a mapping whose key is a mapping, and the usual cause.
             braces = self._text[event.start_mark.index - 1 : event.start_mark.index + 1] == "{{"
             spot = BareLocation(Position(mark.line, mark.column - 1) if braces else mark, pointer)
-            hint = 'put the template in quotes: "{{ … }}"' if braces else None
-            self._problems.error("yaml_key", "a key must be text, this is a collection", spot, hint)
+            hint = 'quote the template: "{{ … }}"' if braces else None
+            self._problems.error("yaml_key", f"a key must be text, not {kind_of(node)}", spot, hint)
             return None
         if not isinstance(node.value, str):
             spelling = self._text[node.start : node.end].strip() or "null"
-            hint = f'write "{spelling}" in quotes'
-            self._problems.error(
-                "yaml_key", f"a key must be text, `{spelling}` is not", BareLocation(mark, pointer), hint
-            )
+            message = f"a key must be text, not {kind_of(node)}"
+            self._problems.error("yaml_key", message, BareLocation(mark, pointer), f'quote it: "{spelling}"')
             return None
         if node.value == "<<" and not node.style:
-            message, hint = "YAML 1.2 has no merge keys", "write the keys out; aliases of whole values work"
+            message, hint = "YAML 1.2 has no merge keys", "write the keys out; an alias can stand for a whole value"
             self._problems.error("yaml_merge_key", message, BareLocation(mark, pointer), hint)
             return None
         return MappingKey(node.value, mark, extend_pointer(pointer, node.value))
@@ -288,7 +284,7 @@ class _Reader:
         value = self._value(event, spot)
         if isinstance(value, str) and (bad := _UNSAFE.search(value)):
             message = f"text with U+{ord(bad.group()):04X} cannot be stored"
-            self._problems.error("yaml_encoding", message, spot, "remove the escape")
+            self._problems.error("yaml_encoding", message, spot, "remove it")
             value = _UNSAFE.sub("", value)
         return Scalar(value, mark, pointer, event.start_mark.index, event.end_mark.index, event.style or "")
 
@@ -307,13 +303,13 @@ class _Reader:
         try:
             value = resolve(word)
         except NumberOutOfRange as error:
-            self._problems.error("yaml_number", str(error), spot, "put it in quotes if it is text")
+            self._problems.error("yaml_number", str(error), spot, "quote it if it is text")
             return 0
         if name is not None and _tag_name(value) != name and not (name == "float" and isinstance(value, int)):
-            self._problems.error("yaml_tag", f"`{word}` is no `!!{name}`", spot)
+            self._problems.error("yaml_tag", f"`{word}` is not a valid `!!{name}`", spot)
         if is_plain and has_leading_zero(word):
-            message = f"`{word}` is the number {value}, its leading zeros are lost"
-            self._problems.warn("yaml_leading_zero", message, spot, f'write "{word}" in quotes to keep the text')
+            message = f"`{word}` is read as the number {value}"
+            self._problems.warn("yaml_leading_zero", message, spot, f'quote it to keep the zeros: "{word}"')
         return value
 
     def _check_collection_tag(self, event: Any, pointer: str) -> None:
@@ -322,7 +318,7 @@ class _Reader:
 
     def _refuse_tag(self, tag: str, spot: BareLocation) -> None:
         shown = "!!" + tag.removeprefix("tag:yaml.org,2002:") if tag.startswith("tag:yaml.org,2002:") else tag
-        self._problems.error("yaml_tag", f"the tag `{shown}` is not allowed", spot, "playbooks hold plain JSON values")
+        self._problems.error("yaml_tag", f"tag `{shown}` is not allowed", spot, "use plain JSON values")
 
 
 def _tag_name(value: Plain) -> str:

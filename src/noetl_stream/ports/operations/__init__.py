@@ -1,7 +1,7 @@
 """Everything a person can see of a run and do to it: what the gateway serves and the command line calls.
 
 Two implementations: :mod:`noetl_stream.client` works on NATS and Postgres itself, :mod:`noetl_stream.adapters.gateway`
-asks a gateway over HTTP. Answers are documents: plain JSON values, the very ones that HTTP carries.
+asks a gateway over HTTP. Answers are documents (:mod:`noetl_stream.ports.operations.documents`).
 """
 
 from __future__ import annotations

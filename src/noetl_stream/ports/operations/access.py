@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from noetl_stream.ports.operations.documents import Document, Page
-
-Role = Literal["viewer", "operator", "author", "admin"]
-ROLES: Final[tuple[Role, ...]] = ("viewer", "operator", "author", "admin")
-"""Each may do what those before it may. Viewers read; operators start executions and intervene; authors register
-playbooks; admins keep credentials, tokens and the audit.
-"""
+from noetl_stream.model.envelope import Time
+from noetl_stream.model.roles import Role
+from noetl_stream.ports.operations.documents import Document, DocumentPage
 
 
 class NewToken(NamedTuple):
@@ -26,8 +22,57 @@ class NewToken(NamedTuple):
     expires_ms: int | None = None
 
 
+class ApiTokenDocument(Document, frozen=True):
+    """What may be shown of a token; ``last_used`` is exact to the minute."""
+
+    id: str
+    name: str
+    role: Role
+    paths: list[str]
+    created: Time
+    created_by: str
+    expires: Time | None
+    last_used: Time | None
+    revoked: Time | None
+    revoked_by: str | None
+
+
+class NewApiTokenDocument(ApiTokenDocument, frozen=True):
+    """``secret`` is the token itself. It is shown this once; the answer to a repeated call does not have it."""
+
+    secret: str | None = None
+
+
+class ApiTokensDocument(Document, frozen=True):
+    items: list[ApiTokenDocument]
+
+
+class AuditEntryDocument(Document, frozen=True):
+    """A call that changed something, or was refused. ``status`` is null while it goes on, or if the gateway died over
+    it. ``reason`` is the caller's, or why it was refused, or the kind of its problem.
+    """
+
+    number: int
+    at: Time
+    principal: str
+    role: str
+    method: str
+    operation: str
+    target: str
+    correlation_id: str
+    remote: str
+    idempotency_key: str
+    status: int | None
+    reason: str
+    made: str
+
+
+class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):
+    """Newest first."""
+
+
 class Access(Protocol):
-    async def create_token(self, new: NewToken, by: str) -> Document:
+    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
         """As :meth:`tokens` shows it, and once and never again the ``secret``: the whole text of the token.
 
         Raises:
@@ -36,10 +81,8 @@ class Access(Protocol):
         """
         ...
 
-    async def tokens(self) -> list[Document]:
-        """``{"id", "name", "role", "paths", "created", "created_by", "expires", "last_used", "revoked",
-        "revoked_by"}``, revoked ones too, in the order they were made.
-        """
+    async def tokens(self) -> list[ApiTokenDocument]:
+        """Revoked ones too, in the order they were made."""
         ...
 
     async def revoke_token(self, token_id: str, by: str) -> None:
@@ -50,10 +93,8 @@ class Access(Protocol):
         """
         ...
 
-    async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> Page:
-        """Newest first: every call of a gateway that changed something, or was refused: ``{"number", "at", "principal",
-        "role", "method", "operation", "target", "correlation_id", "remote", "idempotency_key", "status", "reason",
-        "made"}``. ``status`` is ``None`` while the call goes on, or if the gateway died over it.
+    async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> AuditPage:
+        """Every call of a gateway that changed something, or was refused.
 
         Raises:
             UsageError: the cursor is none of this list.

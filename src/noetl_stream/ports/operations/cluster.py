@@ -2,9 +2,99 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.model.envelope import Time
+from noetl_stream.ports.dead_letters import LetterSource, LetterState
+from noetl_stream.ports.operations.documents import Document, DocumentPage
+
+
+class RunningCommandDocument(Document, frozen=True):
+    """A command that a worker holds; ``delivered`` counts how often it was given out."""
+
+    execution_id: str
+    command_id: str
+    step: str
+    delivered: int
+
+
+class WorkerDocument(Document, frozen=True):
+    """A worker that is alive. ``running`` has those of its commands that it has held longest."""
+
+    name: str
+    pool: str
+    slots: int
+    busy: int
+    since: Time
+    kinds: list[str]
+    draining: bool
+    version: str
+    running: list[RunningCommandDocument]
+
+
+class WorkersDocument(Document, frozen=True):
+    items: list[WorkerDocument]
+
+
+class PoolDocument(Document, frozen=True):
+    """``queued`` commands wait for a worker, ``running`` ones were given to one, ``again`` of them not for the first
+    time.
+    """
+
+    pool: str
+    workers: int
+    slots: int
+    busy: int
+    queued: int
+    running: int
+    again: int
+
+
+class PoolsDocument(Document, frozen=True):
+    items: list[PoolDocument]
+
+
+class PartitionDocument(Document, frozen=True):
+    """``behind`` messages of EVENTS are not folded yet."""
+
+    partition: int
+    owner: str | None
+    epoch: int
+    live: bool
+    folded: int
+    behind: int
+
+
+class PartitionsDocument(Document, frozen=True):
+    items: list[PartitionDocument]
+
+
+class DeadLetterDocument(Document, frozen=True):
+    """A message that could not be folded, or a command that was given up."""
+
+    id: str
+    at: Time
+    source: LetterSource
+    partition: int
+    execution_id: str
+    subject: str
+    reason: str
+    size: int
+    sequence: int | None
+    state: LetterState
+    settled_at: Time | None
+    settled_by: str | None
+
+
+class DeadLetterWithBodyDocument(DeadLetterDocument, frozen=True):
+    """``body`` as it is where it is text, else in base64."""
+
+    body: str
+    encoding: Literal["text", "base64"]
+
+
+class DeadLetterPage(DocumentPage[DeadLetterDocument], frozen=True):
+    """Newest first, without their bodies."""
 
 
 class Cluster(Protocol):
@@ -12,17 +102,14 @@ class Cluster(Protocol):
     :class:`~noetl_stream.errors.NotFound` where there is none.
     """
 
-    async def workers(self) -> list[Document]:
-        """Those alive, by pool and name: ``{"name", "pool", "slots", "busy", "since", "kinds", "draining", "version",
-        "running"}``.
-
-        ``busy`` counts the slots that hold a command; ``running`` names them, not more than a bounded number:
-        ``{"execution_id", "command_id", "step", "delivered"}``, how often that issue was given to a worker.
+    async def workers(self) -> list[WorkerDocument]:
+        """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names not more than
+        a bounded number of them.
         """
         ...
 
-    async def pools(self) -> list[Document]:
-        """``{"pool", "workers", "slots", "busy", "queued", "running", "again"}``, by name.
+    async def pools(self) -> list[PoolDocument]:
+        """By name.
 
         Of the commands of a pool ``queued`` wait and ``running`` are given to a worker: one that has died keeps its own
         until their lease is over. ``again`` of these are not given for the first time. A pool that has commands and no
@@ -30,27 +117,21 @@ class Cluster(Protocol):
         """
         ...
 
-    async def partitions(self) -> list[Document]:
-        """``{"partition", "owner", "epoch", "live", "folded", "behind"}``.
-
-        ``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
+    async def partitions(self) -> list[PartitionDocument]:
+        """``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
         partition that EVENTS holds above it: neither decided records nor what others fold. Asked each second.
         """
         ...
 
-    async def dead_letters(self, limit: int, cursor: str | None) -> Page:
-        """Those that wait, newest first, without their bodies: ``{"id", "at", "source", "partition", "execution_id",
-        "subject", "reason", "size", "sequence", "state", "settled_at", "settled_by"}``.
-
-        ``source`` is ``events``, ``inbox`` or ``command``; ``state`` is ``waiting``, ``requeued`` or ``discarded``.
-        """
+    async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
+        """Those that wait, newest first, without their bodies."""
         ...
 
-    async def dead_letter(self, letter_id: str) -> Document:
-        """One, settled or not, with ``body`` and its ``encoding``: ``text``, or ``base64`` where it is none."""
+    async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
+        """One, settled or not, with its body."""
         ...
 
-    async def requeue(self, letter_id: str, by: str) -> Document:
+    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
 
         Raises:

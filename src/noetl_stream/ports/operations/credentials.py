@@ -6,7 +6,32 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from noetl_stream.model.credential import CredentialValue
+from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document
+
+
+class CredentialDocument(Document, frozen=True):
+    """What may be shown of a credential; ``version`` counts its values."""
+
+    name: str
+    kind: str
+    description: str
+    tags: list[str]
+    version: int
+    key_id: str
+    created: Time
+    updated: Time
+
+
+class CredentialsDocument(Document, frozen=True):
+    items: list[CredentialDocument]
+
+
+class RotatedDocument(Document, frozen=True):
+    """Those that are under the current key now, and why others are not."""
+
+    rotated: list[str]
+    problems: list[str]
 
 
 class CredentialStore(Protocol):
@@ -20,7 +45,7 @@ class CredentialStore(Protocol):
         kind: str = "",
         description: str = "",
         tags: Sequence[str] = (),
-    ) -> Document:
+    ) -> CredentialDocument:
         """Stores the next version; what is not given of ``kind``, … stays as it was.
 
         Raises:
@@ -29,9 +54,9 @@ class CredentialStore(Protocol):
         """
         ...
 
-    async def list_all(self) -> list[Document]: ...
+    async def list_all(self) -> list[CredentialDocument]: ...
 
-    async def get(self, name: str) -> Document:
+    async def get(self, name: str) -> CredentialDocument:
         """What may be shown of one.
 
         Raises:
@@ -41,6 +66,6 @@ class CredentialStore(Protocol):
 
     async def delete(self, name: str, by: str) -> None: ...
 
-    async def rotate(self, by: str) -> Document:
-        """``{"rotated": [names], "problems": [texts]}``."""
+    async def rotate(self, by: str) -> RotatedDocument:
+        """Encrypts with the current key what is under an older one. Doing it again is harmless."""
         ...

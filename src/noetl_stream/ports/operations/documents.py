@@ -1,15 +1,50 @@
-"""What operations answer with."""
+"""What operations answer with: structs that HTTP carries as JSON, field by field, and the OpenAPI document describes.
+
+A struct stands beside the protocol whose answer it is. The OpenAPI document calls it by its name without ``Document``.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Generic, TypeVar
 
-Document: TypeAlias = dict[str, Any]
-"""A JSON object. Its keys are described where it is made; ``gateway/documents/common.py`` has their schema."""
+import msgspec
+
+from noetl_stream.errors import PayloadRefused
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+Next = Annotated[str | None, msgspec.Meta(description="The `cursor` of the page after this one; null at the end.")]
 
 
-class Page(NamedTuple):
-    """One page of a list. ``next`` is the cursor of the page after it, ``None`` at the end."""
+class Document(msgspec.Struct, frozen=True):
+    """Base of answers. Times are ISO 8601 in UTC, with milliseconds; ``None`` is ``null``, and stands in the JSON."""
 
-    items: list[Document]
-    next: str | None
+
+class OpenDocument(Document, frozen=True):
+    """Base of answers that may have more keys."""
+
+
+class DocumentPage(Document, Generic[Item], frozen=True):
+    """Base of pages of lists."""
+
+    items: list[Item]
+    next: Next
+
+
+def document_of(value: Any, kind: type[Value]) -> Value:
+    """The answer that these JSON values are. Keys that ``kind`` does not have are passed over: a newer release may
+    have more.
+
+    Raises:
+        PayloadRefused: they are none of this kind.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise PayloadRefused(str(error)) from None
+
+
+def plain(document: object) -> Any:
+    """A document, or a list of them, as JSON values."""
+    return msgspec.to_builtins(document)

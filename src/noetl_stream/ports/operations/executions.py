@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+import msgspec
+
+from noetl_stream.model.envelope import EventDocument, Time
 from noetl_stream.model.events import InterventionFact
-from noetl_stream.ports.operations.documents import Document, Page
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.status import ExecutionStatus, RunStatus
+from noetl_stream.ports.operations.documents import Document, DocumentPage
 
 
 class RequestIds(NamedTuple):
@@ -59,6 +64,200 @@ class ExecutionFilter(NamedTuple):
     """Words that the error has, in any order."""
 
 
+class ListedExecutionDocument(Document, frozen=True):
+    """An execution in a list."""
+
+    execution_id: str
+    path: str
+    version: str | None
+    digest: str
+    status: ExecutionStatus
+    started: Time
+    updated: Time
+    finished: Time | None
+    duration_s: float | None
+    labels: dict[str, Any]
+    error: ErrorInfo | None
+
+
+class ExecutionPage(DocumentPage[ListedExecutionDocument], frozen=True):
+    """Newest first."""
+
+
+class ParentExecutionDocument(Document, frozen=True):
+    """Which step run of which execution has called this one."""
+
+    execution_id: str
+    step_run_id: str
+
+
+class StepSummaryDocument(Document, frozen=True):
+    """All runs of a step together."""
+
+    step: str
+    runs: int
+    status: RunStatus
+    duration_s: float
+    retries: int
+
+
+class WaitDocument(Document, frozen=True):
+    """Something it waits for. ``until``: when that ends by itself."""
+
+    step: str
+    task: str | None
+    iteration: list[int]
+    what: str = msgspec.field(name="for")
+    until: Time | None
+
+
+class ExecutionDocument(ListedExecutionDocument, frozen=True):
+    """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
+    ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them.
+    """
+
+    result: Any
+    ctx: dict[str, Any]
+    ctx_version: int
+    position: int
+    discarded_tokens: int
+    trace_id: str
+    principal: str
+    rerun_of: str | None
+    parent: ParentExecutionDocument | None
+    steps: list[StepSummaryDocument] | None
+    waits: list[WaitDocument] | None
+
+
+class ResultDocument(Document, frozen=True):
+    """How an execution has ended. A result over 16 MiB stays ``{"$reference": …}``."""
+
+    execution_id: str
+    status: ExecutionStatus
+    result: Any
+    error: ErrorInfo | None
+
+
+class TokenDocument(Document, frozen=True):
+    """What has brought a step to run."""
+
+    token_id: str
+    cause: Literal["start", "arc", "join", "injected", "rerun"]
+    args: dict[str, Any]
+    from_step: str | None
+    from_step_run_id: str | None
+
+
+class LoopCountsDocument(Document, frozen=True):
+    count: int
+    ok: int
+    failed: int
+    skipped: int
+
+
+class StepRunDocument(Document, frozen=True):
+    """One run of a step. A ``result`` that is long or kept elsewhere is ``{"$large": …}`` or ``{"$reference": …}``."""
+
+    step_run_id: str
+    step: str
+    token: TokenDocument
+    status: RunStatus
+    claimed: Time
+    started: Time | None
+    finished: Time | None
+    duration_s: float | None
+    worker: str
+    attempts: int
+    retries: int
+    loop: LoopCountsDocument | None
+    result: Any
+    error: ErrorInfo | None
+
+
+class StepRunsDocument(Document, frozen=True):
+    items: list[StepRunDocument]
+
+
+class IterationDocument(Document, frozen=True):
+    """One iteration of a loop. ``path``: its index, in each level of nested loops."""
+
+    path: list[int]
+    status: RunStatus
+    started: Time | None
+    finished: Time | None
+    worker: str
+    attempts: int
+    result: Any
+    error: ErrorInfo | None
+
+
+class IterationPage(DocumentPage[IterationDocument], frozen=True):
+    """By path."""
+
+
+class EventPage(Document, frozen=True):
+    """Entries by position. ``next`` is the ``after`` of the page after this one."""
+
+    items: list[EventDocument]
+    next: int | None
+
+
+class CtxChangeDocument(Document, frozen=True):
+    """One change of ``ctx``: by whom and why if from outside, by which step and task if from within."""
+
+    position: int
+    at: Time
+    event: str
+    keys: list[str]
+    principal: str
+    reason: str
+    correlation_id: str
+    step: str | None
+    step_run_id: str | None
+    task: str | None
+
+
+class CtxDocument(Document, frozen=True):
+    """``version`` is the position of the last change: what If-Match expects, in quotes."""
+
+    ctx: dict[str, Any]
+    version: int
+    history: list[CtxChangeDocument]
+
+
+class AcceptedDocument(Document, frozen=True, omit_defaults=True):
+    """Committed, at this position of the journal. ``already``: it was so before."""
+
+    execution_id: str
+    position: int | None = None
+    already: bool = False
+
+
+class ReasonDocument(Document, frozen=True):
+    """``kind`` is stable; ``sentence`` says what is, ``moves`` what would move it."""
+
+    kind: str
+    sentence: str
+    moves: str
+    since: Time | None
+    until: Time | None
+    step: str | None
+    task: str | None
+    iteration: list[int]
+    details: dict[str, Any]
+
+
+class WhyDocument(Document, frozen=True):
+    """Why an execution is where it is. ``more`` counts reasons that are left out."""
+
+    execution_id: str
+    status: ExecutionStatus
+    summary: str
+    since: Time
+    reasons: list[ReasonDocument]
+    more: int
+
+
 class Executions(Protocol):
     """``by`` is the principal that acts: it stands in the events.
 
@@ -66,7 +265,7 @@ class Executions(Protocol):
     :class:`~noetl_stream.errors.NotFound` where there is none.
     """
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> Document:
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         """The execution as :meth:`get` shows it, once the request is committed.
 
         Raises:
@@ -75,48 +274,44 @@ class Executions(Protocol):
         """
         ...
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         """Newest first."""
         ...
 
-    async def get(self, execution_id: str) -> Document:
-        """Everything that is known of it at a glance; a result kept by reference is ``{"$reference": {…}}``.
-
-        ``steps`` (all runs of each together) and ``waits`` are ``None`` where the journal is long.
-        """
+    async def get(self, execution_id: str) -> ExecutionDocument:
+        """Everything that is known of it at a glance."""
         ...
 
-    async def wait(self, execution_id: str, timeout_s: float) -> Document:
+    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """:meth:`get`, as soon as it has ended or the time is over."""
         ...
 
-    async def result(self, execution_id: str) -> Document:
-        """``{"execution_id", "status", "result", "error"}``, a result kept by reference loaded unless it is very large.
+    async def result(self, execution_id: str) -> ResultDocument:
+        """How it has ended, a result kept by reference loaded unless it is very large.
 
         Raises:
             Conflict: it has not ended.
         """
         ...
 
-    async def steps(self, execution_id: str) -> list[Document]:
+    async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
         ...
 
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> Page:
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         """The iterations of a loop step's run, by path."""
         ...
 
-    async def events(self, execution_id: str, after: int, limit: int) -> list[Document]:
+    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         """The journal by position, as envelopes (LANGUAGE §13)."""
         ...
 
-    async def ctx(self, execution_id: str) -> Document:
-        """``{"ctx", "version", "history"}``: every change by position, with who, why and which keys."""
+    async def ctx(self, execution_id: str) -> CtxDocument:
+        """``ctx`` as it is, and every change by position, with who, why and which keys."""
         ...
 
-    async def ask(self, execution_id: str, fact: InterventionFact) -> Document:
-        """A patch, token, signal, cancel, pause or resume, answered by the fold: ``{"execution_id", "position"}``, with
-        ``"already": true`` where it was so already. The fact's ``principal`` says who.
+    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
+        """A patch, token, signal, cancel, pause or resume, answered by the fold. The fact's ``principal`` says who.
 
         Raises:
             Conflict: the execution has ended or is ending, or ``ctx`` has another version.
@@ -124,7 +319,9 @@ class Executions(Protocol):
         """
         ...
 
-    async def rerun(self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None) -> Document:
+    async def rerun(
+        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
+    ) -> ExecutionDocument:
         """The new execution as :meth:`get` shows it; its ``rerun_of`` names the original.
 
         Raises:
@@ -133,7 +330,7 @@ class Executions(Protocol):
         """
         ...
 
-    async def why(self, execution_id: str) -> Document:
+    async def why(self, execution_id: str) -> WhyDocument:
         """Why it is where it is, in sentences, and what would move it."""
         ...
 

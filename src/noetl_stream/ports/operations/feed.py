@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from typing import Final, Protocol
 
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import EventDocument
 
 LAST_EVENT: Final = "playbook.processed"
 """What every journal ends with."""
@@ -18,26 +18,31 @@ class FeedEvent:
 
     Attributes:
         id: Where to go on after it; never a sequence of a stream, which may be rebuilt.
-        event: Its envelope (LANGUAGE §13); empty where only the place is told, of what is not for this reader.
+        event: Its envelope (LANGUAGE §13); ``None`` where only the place is told, of what is not for this reader.
         path: That of its execution's playbook; empty where it came over HTTP.
     """
 
-    def __init__(self, id: str, event: Document, path: str) -> None:
+    def __init__(self, id: str, event: EventDocument | None, path: str) -> None:
         self.id: Final = id
         self.event: Final = event
         self.path: Final = path
 
+    @property
+    def name(self) -> str:
+        """Of the event; empty where only the place is told."""
+        return "" if self.event is None else self.event.name
+
     @cached_property
     def json(self) -> str:
         """The event as one line of JSON, made once for all readers."""
-        return json.dumps(self.event, ensure_ascii=False, separators=(",", ":"))
+        return codec.encode(self.event).decode()
 
 
 def only(heard: list[FeedEvent], shown: Callable[[FeedEvent], bool]) -> list[FeedEvent]:
     """Those that are to be shown; of the last, if it is not, its place: who comes back goes on from there."""
-    found = [one for one in heard if one.event and shown(one)]
+    found = [one for one in heard if one.event is not None and shown(one)]
     if heard and (not found or found[-1] is not heard[-1]):
-        found.append(FeedEvent(heard[-1].id, {}, ""))
+        found.append(FeedEvent(heard[-1].id, None, ""))
     return found
 
 

@@ -3,24 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from noetl_stream.ports.operations.documents import Document, Page
+import msgspec
+
+from noetl_stream.model.envelope import Time
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
+
+
+class PlaybookDocument(Document, frozen=True):
+    """A registered version. ``known_as`` is what stands after the ``@``: its version, or its revision if it has
+    none.
+    """
+
+    path: str
+    version: str | None
+    revision: int
+    digest: str
+    name: str
+    description: str | None
+    labels: dict[str, Any]
+    tags: list[str]
+    registered_by: str
+    registered: Time
+    known_as: str
+
+
+class RegisteredDocument(PlaybookDocument, frozen=True):
+    """``created``: whether it is new."""
+
+    created: bool
+
+
+class PlaybookWithSourceDocument(PlaybookDocument, frozen=True):
+    source: str
+
+    @property
+    def entry(self) -> PlaybookDocument:
+        """All but the text."""
+        return PlaybookDocument(**{name: getattr(self, name) for name in PlaybookDocument.__struct_fields__})
+
+
+class PlaybookPage(DocumentPage[PlaybookDocument], frozen=True):
+    """The latest entry of each path, by path."""
+
+
+class PlaybookVersionsDocument(Document, frozen=True):
+    """Newest first."""
+
+    items: list[PlaybookDocument]
+
+
+class CheckedDocument(Document, frozen=True):
+    """What is to be said of a text. ``path``, ``version`` and ``digest`` are null if it has errors."""
+
+    ok: bool
+    path: str | None
+    version: str | None
+    digest: str | None
+    diagnostics: list[Diagnostic]
+
+
+class PlanDocument(OpenDocument, frozen=True):
+    """What a playbook compiles to: for people; it may look otherwise in another release."""
+
+
+class ArcDocument(Document, frozen=True):
+    source: str = msgspec.field(name="from")
+    to: str
+    when: str | None
+
+
+class GraphDocument(Document, frozen=True):
+    steps: list[str]
+    arcs: list[ArcDocument]
 
 
 class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
-    async def check(self, source: bytes, name: str) -> Document:
-        """``{"ok", "path", "version", "digest", "diagnostics"}``; nothing is stored.
+    async def check(self, source: bytes, name: str) -> CheckedDocument:
+        """What is to be said of a text; nothing is stored.
 
         Args:
             name: What diagnostics call the text.
         """
         ...
 
-    async def register(self, source: bytes, name: str, by: str) -> Document:
-        """The entry, with ``"created"``: whether it is new.
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
+        """The entry.
 
         Raises:
             PlaybookRefused: it has errors.
@@ -28,28 +100,28 @@ class Playbooks(Protocol):
         """
         ...
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> Page:
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
         """The latest entry of each path, by path."""
         ...
 
-    async def get(self, path: str, version: str | None) -> Document:
-        """The entry with its ``source``.
+    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
+        """The entry with its text.
 
         Raises:
             NotFound: nothing is registered there; the hint says what is.
         """
         ...
 
-    async def versions(self, path: str) -> list[Document]:
+    async def versions(self, path: str) -> list[PlaybookDocument]:
         """Every entry of a path, newest first."""
         ...
 
-    async def plan(self, path: str, version: str | None) -> Document:
-        """What it compiles to (``playbook show --compiled``)."""
+    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
+        """What it compiles to (``playbook show --compiled``): a :class:`PlanDocument`, which has no keys of its own."""
         ...
 
-    async def graph(self, path: str, version: str | None) -> Document:
-        """``{"steps": […], "arcs": [{"from", "to", "when"}]}``."""
+    async def graph(self, path: str, version: str | None) -> GraphDocument:
+        """Its steps and arcs, in the order they stand in the playbook."""
         ...
 
     async def delete(self, path: str, version: str | None, by: str) -> None:

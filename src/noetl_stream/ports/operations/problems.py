@@ -22,6 +22,8 @@ from noetl_stream.errors import (
     UsageError,
     VersionMismatch,
 )
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.ports.operations.documents import Document
 
 TYPE_PREFIX: Final = "/problems/"
 """A problem's ``type`` is this and the kind's name; the gateway serves a page of words there."""
@@ -35,6 +37,27 @@ class ProblemKind(NamedTuple):
     error: type[NoetlError]
     meaning: str
     words: str
+
+
+class FaultDocument(Document, frozen=True, omit_defaults=True):
+    """One thing that is wrong with a request: with a parameter, or at a JSON pointer into its body."""
+
+    detail: str
+    pointer: str | None = None
+    parameter: str | None = None
+
+
+class ProblemDocument(Document, frozen=True, omit_defaults=True, kw_only=True):
+    """An error (RFC 9457). ``type`` is stable: branch on it. The address ``type`` names has words about it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    diagnostics: list[Diagnostic] | None = None
+    errors: list[FaultDocument] | None = None
+    instance: str
 
 
 PROBLEMS: Final = (

@@ -1,1 +1,1 @@
-"""Questions that any server answers over NATS."""
+"""Responders: requests over NATS that any server answers."""

@@ -1,4 +1,4 @@
-"""Which playbook a path and version mean now: asked by workers for ``kind: playbook`` (LANGUAGE §12)."""
+"""Resolves a path and version to a playbook, for workers that run ``kind: playbook`` (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class CatalogResponder:
     """Answers on :data:`~noetl_stream.ports.subjects.ASK_CATALOG`; bodies are JSON.
 
     ``{"path": …, "version": … or null}`` is answered with ``{"known": true, "digest", "path", "version"}``, the version
-    as people write it, or with ``{"known": false, "reason"}``.
+    as written by people, or with ``{"known": false, "reason"}``.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     async def listen(self, bus: Bus, group: str) -> Subscription:
-        """Begins to answer, sharing the questions with the others of ``group``."""
+        """Starts answering, sharing the load with the others of ``group``."""
 
         async def handle(subject: str, body: bytes, reply: str) -> None:
             try:
                 answer = await self.answer(body)
             except Unreachable as error:
-                # No answer: the worker asks again, and another server may reach the database.
-                log.warning("cannot answer a question for a playbook: %s", error)
+                # No answer: the worker retries, and another server may reach the database.
+                log.warning("cannot resolve a playbook: %s", error)
                 return
             if reply:
                 bus.send(reply, codec.encode(answer))
@@ -41,7 +41,7 @@ class CatalogResponder:
         return await bus.listen(subjects.ASK_CATALOG, handle, group)
 
     async def answer(self, body: bytes) -> dict[str, Any]:
-        """The answer to one question.
+        """The answer to one request.
 
         Raises:
             Unreachable: the database does not answer.
@@ -60,6 +60,4 @@ def _address(question: Any) -> Address:
         address = read_address(path if version is None else f"{path}@{version}")
         if address is not None and (address.version is None) == (version is None):
             return address
-    raise UsageError(
-        f"path {path!r} and version {version!r} name no playbook", hint=f"the catalog knows {ADDRESS_FORM}"
-    )
+    raise UsageError(f"path {path!r} and version {version!r} are not a playbook address", hint=f"use {ADDRESS_FORM}")

@@ -1,4 +1,4 @@
-"""Questions any server answers from Postgres and its caches: requests, playbooks, gathered results (PROTOCOL §4)."""
+"""Answers requests, playbooks and gathered results from Postgres and caches, on any server (PROTOCOL §4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUP = "noetl-servers"
 
 
 class RequestResponder:
-    """Listens in one queue group with all servers; each question is answered by one of them."""
+    """Listens in one queue group with all servers; each request is answered by one of them."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RequestResponder:
         self._subscriptions: list[Subscription] = []
 
     async def open(self) -> None:
-        """Begins to answer."""
+        """Starts answering."""
         for subject, answer in (
             (subjects.PING, self._ping),
             (f"{subjects.ASK_REQUEST}.*.*", self._request),
@@ -59,7 +59,7 @@ class RequestResponder:
             self._subscriptions.append(await self._secrets.listen(self._bus, GROUP))
 
     async def close(self) -> None:
-        """Answers nothing more, until it is opened again."""
+        """Stops answering, until it is opened again."""
         subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             await subscription.close()

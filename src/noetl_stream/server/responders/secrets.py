@@ -1,4 +1,4 @@
-"""Stored credentials, handed to the workers that ask: sealed to the one who asked (LANGUAGE §11)."""
+"""Hands out stored credentials to workers, sealed to the one that asks (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class SecretsResponder:
-    """What any server knows of stored credentials.
+    """Answers requests for stored credentials.
 
     Args:
-        keys: What they are encrypted with; ``None`` if this server was given no key.
-        offered: Names that the place itself offers its workers (``local_postgres``).
+        keys: The keys they are encrypted with; ``None`` if this server has no key.
+        offered: Names the installation itself offers its workers (``local_postgres``).
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class SecretsResponder:
         self._offered = frozenset(offered)
 
     async def listen(self, bus: Bus, group: str) -> Subscription:
-        """Begins to answer, sharing the questions with the others of ``group``."""
+        """Starts answering, sharing the load with the others of ``group``."""
 
         async def handle(subject: str, body: bytes, reply: str) -> None:
             try:
                 answer = await self.answer(codec.decode_secret_question(body))
             except Unreachable as error:
-                # No answer: the worker asks again, and another server may reach the database.
-                log.warning("cannot answer a question for a secret: %s", error)
+                # No answer: the worker retries, and another server may reach the database.
+                log.warning("cannot answer a request for a credential: %s", error)
                 return
             except PayloadRefused as error:
                 answer = SecretAnswer(refused=error.message)
@@ -54,15 +54,15 @@ class SecretsResponder:
         return await bus.listen(subjects.ASK_SECRET, handle, group)
 
     async def answer(self, question: SecretQuestion) -> SecretAnswer:
-        """The sealed value, or why there is none.
+        """The sealed value, or why it is refused.
 
         Raises:
             Unreachable: the database does not answer.
         """
         row = await self._store.execution(question.execution_id)
         if row is None or row.finished_ms is not None:
-            what = "has ended" if row is not None else "is not known"
-            return self._refused(question, f"execution {question.execution_id} {what}: it gets no secrets")
+            what = "has ended" if row is not None else "is unknown"
+            return self._refused(question, f"execution {question.execution_id} {what}: it gets no credentials")
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return SecretAnswer()
         stored = await self._credentials.get(question.name)
@@ -75,7 +75,7 @@ class SecretsResponder:
             return self._refused(question, str(error))
 
     async def names(self) -> frozenset[str]:
-        """Every credential a playbook can name: those stored, and those the place offers."""
+        """Every credential a playbook can name: those stored, and those the installation offers."""
         return self._offered.union(info.name for info in await self._credentials.list_all())
 
     def _sealed(self, question: SecretQuestion, stored: StoredCredential) -> SecretAnswer:
@@ -87,5 +87,5 @@ class SecretsResponder:
         return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
 
     def _refused(self, question: SecretQuestion, reason: str) -> SecretAnswer:
-        log.warning("credential %s is not handed out: %s", question.name, reason)
+        log.warning("credential %s refused: %s", question.name, reason)
         return SecretAnswer(refused=reason)

@@ -1,1 +1,1 @@
-"""From text to a compiled template: parse, bind names, find every problem."""
+"""Compiles text to a template: parses it, binds its names, reports its problems."""

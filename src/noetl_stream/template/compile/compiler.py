@@ -1,4 +1,4 @@
-"""Compiling: a playbook's value into a :class:`Template`, a condition into a :class:`Guard` (LANGUAGE §2)."""
+"""Compiles a playbook value to a :class:`Template` and a condition to a :class:`Guard` (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.compile.direct import NotSimple, direct_expression, direct_text
 from noetl_stream.template.compile.expressions import (
     EXPRESSION_FUNCTIONS,
-    HALF_A_CHARACTER,
-    HALF_MESSAGE,
+    LONE_SURROGATE,
+    SURROGATE_MESSAGE,
     Comparison,
     ExpressionBinder,
 )
@@ -31,19 +31,19 @@ __all__ = ["Guard", "Template", "compile_guard", "compile_template"]
 
 Build: TypeAlias = Callable[[Scope, Meter], JSON]
 
-_GUARD_HINT: Final = "write the whole condition as one expression, as in `{{ outcome.status == 'ok' }}`"
+_GUARD_HINT: Final = "write the whole condition as one expression, such as `{{ outcome.status == 'ok' }}`"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A compiled value: :func:`~noetl_stream.template.runtime.render.render` gives the JSON it stands for.
+    """A compiled value, for :func:`~noetl_stream.template.runtime.render.render`.
 
     Attributes:
-        source: What was compiled.
-        is_constant: Whether nothing in it is evaluated.
-        reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole of it or a computed key.
-        paths: What it reads, each from its namespace up to the first key that is computed or is no text.
-        build: Renders it; for this package.
+        source: The value as written.
+        is_constant: Whether it contains no templates.
+        reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
+        paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
+        build: Renders it; internal to this package.
     """
 
     source: JSON
@@ -54,22 +54,23 @@ class Template:
 
     @property
     def keychain_names(self) -> frozenset[str]:
-        """The entries of the keychain that it reads by name: the scope's ``keychain`` must hold them.
+        """The keychain entries that it reads by name; the scope's ``keychain`` must hold them.
 
-        That every read has a name is the check's to see, by ``paths``.
+        The playbook check ensures, from ``paths``, that every read has a name.
         """
         return frozenset(path[1] for path in self.paths if path[0] == "keychain" and len(path) > 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """A compiled condition: :func:`~noetl_stream.template.runtime.render.holds` says whether it holds.
+    """A compiled condition, for :func:`~noetl_stream.template.runtime.render.holds`.
 
     Attributes:
-        source: Its text; ``true`` or ``false`` for a boolean.
-        reads: As in :class:`Template`; so are ``paths``.
-        comparisons: Paths and the text literals they are compared with: by ``==``, ``!=``, ``in [...]``.
-        expression: Evaluates it; for this package.
+        source: The condition as written; ``true`` or ``false`` for a boolean.
+        reads: As in :class:`Template`.
+        paths: As in :class:`Template`.
+        comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
+        expression: Evaluates it; internal to this package.
     """
 
     source: str
@@ -87,18 +88,18 @@ def compile_template(
     expressions_only: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Template:
-    """Compiles any JSON value, texts in it at any depth; keys are never rendered.
+    """Compiles a JSON value with templates at any depth. Keys are never rendered.
 
     Args:
-        source: A text that is exactly one ``{{ expression }}`` gives its native value, another text with ``{{ }}`` or
-            ``{% %}`` a text, a text without stands for itself.
-        namespaces: Those that exist here.
-        bindings: What bare names mean here.
-        expressions_only: Whether ``{% %}`` is refused.
-        limits: Bound what is compiled; a rendering is bound by those of its scope.
+        source: A text that is exactly one ``{{ expression }}`` renders to its native value, any other text with
+            ``{{ }}`` or ``{% %}`` to text. Other text is constant.
+        namespaces: The namespaces that can be read.
+        bindings: The paths of bare names.
+        expressions_only: Whether ``{% %}`` is an error.
+        limits: Limits on the source; rendering is bound by the limits of its scope.
 
     Raises:
-        TemplateProblem: with every problem of every text.
+        TemplateProblem: The source has problems; holds all of them.
     """
     functions = EXPRESSION_FUNCTIONS if expressions_only else frozenset(FUNCTIONS)
     compiler = _Compiler(Names(namespaces, bindings, functions), limits, only_output=expressions_only)
@@ -116,7 +117,7 @@ def compile_guard(
     """Compiles a condition: a boolean, or exactly one ``{{ expression }}``.
 
     Raises:
-        TemplateProblem: with every problem of it; ``guard_not_expression`` if it is anything else.
+        TemplateProblem: The condition has problems; ``guard_not_expression`` if it is anything else.
     """
     if isinstance(source, bool):
         value = source
@@ -130,7 +131,7 @@ def compile_guard(
 
 
 class _Compiler:
-    """Compiles the texts of one source and gathers what is found in them."""
+    """Compiles the texts of one source and collects their reads and problems."""
 
     def __init__(self, names: Names, limits: Limits, *, only_output: bool) -> None:
         self._names: Final = names
@@ -142,11 +143,11 @@ class _Compiler:
 
     @property
     def reads(self) -> frozenset[tuple[str, str | None]]:
-        """The paths, cut off after their first key."""
+        """The paths, cut after their first key."""
         return frozenset((path[0], path[1] if len(path) > 1 else None) for path in self.paths)
 
     def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Build | None:
-        """What renders ``source``; ``None`` if it stands for itself."""
+        """The function that renders ``source``; ``None`` if it is constant."""
         most = self._limits.max_template_depth
         if len(pointer) > most:
             message = f"the value nests deeper than limits.max_template_depth ({most})"
@@ -170,13 +171,13 @@ class _Compiler:
         return None
 
     def guard(self, source: str) -> Expression | None:
-        """The condition; ``None`` if there are problems."""
+        """The condition; ``None`` if it has problems."""
         findings = Findings(source, ())
         tree = self._tree(source, findings)
         if tree is not None:
             if is_one_expression(source, tree):
                 return self._bound(source, tree, findings)
-            message = "a guard must be true, false or exactly one `{{ expression }}`"
+            message = "a guard must be true, false or a single `{{ expression }}`"
             findings.add("guard_not_expression", message, 0, _GUARD_HINT)
         self.problems.extend(findings.problems)
         return None
@@ -192,12 +193,12 @@ class _Compiler:
     def _tree(self, text: str, findings: Findings) -> nodes.Template | None:
         limit = self._limits.max_template_chars
         if len(text) > limit:
-            message = f"the template has {len(text):,} characters, limits.max_template_chars is {limit:,}"
-            findings.add("template_too_long", message, 0, "keep large texts in `workload` and templates short")
+            message = f"the template has {len(text):,} characters; the limit is {limit:,} (limits.max_template_chars)"
+            findings.add("template_too_long", message, 0, "move large texts to `workload`")
             return None
-        half = HALF_A_CHARACTER.search(text)
-        if half is not None:
-            findings.add("template_syntax", HALF_MESSAGE, half.start())
+        surrogate = LONE_SURROGATE.search(text)
+        if surrogate is not None:
+            findings.add("template_syntax", SURROGATE_MESSAGE, surrogate.start())
             return None
         try:
             return parse(ENVIRONMENT, text)

@@ -1,7 +1,7 @@
-"""Bound expressions as Python closures: the fast way for the simple ones, such as guards (HOT_PATH §5 *Cheap state*).
+"""Evaluates simple bound expressions, such as guards, as Python closures (HOT_PATH §5 *Cheap state*).
 
-It gives what :mod:`.sandboxed` gives, value for value and error for error; a test with random
-expressions holds both together. What is not in :func:`_closure` is left to the sandbox.
+Values and errors are the same as those of :mod:`.sandboxed`, which a test with random expressions verifies. Expressions
+that :func:`_closure` does not cover go to the sandbox.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def direct_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
     """Evaluates ``node`` to its native value.
 
     Raises:
-        NotSimple: if the sandbox must do it.
+        NotSimple: The expression needs the sandbox.
     """
     return _closure(node, reads)
 
 
 def direct_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
-    """Evaluates a text of simple expressions.
+    """Evaluates a text with simple expressions.
 
     Raises:
-        NotSimple: if the sandbox must do it.
+        NotSimple: The expression needs the sandbox.
     """
     pieces: list[Evaluate] = []
     for statement in tree.body:

@@ -1,7 +1,8 @@
-"""Binds the names of a template: every name becomes a read of a namespace, every problem is found (LANGUAGE §2).
+"""Binds the names of a template: every name becomes a read of a namespace, or a problem (LANGUAGE §2).
 
-The tree that comes out holds no free name, no dot on a namespace and no call but to listed functions, macros and
-methods; reads, methods and loops are filters of the environment (``@read``, …), so that each rule has one home.
+The resulting tree has no free names, no attribute access on namespaces, and no calls except to listed functions, macros
+and methods. Reads, methods and loops become filters of the environment (``@read``, …), so that each rule is implemented
+once.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from noetl_stream.template.runtime.reads import COMPUTED, Read, make_read
 
 Comparison: TypeAlias = tuple[tuple[str, ...], str]
 
-HALF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
-HALF_MESSAGE: Final = "there is half a character (a surrogate) in the text, which no JSON can hold"
+LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"
 _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 
 
 class ExpressionBinder:
-    """Rewrites expressions of one text and collects what they read.
+    """Rewrites the expressions of one text and collects what they read.
 
     Attributes:
         max_depth: How deep expressions and statements may nest.
-        names_in_text: Names that the template itself assigns, where the binder stands now.
-        paths: What is read, each from its namespace up to the first key that is computed or is no text.
-        functions: The reads of the text, by the index that ``@read`` carries.
-        comparisons: Literals that paths are compared with.
+        names_in_text: Names that the template itself has assigned at the current position.
+        paths: The paths that are read, each from its namespace to the first key that is computed or not text.
+        functions: The reads of the text, by their ``@read`` index.
+        comparisons: Paths and the literals that they are compared with.
     """
 
     def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -68,8 +69,8 @@ class ExpressionBinder:
         """``node`` with its names bound.
 
         Args:
-            node: Is changed in place where that is possible.
-            tolerant: Whether the expression may come out undefined.
+            node: Changed in place where possible.
+            tolerant: Whether the expression may be undefined.
         """
         self._depth += 1
         try:
@@ -81,11 +82,11 @@ class ExpressionBinder:
             self._depth -= 1
 
     def too_deep(self, node: nodes.Node) -> None:
-        """Notes, once, that the template nests too deeply."""
+        """Reports, once, that the template is nested too deeply."""
         if self._is_too_deep:
             return
         self._is_too_deep = True
-        message = f"the template nests deeper than limits.max_template_depth ({self.max_depth})"
+        message = f"the template is nested deeper than limits.max_template_depth ({self.max_depth})"
         self._findings.add("template_syntax", message, node.lineno)
 
     def _bound(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
@@ -122,8 +123,8 @@ class ExpressionBinder:
 
     def _constant(self, node: nodes.Const) -> nodes.Const:
         value, most = node.value, self._limits.max_template_number_bits
-        if isinstance(value, str) and HALF_A_CHARACTER.search(value):
-            self._findings.add("template_syntax", HALF_MESSAGE, node.lineno)
+        if isinstance(value, str) and LONE_SURROGATE.search(value):
+            self._findings.add("template_syntax", SURROGATE_MESSAGE, node.lineno)
         elif isinstance(value, int) and value.bit_length() > most:
             message = f"the number is larger than limits.max_template_number_bits ({most:,})"
             self._findings.add("template_syntax", message, node.lineno)
@@ -186,10 +187,10 @@ class ExpressionBinder:
             else:
                 parts.append(COMPUTED)
                 keys.append(key)
-        meant = self._names.meaning(root, self._findings)
-        if meant is None:
+        bound = self._names.resolve(root, self._findings)
+        if bound is None:
             return nodes.Const(None, lineno=root.lineno)
-        path = (*meant, *parts)
+        path = (*bound, *parts)
         self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
         self._read_paths.append(path)
@@ -206,18 +207,18 @@ class ExpressionBinder:
         if not isinstance(callee, nodes.Name):
             self._findings.add("template_syntax", "only functions, macros and methods can be called", node.lineno)
         elif callee.name not in self.names_in_text and callee.name not in self._names.functions:
-            self._names.note_unknown_function(callee, self._findings)
+            self._names.report_unknown_function(callee, self._findings)
         return node
 
     def _method(self, node: nodes.Call, callee: nodes.Getattr) -> nodes.Expr:
         if callee.attr not in METHODS:
             close = None if self._findings.full else closest(callee.attr, sorted(METHODS))
-            hint = f"did you mean `{close}`?" if close else "a dot reads a key, and a key is no function"
-            self._findings.add("template_syntax", f"there is no method `{shorten(callee.attr)}`", callee.lineno, hint)
+            hint = f"did you mean `{close}`?" if close else "keys of a mapping cannot be called"
+            self._findings.add("template_syntax", f"unknown method `{shorten(callee.attr)}`", callee.lineno, hint)
         called = self._operation(
             METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
         )
-        # Jinja's own parser fills both with keywords, whatever their annotations say.
+        # Jinja's parser fills both with keywords, despite their annotations.
         called.kwargs = node.kwargs  # type: ignore[assignment]
         called.dyn_args, called.dyn_kwargs = node.dyn_args, node.dyn_kwargs
         self._children(called)
@@ -269,7 +270,7 @@ class ExpressionBinder:
     def _unknown(self, what: str, name: Any, known: Mapping[str, Any], node: nodes.Node) -> None:
         close = None if self._findings.full else closest(str(name), known)
         hint = f"did you mean `{close}`?" if close else None
-        self._findings.add(f"unknown_{what}", f"there is no {what} `{shorten(str(name))}`", node.lineno, hint)
+        self._findings.add(f"unknown_{what}", f"unknown {what} `{shorten(str(name))}`", node.lineno, hint)
 
     def _conditional(self, node: nodes.CondExpr, tolerant: bool) -> nodes.Expr:
         node.test = self.expression(node.test)
@@ -311,7 +312,7 @@ def _is_slice(node: nodes.Expr) -> bool:
 
 
 def _is_literal(node: nodes.Expr) -> bool:
-    """Whether comparing with it costs no more than it is long, which the template's length bounds."""
+    """Whether a comparison with it costs no more than its length, which the template's length bounds."""
     return isinstance(node, nodes.Const) or (isinstance(node, nodes.List) and all(map(_is_literal, node.items)))
 
 

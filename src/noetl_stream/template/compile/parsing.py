@@ -1,4 +1,4 @@
-"""From a text to Jinja's syntax tree, with exact places: a node's ``lineno`` is an offset into the text, not a line."""
+"""Parses text to Jinja's syntax tree with exact positions: a node's ``lineno`` is an offset into the text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jinja2.lexer import Lexer, TokenStream
 from jinja2.sandbox import SandboxedEnvironment
 
 TEMPLATE_MARK: Final = re.compile(r"\{\{|\{%")
-"""What makes a text a template."""
+"""Marks a text as a template."""
 
-# What is opened and never closed goes to the end of the text: each of these looks at a character once.
+# An unclosed part extends to the end of the text, so that each pattern reads a character once.
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)|\r", re.DOTALL)
 _QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z)|\r""", re.DOTALL)
 _TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
@@ -21,7 +21,7 @@ _STAND_INS: Final = range(0xE000, 0x110000)
 
 
 class TextError(Exception):
-    """A text that does not parse: what is wrong, and at which offset."""
+    """A syntax error and its offset."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class TextError(Exception):
 
 
 class ParsingEnvironment(SandboxedEnvironment):
-    """Parses with offsets in place of line numbers."""
+    """Parses with offsets instead of line numbers."""
 
     def _tokenize(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
@@ -43,31 +43,31 @@ def parse(environment: ParsingEnvironment, text: str) -> nodes.Template:
     """The syntax tree of ``text``.
 
     Raises:
-        TextError: if it does not parse.
+        TextError: The text does not parse.
     """
     prepared, stand_in = _hide_carriage_returns(text)
     try:
-        tree = environment._parse(prepared, None, None)
+        tree = environment._parse(prepared, None, None)  # noqa: SLF001  `parse` hides the line in a traceback
     except TemplateSyntaxError as error:
-        raise TextError(_in_our_words(error.message or "the template does not parse"), error.lineno) from None
+        raise TextError(_plain_message(error.message or "invalid template"), error.lineno) from None
     except RecursionError:
         raise TextError("the template is nested too deeply", 0) from None
     except (ValueError, OverflowError) as error:
-        raise TextError(f"the template does not parse: {error}", 0) from None
+        raise TextError(f"invalid template: {error}", 0) from None
     if stand_in:
         _show_carriage_returns(tree, stand_in)
     return tree
 
 
 def place_of(text: str, offset: int) -> tuple[int, int]:
-    """Line and column of an offset, both from 1."""
+    """The line and column of an offset, both from 1."""
     before = text[: min(offset, len(text))].replace("\r\n", " \n")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
-def _in_our_words(message: str) -> str:
-    for theirs, ours in _TOKEN_NAMES.items():
-        message = message.replace(theirs, ours)
+def _plain_message(message: str) -> str:
+    for jinja_name, token in _TOKEN_NAMES.items():
+        message = message.replace(jinja_name, token)
     return message.rstrip(".")
 
 
@@ -82,7 +82,7 @@ def _with_offsets(lexer: Lexer, source: str) -> Iterator[tuple[int, str, str]]:
         except TemplateSyntaxError as error:
             error.lineno = _next_visible(source, position)
             raise
-        # What lies between two tokens is only white space and its control marks, so the next match is the token.
+        # Only white space and its control marks lie between two tokens, so the next match is the token.
         found = source.find(text, position)
         offset = found if found >= 0 else position
         yield offset, token, text
@@ -96,9 +96,8 @@ def _next_visible(source: str, position: int) -> int:
 
 
 def _hide_carriage_returns(text: str) -> tuple[str, str]:
-    # Jinja turns every line end of a text into "\n". A body that its author wrote with "\r\n" must keep it, so a
-    # character that the text does not hold stands in for "\r" while Jinja looks at it. In code, outside quotes, it is
-    # white space.
+    # Jinja turns every line break into "\n". To keep "\r\n" in a body, "\r" is replaced during parsing by a character
+    # that the text does not contain. In code, outside quotes, it is white space.
     if "\r" not in text:
         return text, ""
     stand_in = next(chr(code) for code in _STAND_INS if chr(code) not in text)
@@ -113,24 +112,24 @@ def _hide_carriage_returns(text: str) -> tuple[str, str]:
 
 
 def _show_carriage_returns(tree: nodes.Template, stand_in: str) -> None:
-    waiting: list[nodes.Node] = [tree]
-    while waiting:
-        node = waiting.pop()
+    pending: list[nodes.Node] = [tree]
+    while pending:
+        node = pending.pop()
         if isinstance(node, nodes.TemplateData):
             node.data = node.data.replace(stand_in, "\r")
         elif isinstance(node, nodes.Const) and isinstance(node.value, str):
             node.value = node.value.replace(stand_in, "\r")
-        waiting.extend(node.iter_child_nodes())
+        pending.extend(node.iter_child_nodes())
 
 
 def is_one_expression(text: str, tree: nodes.Template) -> bool:
-    """Whether the text, white space around it ignored, is exactly one ``{{ expression }}``."""
+    """Whether the text is exactly one ``{{ expression }}``, surrounding white space ignored."""
     stripped = text.strip()
     return stripped.startswith("{{") and stripped.endswith("}}") and single_expression(tree) is not None
 
 
 def single_expression(tree: nodes.Template) -> nodes.Expr | None:
-    """The expression of a tree that prints one expression and no text but white space."""
+    """The expression of a tree that prints one expression and only white space around it."""
     printed: list[Any] = []
     for statement in tree.body:
         if not isinstance(statement, nodes.Output):

@@ -1,4 +1,4 @@
-"""Bound trees as code that Jinja compiled, run in the sandbox: the way every template can be evaluated."""
+"""Evaluates any bound tree as code compiled by Jinja, run in the sandbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Evaluate: TypeAlias = Callable[[Scope, Meter], Any]
 """The value of an expression, or the text of a template, in a scope."""
 
 ENVIRONMENT: Final = TemplateEnvironment()
-"""The one environment; it never changes after import."""
+"""The only environment, never changed after import."""
 
 _RESULT: Final = "result"
 
@@ -27,14 +27,14 @@ def sandboxed_expression(node: nodes.Expr, reads: Sequence[Read]) -> Evaluate:
     """Evaluates ``node`` to its native value.
 
     Raises:
-        SyntaxError: if Python cannot compile it, because it nests too deeply.
+        SyntaxError: Python cannot compile it because it is nested too deeply.
     """
     assign = nodes.Assign(nodes.Name(_RESULT, "store", lineno=1), node, lineno=1)
     template = _compiled([assign])
-    surroundings = {**FUNCTIONS, READS: tuple(reads)}
+    variables = {**FUNCTIONS, READS: tuple(reads)}
 
     def evaluate(scope: Scope, meter: Meter) -> Any:
-        context = ENVIRONMENT.context_class(ENVIRONMENT, {**surroundings, SCOPE: scope, METER: meter}, None, {})
+        context = ENVIRONMENT.context_class(ENVIRONMENT, {**variables, SCOPE: scope, METER: meter}, None, {})
         for _ in template.root_render_func(context):
             pass
         return context.vars[_RESULT]
@@ -46,15 +46,15 @@ def sandboxed_text(tree: nodes.Template, reads: Sequence[Read]) -> Evaluate:
     """Evaluates ``tree`` to its text.
 
     Raises:
-        SyntaxError: if Python cannot compile it, because it nests too deeply.
+        SyntaxError: Python cannot compile it because it is nested too deeply.
     """
     chars, _ = static_cost(tree.body)
     template = _compiled(tree.body)
-    surroundings = {**FUNCTIONS, READS: tuple(reads)}
+    variables = {**FUNCTIONS, READS: tuple(reads)}
 
     def evaluate(scope: Scope, meter: Meter) -> Any:
         meter.write(chars)
-        context = ENVIRONMENT.context_class(ENVIRONMENT, {**surroundings, SCOPE: scope, METER: meter}, None, {})
+        context = ENVIRONMENT.context_class(ENVIRONMENT, {**variables, SCOPE: scope, METER: meter}, None, {})
         return "".join(template.root_render_func(context))
 
     return evaluate

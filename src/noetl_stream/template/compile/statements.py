@@ -1,4 +1,4 @@
-"""Binds the statements of a template (``{% for %}``, ``{% set %}``, …) and follows which names they assign."""
+"""Binds the statements of a template (``{% for %}``, ``{% set %}``, …) and tracks the names that they assign."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
     nodes.ScopedEvalContextModifier: "autoescape",
 }
 
-NODES_AN_OPERATION: Final = 4
-"""How many nodes of a body's tree are run for one operation; filters, calls and loops in it count themselves."""
+NODES_PER_OPERATION: Final = 4
+"""Nodes of a body that count as one operation. Filters, calls and loops in it count themselves."""
 
 
 class StatementBinder:
     """Rewrites the statements of one text.
 
     Args:
-        expressions: Binds what stands inside them.
-        findings: Where problems go.
-        only_output: Whether ``{% %}`` is refused (LANGUAGE §2: the server evaluates expressions only).
+        expressions: Binds the expressions in them.
+        findings: Receives the problems.
+        only_output: Whether ``{% %}`` is an error (LANGUAGE §2: the server evaluates expressions only).
     """
 
     def __init__(self, expressions: ExpressionBinder, findings: Findings, *, only_output: bool) -> None:
@@ -59,7 +59,7 @@ class StatementBinder:
             node.nodes = [child if isinstance(child, nodes.TemplateData) else bind(child) for child in node.nodes]
             return
         if self._only_output:
-            self._refuse("blocks `{% %}` cannot be used here", node, "the server evaluates `{{ expressions }}` only")
+            self._refuse("`{% %}` is not allowed here", node, "use `{{ expressions }}` only: the server renders this")
             return
         match node:
             case nodes.For():
@@ -91,7 +91,7 @@ class StatementBinder:
                     self.body(node.body)
             case _:
                 name = _STATEMENT_NAMES.get(type(node), type(node).__name__.lower())
-                self._refuse(f"the statement `{name}` cannot be used", node, "a template stands for itself")
+                self._refuse(f"statement `{name}` is not allowed", node, "templates cannot use other templates")
 
     def _refuse(self, message: str, node: nodes.Node, hint: str) -> None:
         self._findings.add("statement_not_allowed", message, node.lineno, hint)
@@ -107,7 +107,7 @@ class StatementBinder:
             self._expressions.names_in_text.add("loop")
             self.body(node.body)
         if node.recursive:
-            # What it calls itself with is not known here.
+            # The arguments of its recursive calls are not known here.
             node.body = [_charge(chars, cost, node), *node.body]
         with self._inner():
             self.body(node.else_)
@@ -128,7 +128,7 @@ class StatementBinder:
         if isinstance(call, nodes.Call):
             node.call = call
         else:
-            self._findings.add("template_syntax", "`{% call %}` takes a macro", node.lineno)
+            self._findings.add("template_syntax", "`{% call %}` needs a macro", node.lineno)
         self._callable(node, set())
 
     def _callable(self, node: Any, given: set[str]) -> None:
@@ -137,7 +137,7 @@ class StatementBinder:
             parameters: set[str] = set()
             for arg in node.args:
                 if arg.name in parameters:
-                    self._refuse(f"there are two parameters `{arg.name}`", arg, "take another name")
+                    self._refuse(f"duplicate parameter `{arg.name}`", arg, "use another name")
                 parameters.add(arg.name)
                 self._assign(arg)
             self._expressions.names_in_text |= given
@@ -152,11 +152,11 @@ class StatementBinder:
         elif isinstance(target, nodes.Name):
             self._declare(target.name, target)
         elif isinstance(target, nodes.NSRef) and target.name not in self._expressions.names_in_text:
-            self._refuse(f"`{target.name}.{target.attr}` cannot be assigned", target, "values are read-only")
+            self._refuse(f"cannot assign to `{target.name}.{target.attr}`", target, "values are read-only")
 
     def _declare(self, name: str, at: nodes.Node) -> None:
         if name in NAMESPACES:
-            self._refuse(f"`{name}` is a namespace and cannot be assigned", at, "take another name")
+            self._refuse(f"cannot assign to the namespace `{name}`", at, "use another name")
         self._expressions.names_in_text.add(name)
 
     @contextmanager
@@ -170,15 +170,15 @@ class StatementBinder:
 
 
 def static_cost(statements: Sequence[nodes.Node]) -> tuple[int, int]:
-    """What it costs to run these statements once: characters of their own text, and operations."""
-    waiting, chars, count = list(statements), 0, 0
-    while waiting:
-        node = waiting.pop()
+    """The cost of running these statements once: characters of their own text, and operations."""
+    pending, chars, count = list(statements), 0, 0
+    while pending:
+        node = pending.pop()
         count += 1
         if isinstance(node, nodes.TemplateData):
             chars += len(node.data)
-        waiting.extend(node.iter_child_nodes())
-    return chars, 1 + count // NODES_AN_OPERATION
+        pending.extend(node.iter_child_nodes())
+    return chars, 1 + count // NODES_PER_OPERATION
 
 
 def _charge(chars: int, cost: int, at: nodes.Node) -> nodes.ExprStmt:

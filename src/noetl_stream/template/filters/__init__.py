@@ -1,1 +1,1 @@
-"""Filters, tests and methods that templates may use."""
+"""Filters, tests and methods of templates."""

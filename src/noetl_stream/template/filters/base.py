@@ -1,4 +1,4 @@
-"""What every filter and test of templates needs: the rendering it runs in, and what it must not be given."""
+"""Shared by all filters and tests: the meter and scope of a rendering, and values that no filter accepts."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ Filter: TypeAlias = Callable[..., Any]
 
 SCOPE: Final = "@scope"
 METER: Final = "@meter"
-"""Where a rendering's scope and meter stand among the names of a Jinja context. No template can write these names."""
+"""The names of a rendering's scope and meter in a Jinja context. Templates cannot write these names."""
 
 
 def meter_of(context: Context) -> Meter:
-    """The meter of the rendering that runs in ``context``."""
+    """The meter of the current rendering."""
     meter: Meter = context.parent[METER]
     return meter
 
 
 def scope_of(context: Context) -> Scope:
-    """The scope of the rendering that runs in ``context``."""
+    """The scope of the current rendering."""
     scope: Scope = context.parent[SCOPE]
     return scope
 
 
-def refuse_no_value(name: str, value: Any) -> None:
-    """Refuses what the filter ``name`` cannot take, whatever it does.
+def reject_non_value(name: str, value: Any) -> None:
+    """Rejects what no filter accepts.
 
     Raises:
-        EvaluationFailure: for the absent value, and for what is no value at all.
+        EvaluationFailure: The value is absent, or a loop, macro or namespace object.
     """
     if value is ABSENT:
-        raise EvaluationFailure(f"an absent value has no use in the filter `{name}`", hint="use default() first")
+        raise EvaluationFailure(f"filter `{name}` does not accept an absent value", hint="apply default() first")
     if isinstance(value, LoopContext | Macro | Namespace):
-        raise EvaluationFailure(f"the filter `{name}` takes a value, not a {type(value).__name__}")
+        raise EvaluationFailure(f"filter `{name}` takes a value, not a {type(value).__name__}")
 
 
-def leading(pass_arg: _PassArg | None, context: Context) -> tuple[Any, ...]:
-    """What one of Jinja's own functions wants before the value."""
+def leading_args(pass_arg: _PassArg | None, context: Context) -> tuple[Any, ...]:
+    """The arguments that a Jinja function takes before the value."""
     if pass_arg is None:
         return ()
     if pass_arg is _PassArg.context:

@@ -1,4 +1,4 @@
-"""Methods a template may call on a value: a listed set, by direct call only (LANGUAGE §2)."""
+"""The methods that a template may call on a value (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jinja2.runtime import LoopContext
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.access import kind_of
-from noetl_stream.template.runtime.meter import CHARS_AN_OPERATION, Meter
+from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, Meter
 
 MAPPING_METHODS: Final = frozenset({"items", "keys", "values", "get"})
 
@@ -30,19 +30,19 @@ METHODS: Final = MAPPING_METHODS | TEXT_METHODS | LOOP_METHODS
 
 _PADDING: Final = frozenset({"ljust", "rjust", "center", "zfill"})
 _STRIPPING: Final = frozenset({"strip", "lstrip", "rstrip"})
-_CUTTING: Final = frozenset({"split", "rsplit", "splitlines"})
-_LOOKING: Final = frozenset({"startswith", "endswith", "find", "rfind", "index", "count"})
+_SPLITTING: Final = frozenset({"split", "rsplit", "splitlines"})
+_SEARCHING: Final = frozenset({"startswith", "endswith", "find", "rfind", "index", "count"})
 _FROM_THE_END: Final = frozenset({"rfind", "rsplit", "rpartition"})
-_COMPARED_AT_ONCE: Final = 1_024
+_COMPARISONS_PER_OPERATION: Final = 1_024
 PIECES_FACTOR: Final = 4
-"""What cuts a text into pieces costs so much more than what copies it."""
+"""How much more it costs to split a text than to copy it."""
 
 
 def call_method(meter: Meter, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """What ``value.name(…)`` gives.
+    """The result of ``value.name(…)``.
 
     Raises:
-        EvaluationFailure: if the value has no such method, or has a key of that name, which is no function.
+        EvaluationFailure: The value has no such method, or is a mapping with this key.
     """
     meter.work(1)
     if isinstance(value, Mapping):
@@ -53,7 +53,7 @@ def call_method(meter: Meter, value: Any, name: str, *args: Any, **kwargs: Any) 
     elif isinstance(value, str) and name in TEXT_METHODS:
         return _of_text(meter, value, name, *args, **kwargs)
     elif isinstance(value, LoopContext) and name in LOOP_METHODS:
-        meter.weigh(list(args))  # `changed` compares them with those of the turn before
+        meter.weigh(list(args))  # `changed` compares them with those of the previous iteration
         return getattr(value, name)(*args)
     raise EvaluationFailure(f"{kind_of(value)} has no method `{name}`")
 
@@ -91,10 +91,10 @@ def _of_text(meter: Meter, text: str, name: str, *args: Any, **kwargs: Any) -> A
 
 
 def _count(meter: Meter, text: str, name: str, args: Sequence[Any]) -> None:
-    if name in _LOOKING:
-        meter.work(len(text) // CHARS_AN_OPERATION)
+    if name in _SEARCHING:
+        meter.work(len(text) // CHARS_PER_OPERATION)
     else:
-        meter.write(len(text) * (PIECES_FACTOR if name in _CUTTING else 1))
+        meter.write(len(text) * (PIECES_FACTOR if name in _SPLITTING else 1))
     for arg in args:
         if name in _FROM_THE_END and isinstance(arg, str):
             compare_all(meter, text, arg)
@@ -108,7 +108,7 @@ def _join(meter: Meter, separator: str, elements: Any) -> str:
     for position, element in enumerate(texts):
         if not isinstance(element, str):
             raise EvaluationFailure(
-                f"element {position} is {kind_of(element)}, `join` of a text takes text", hint="use the filter `join`"
+                f"`join` takes texts, but element {position} is {kind_of(element)}", hint="use the filter `join`"
             )
     meter.write(sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
@@ -123,7 +123,7 @@ def replace(meter: Meter, text: str, old: str, new: str, count: int | None = Non
 
 
 def strip(meter: Meter, text: str, chars: str | None = None, *, method: str = "strip") -> str:
-    """``text`` without white space, or ``chars``, at its ends."""
+    """``text`` without white space, or ``chars``, at both ends."""
     meter.write(len(text))
     if isinstance(chars, str):
         chars = "".join(dict.fromkeys(chars))
@@ -133,8 +133,8 @@ def strip(meter: Meter, text: str, chars: str | None = None, *, method: str = "s
 
 
 def compare_all(meter: Meter, text: str, other: str) -> None:
-    """Counts what takes, at worst, as many comparisons as the two have pairs of characters."""
-    meter.work(len(text) * len(other) // _COMPARED_AT_ONCE)
+    """Counts an operation that compares, at worst, every pair of characters of the two."""
+    meter.work(len(text) * len(other) // _COMPARISONS_PER_OPERATION)
 
 
 def _alternatives(meter: Meter, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tests of templates (``is defined``, ``is odd``, …): Jinja's, counted, and some of our own where Jinja's differ."""
+"""Tests of templates (``is defined``, ``is odd``, …): Jinja's, counted, and our own where the language differs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import _PassArg
 
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.filters.base import Filter, leading, meter_of
+from noetl_stream.template.filters.base import Filter, leading_args, meter_of
 from noetl_stream.template.runtime.access import kind_of
-from noetl_stream.template.runtime.meter import CHARS_AN_OPERATION
+from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION
 from noetl_stream.template.runtime.scope import ABSENT
 
-_TAKEN_TESTS: Final = (
+_JINJA_TESTS: Final = (
     *("boolean", "true", "false", "integer", "float", "number", "string", "mapping", "sequence", "iterable"),
     "in",
     *("==", "eq", "equalto", "!=", "ne", "<", "lt", "lessthan", "<=", "le", ">", "gt", "greaterthan", ">=", "ge"),
 )
-_COMPARING: Final = frozenset(_TAKEN_TESTS[_TAKEN_TESTS.index("==") :])
+_COMPARING: Final = frozenset(_JINJA_TESTS[_JINJA_TESTS.index("==") :])
 
 TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
-"""Tests under which an undefined part is allowed."""
+"""Tests that accept an undefined part."""
 
 
 def is_defined(value: Any) -> bool:
@@ -48,7 +48,7 @@ def _counted(name: str, function: Any) -> Filter:
             meter.weigh(value)
         elif name == "in" and args:
             meter.search(args[0])
-        return bool(function(*leading(pass_arg, context), value, *args))
+        return bool(function(*leading_args(pass_arg, context), value, *args))
 
     return tested
 
@@ -56,7 +56,7 @@ def _counted(name: str, function: Any) -> Filter:
 def _remainder(value: Any, divisor: Any) -> Any:
     for number in (value, divisor):
         if not isinstance(number, int | float):
-            raise EvaluationFailure(f"only a number can be odd, even or divisible, this is {kind_of(number)}")
+            raise EvaluationFailure(f"`odd`, `even` and `divisibleby` take a number, not {kind_of(number)}")
     return value % divisor
 
 
@@ -74,21 +74,21 @@ def _is_divisibleby(value: Any, divisor: Any) -> bool:
 
 @pass_context
 def _is_lower(context: Context, value: Any) -> bool:
-    return isinstance(value, str) and _looked_at(context, value).islower()
+    return isinstance(value, str) and _counted_text(context, value).islower()
 
 
 @pass_context
 def _is_upper(context: Context, value: Any) -> bool:
-    return isinstance(value, str) and _looked_at(context, value).isupper()
+    return isinstance(value, str) and _counted_text(context, value).isupper()
 
 
-def _looked_at(context: Context, text: str) -> str:
-    meter_of(context).work(len(text) // CHARS_AN_OPERATION)
+def _counted_text(context: Context, text: str) -> str:
+    meter_of(context).work(len(text) // CHARS_PER_OPERATION)
     return text
 
 
 TESTS: Final[Mapping[str, Filter]] = {
-    **{name: _counted(name, JINJA_TESTS[name]) for name in _TAKEN_TESTS},
+    **{name: _counted(name, JINJA_TESTS[name]) for name in _JINJA_TESTS},
     "odd": _counted("odd", _is_odd),
     "even": _counted("even", _is_even),
     "divisibleby": _counted("divisibleby", _is_divisibleby),
@@ -98,4 +98,4 @@ TESTS: Final[Mapping[str, Filter]] = {
     "undefined": lambda value: not is_defined(value),
     "none": is_none,
 }
-"""Every test a template may use."""
+"""The tests that a template may use."""

@@ -1,4 +1,4 @@
-"""Filters that make a text of a value or of another text, counted before they make it (LANGUAGE §14)."""
+"""Filters that produce text, counted before they produce it (LANGUAGE §14)."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from jinja2.runtime import Context
 from jinja2.utils import _PassArg
 
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.filters.base import Filter, leading, meter_of, refuse_no_value, scope_of
+from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.methods import PIECES_FACTOR, replace, strip
 from noetl_stream.template.runtime.access import plain, plain_for_text, text_of
 from noetl_stream.template.runtime.operators import percent_format
 
 MAX_INDENT: Final = 16
 
-_CHARS_AN_ESCAPE: Final = 3
+_CHARS_PER_ESCAPE: Final = 3
 """A byte in a URL is at most ``%FF``."""
 
 
 def _text_filter(name: str, function: Filter, factor: int = 1) -> Filter:
-    """``function`` on the text of any value.
+    """Applies ``function`` to the text of any value.
 
     Args:
-        factor: How much more it costs than copying the text.
+        factor: Its cost relative to copying the text.
     """
     pass_arg = _PassArg.from_obj(function)
 
     @pass_context
     def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_no_value(name, value)
+        reject_non_value(name, value)
         meter = meter_of(context)
         meter.work(1)
         text = text_of(value, scope_of(context).references, meter)
         meter.write(len(text) * (factor - 1))
-        result = function(*leading(pass_arg, context), text, *args, **kwargs)
+        result = function(*leading_args(pass_arg, context), text, *args, **kwargs)
         if isinstance(result, str):
             meter.write(max(len(result) - len(text), 0))
         return result
@@ -57,7 +57,7 @@ def _replace(context: Context, text: str, old: Any, new: Any, count: int | None 
 @pass_context
 def _format(context: Context, text: str, *args: Any, **kwargs: Any) -> str:
     if args and kwargs:
-        raise EvaluationFailure("`format` takes values by place or by name, not both")
+        raise EvaluationFailure("`format` takes positional or named values, not both")
     return percent_format(meter_of(context), text, kwargs or list(args))
 
 
@@ -91,12 +91,12 @@ def _string(context: Context, value: Any) -> str:
 
 @pass_context
 def _urlencode(context: Context, value: Any) -> str:
-    refuse_no_value("urlencode", value)
+    reject_non_value("urlencode", value)
     meter = meter_of(context)
     before = meter.kept_chars
-    settled = plain_for_text(value, scope_of(context).references, meter)
-    meter.write((meter.kept_chars - before) * (_CHARS_AN_ESCAPE - 1))
-    encoded: str = JINJA_FILTERS["urlencode"](settled)
+    plain_value = plain_for_text(value, scope_of(context).references, meter)
+    meter.write((meter.kept_chars - before) * (_CHARS_PER_ESCAPE - 1))
+    encoded: str = JINJA_FILTERS["urlencode"](plain_value)
     return encoded
 
 
@@ -113,11 +113,11 @@ def _tojson(context: Context, value: Any, indent: int | None = None) -> str:
 
 def _indented_json(context: Context, value: Any, indent: int) -> str:
     if not 0 <= indent <= MAX_INDENT:
-        raise EvaluationFailure(f"`indent` of tojson must be 0 to {MAX_INDENT}")
-    # Piece by piece: what is deep and long has more white space than text.
+        raise EvaluationFailure(f"`indent` of `tojson` must be 0 to {MAX_INDENT}")
+    # Count piece by piece: deeply nested values have more white space than text.
     meter, text = meter_of(context), StringIO()
-    settled = plain(value, scope_of(context).references, meter)
-    for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(settled):
+    plain_value = plain(value, scope_of(context).references, meter)
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(plain_value):
         meter.write(len(piece))
         text.write(piece)
     return text.getvalue()

@@ -1,7 +1,7 @@
-"""Filters and tests of templates: Jinja's deterministic ones, counted, and some of our own where Jinja's differ.
+"""Filters of templates: Jinja's deterministic ones, counted, and our own where the language differs.
 
-Left out: clocks and chance (``random``), HTML (``safe``, ``xmlattr``, ``urlize``, …) and Python objects (``attr``,
-``pprint``). Lists always come back as lists, never as generators, which would be true even when empty.
+Left out are randomness (``random``), HTML (``safe``, ``xmlattr``, ``urlize``, …) and Python objects (``attr``,
+``pprint``). Lists are always returned as lists, not as generators, which are true even when empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jinja2.runtime import Context
 from jinja2.utils import _PassArg
 
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.filters.base import Filter, leading, meter_of, refuse_no_value, scope_of
+from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.text import TEXT_FILTERS
 from noetl_stream.template.runtime.access import kind_of, text_of
 from noetl_stream.template.runtime.operators import add
@@ -24,67 +24,67 @@ from noetl_stream.template.runtime.scope import ABSENT
 
 MAX_PRECISION: Final = 100
 
-_TAKEN_FILTERS: Final = (
+_JINJA_FILTERS: Final = (
     *("dictsort", "groupby", "list", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr"),
     "sort",
 )
-"""Jinja's own that look at every element."""
+"""Jinja's filters that read every element."""
 
 _ATTRIBUTE_AT: Final = (
     dict.fromkeys(("sum", "groupby", "selectattr", "rejectattr"), 0)
     | dict.fromkeys(("join", "unique", "min", "max"), 1)
     | {"sort": 2}
 )
-"""Which argument of a filter, if it is not called ``attribute``, is a path that it follows for each element."""
+"""The position of a filter's ``attribute`` argument, a path that it follows for each element."""
 
 _ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "unique"})
-"""Filters that compare elements with each other."""
+"""Filters that compare elements."""
 
 _LARGEST_HASHED: Final = 2**61 - 1
-"""Whole numbers from here on share hashes, so that a set of them could take for ever."""
+"""Whole numbers above this share hashes, so that building a set of them could be quadratic."""
 
 TOLERANT_FILTERS: Final = frozenset({"default", "d"})
-"""Filters under which an undefined part is allowed."""
+"""Filters that accept an undefined part."""
 
 MAYBE_UNDEFINED_FILTERS: Final = frozenset({"default", "d", "first", "last", "min", "max"})
-"""Filters whose result can be undefined: of an empty list, or of an undefined default."""
+"""Filters whose result can be undefined: for an empty list, or with an undefined default."""
 
 
 def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
-    """``value``, or ``default_value`` if it is undefined or absent, or with ``boolean`` if it is false."""
+    """``value``, or ``default_value`` if it is undefined or absent, or, with ``boolean``, false."""
     if isinstance(value, Undefined) or value is ABSENT or (boolean and not value):
         return default_value
     return value
 
 
-def _walking(name: str, function: Filter) -> Filter:
-    """``function``, which looks at every element, or at every character of a text."""
+def _per_element(name: str, function: Filter) -> Filter:
+    """Wraps a function that reads every element, or every character of a text."""
     pass_arg, place = _PassArg.from_obj(function), _ATTRIBUTE_AT.get(name)
 
     @pass_context
     def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_no_value(name, value)
+        reject_non_value(name, value)
         given = args[place] if place is not None and len(args) > place else None
         attribute = kwargs.get("attribute", given)
         steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
         meter_of(context).work(1 + _length(value) * steps)
         if name in _ORDERING:
             _count_keys(context, value, attribute)
-        result = function(*leading(pass_arg, context), value, *args, **kwargs)
+        result = function(*leading_args(pass_arg, context), value, *args, **kwargs)
         return list(result) if isinstance(result, Iterator) else result
 
     return filtered
 
 
-def _glancing(name: str, function: Filter) -> Filter:
-    """``function``, which costs the same for every value."""
+def _constant_cost(name: str, function: Filter) -> Filter:
+    """Wraps a function whose cost does not depend on the value."""
     pass_arg = _PassArg.from_obj(function)
 
     @pass_context
     def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_no_value(name, value)
+        reject_non_value(name, value)
         meter_of(context).work(1)
-        return function(*leading(pass_arg, context), value, *args, **kwargs)
+        return function(*leading_args(pass_arg, context), value, *args, **kwargs)
 
     return filtered
 
@@ -94,7 +94,7 @@ def _length(value: Any) -> int:
 
 
 def _count_keys(context: Context, value: Any, attribute: Any) -> None:
-    # Keys that are text are copied, to be compared without case; each is compared with some of the others.
+    # Text keys are copied to compare them without case; each is compared with some of the others.
     meter, keys_of = meter_of(context), make_multi_attrgetter(context.environment, attribute)
     elements = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
     times = 1 + len(elements).bit_length() // 4
@@ -162,7 +162,7 @@ def _slice(context: Context, value: Any, slices: int, fill: Any = None) -> list[
 
 def _items(value: Any) -> list[list[Any]]:
     if not isinstance(value, Mapping):
-        raise EvaluationFailure(f"`items` takes a mapping, this is {kind_of(value)}")
+        raise EvaluationFailure(f"`items` takes a mapping, not {kind_of(value)}")
     return [list(pair) for pair in value.items()]
 
 
@@ -182,9 +182,9 @@ def _float(context: Context, value: Any, default: Any = 0.0) -> Any:
 
 def _round(value: Any, precision: int = 0, method: str = "common") -> Any:
     if not isinstance(value, int | float):
-        raise EvaluationFailure(f"`round` takes a number, this is {kind_of(value)}")
+        raise EvaluationFailure(f"`round` takes a number, not {kind_of(value)}")
     if abs(precision) > MAX_PRECISION:
-        raise EvaluationFailure(f"`precision` of round must be at most {MAX_PRECISION}")
+        raise EvaluationFailure(f"`precision` of `round` must be at most {MAX_PRECISION}")
     return JINJA_FILTERS["round"](value, precision, method)
 
 
@@ -196,7 +196,7 @@ _OWN_FILTERS: Final[Mapping[str, Filter]] = {
     "sum": _sum,
     "unique": _unique,
 }
-_GLANCING_FILTERS: Final[Mapping[str, Filter]] = {
+_CONSTANT_COST_FILTERS: Final[Mapping[str, Filter]] = {
     **{name: JINJA_FILTERS[name] for name in ("abs", "count", "first", "last", "length")},
     "float": _float,
     "int": _int,
@@ -204,11 +204,11 @@ _GLANCING_FILTERS: Final[Mapping[str, Filter]] = {
 }
 
 FILTERS: Final[Mapping[str, Filter]] = {
-    **{name: _walking(name, JINJA_FILTERS[name]) for name in _TAKEN_FILTERS},
-    **{name: _walking(name, function) for name, function in _OWN_FILTERS.items()},
-    **{name: _glancing(name, function) for name, function in _GLANCING_FILTERS.items()},
+    **{name: _per_element(name, JINJA_FILTERS[name]) for name in _JINJA_FILTERS},
+    **{name: _per_element(name, function) for name, function in _OWN_FILTERS.items()},
+    **{name: _constant_cost(name, function) for name, function in _CONSTANT_COST_FILTERS.items()},
     **TEXT_FILTERS,
     "default": or_default,
     "d": or_default,
 }
-"""Every filter a template may use."""
+"""The filters that a template may use."""

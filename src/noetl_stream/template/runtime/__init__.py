@@ -1,1 +1,1 @@
-"""Rendering: scopes, the sandbox, and what a rendering may cost."""
+"""Rendering: scopes, the sandbox and cost limits."""

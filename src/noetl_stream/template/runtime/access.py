@@ -1,4 +1,4 @@
-"""How a template reaches into values and what becomes of them: keys, undefined parts, plain JSON, text."""
+"""Access to values from templates: keys, undefined parts, conversion to plain JSON and text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from noetl_stream.template.runtime.scope import (
     ResultView,
 )
 
-NOT_THERE: Final = object()
-"""What :func:`reach` gives for a key that is not there."""
+NOT_FOUND: Final = object()
+"""Returned by :func:`lookup` for a missing key."""
 
 _LAZY: Final = (ResultView, LazyResult, Payload)
 _SCALARS: Final = frozenset({str, bool, type(None)})
 _PART_CHARS: Final = 60
-_BITS_A_CHARACTER: Final = 3
-"""A digit stands for more than three bits: a number has not more of them than this says, give or take one."""
+_BITS_PER_DIGIT: Final = 3
+"""A decimal digit holds more than three bits, so this bounds a number's length."""
 
 
 class Missing(StrictUndefined):
-    """An undefined part inside an expression: only ``default()``, ``is defined`` and further dots take it."""
+    """An undefined part of an expression. Only ``default()``, ``is defined`` and further attributes accept it."""
 
     __slots__ = ()
 
@@ -40,102 +40,102 @@ class Missing(StrictUndefined):
 
 
 def missing(text: str) -> Missing:
-    """The undefined value of the part that is written ``text`` in the template."""
+    """The undefined value of a part of a template written as ``text``."""
     return Missing(f"`{text}` is undefined", name=text)
 
 
 def require(value: Any) -> Any:
-    """``value`` itself.
+    """Returns ``value``.
 
     Raises:
-        EvaluationFailure: if it is undefined.
+        EvaluationFailure: The value is undefined.
     """
     if isinstance(value, Undefined):
-        raise EvaluationFailure(what_is_missing(value))
+        raise EvaluationFailure(describe_missing(value))
     return value
 
 
-def what_is_missing(value: Undefined) -> str:
-    """One line that names the undefined part."""
-    hint = value._undefined_hint
-    return hint.rstrip(".") if hint else f"`{value._undefined_name}` is undefined"
+def describe_missing(value: Undefined) -> str:
+    """A message that names the undefined part."""
+    hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja says it nowhere else
+    return hint.rstrip(".") if hint else f"`{name}` is undefined"
 
 
-def settle(value: Any, references: References) -> Any:
-    """The value behind a view or payload; an envelope with its members settled; anything else as it is.
+def unwrap(value: Any, references: References) -> Any:
+    """The value behind a view or payload, an envelope with its members unwrapped, or the value as it is.
 
     Raises:
-        ReferenceNeeded: if it stands in the object store and is not in ``references``.
+        ReferenceNeeded: The value is in the object store and not in ``references``.
     """
     if isinstance(value, ResultView | LazyResult):
         return value.value(references)
     if isinstance(value, Payload):
         return LazyResult(value).value(references)
     if type(value) is OutcomeEnvelope:
-        return settle_members(value, references)
+        return unwrap_members(value, references)
     return value
 
 
-def settle_members(value: Mapping[str, Any], references: References) -> dict[str, Any]:
-    """A mapping with every member settled.
+def unwrap_members(value: Mapping[str, Any], references: References) -> dict[str, Any]:
+    """A mapping with its members unwrapped.
 
     Raises:
-        ReferenceNeeded: if one stands in the object store and is not in ``references``.
+        ReferenceNeeded: A member is in the object store and not in ``references``.
     """
-    return {name: settle(member, references) for name, member in value.items()}
+    return {name: unwrap(member, references) for name, member in value.items()}
 
 
-def reach(value: Any, key: Any, references: References) -> Any:
-    """What ``value.key`` or ``value[key]`` is: a key of a mapping, an index of a list or text, never an attribute.
+def lookup(value: Any, key: Any, references: References) -> Any:
+    """``value.key`` or ``value[key]``: a key of a mapping, or an index of a list or text, never an attribute.
 
-    Returns :data:`NOT_THERE` for anything else; attributes of an absent value are absent.
+    Returns :data:`NOT_FOUND` otherwise. Keys of an absent value are absent.
     """
     if isinstance(value, ResultView):
-        return _reach_result(value, key, references)
+        return _lookup_result(value, key, references)
     if not isinstance(value, Mapping):
-        value = settle(value, references)
+        value = unwrap(value, references)
     if isinstance(value, Mapping):
         if type(key) is not str:
-            return NOT_THERE
+            return NOT_FOUND
         try:
             return value[key]
         except KeyError:
-            return NOT_THERE
+            return NOT_FOUND
     if value is ABSENT:
         return ABSENT
     if isinstance(value, list | tuple | str) and type(key) is int:
         try:
             return value[key]
         except IndexError:
-            return NOT_THERE
-    return NOT_THERE
+            return NOT_FOUND
+    return NOT_FOUND
 
 
-def _reach_result(view: ResultView, key: Any, references: References) -> Any:
+def _lookup_result(view: ResultView, key: Any, references: References) -> Any:
     result = view.value(references)
-    own = NOT_THERE if result is ABSENT else reach(result, key, references)
-    if own is not NOT_THERE or type(key) is not str:
+    own = NOT_FOUND if result is ABSENT else lookup(result, key, references)
+    if own is not NOT_FOUND or type(key) is not str:
         return own
     extra = view.extra(key)
     if extra is not None:
         return extra
-    return result if key == "data" or result is ABSENT else NOT_THERE
+    return result if key == "data" or result is ABSENT else NOT_FOUND
 
 
-def why_not_there(value: Any, path: tuple[Any, ...], references: References) -> EvaluationFailure:
-    """The failure for ``path``, whose last key is not in ``value``."""
-    settled, key, written = settle(value, references), path[-1], written_path(path)
-    if isinstance(settled, Mapping):
-        close = closest(key, (name for name in settled if isinstance(name, str))) if isinstance(key, str) else None
+def not_found_error(value: Any, path: tuple[Any, ...], references: References) -> EvaluationFailure:
+    """The error for ``path``, whose last key ``value`` does not have."""
+    unwrapped, key, written = unwrap(value, references), path[-1], written_path(path)
+    if isinstance(unwrapped, Mapping):
+        close = closest(key, (name for name in unwrapped if isinstance(name, str))) if isinstance(key, str) else None
         hint = f"did you mean `{written_path((*path[:-1], close))}`?" if close else None
         return EvaluationFailure(f"`{written}` is undefined", hint=hint)
-    if isinstance(settled, list | str) and type(key) is int:
-        return EvaluationFailure(f"`{written}` is undefined: there are {len(settled)} elements")
-    return EvaluationFailure(f"`{written}` is undefined: what it is read from is {kind_of(settled)}")
+    if isinstance(unwrapped, list | str) and type(key) is int:
+        return EvaluationFailure(f"`{written}` is undefined: the length is {len(unwrapped)}")
+    return EvaluationFailure(f"`{written}` is undefined: {kind_of(unwrapped)} has no such key")
 
 
 def kind_of(value: Any) -> str:
-    """The JSON name of a value's type, with its article."""
+    """The type of a value, as messages name it."""
     if value is None or isinstance(value, Absent):
         return "null"
     if isinstance(value, bool):
@@ -146,23 +146,23 @@ def kind_of(value: Any) -> str:
         return "text"
     if isinstance(value, Mapping):
         return "a mapping"
-    return "a list" if isinstance(value, list | tuple) else f"of type {type(value).__name__}"
+    return "a list" if isinstance(value, list | tuple) else f"a {type(value).__name__} object"
 
 
 def plain(value: Any, references: References, meter: Meter) -> JSON:
-    """A copy of ``value`` in plain JSON values; views are settled, absent is null, tuples are lists.
+    """A copy of ``value`` as plain JSON: views unwrapped, absent as null, tuples as lists.
 
     Raises:
-        EvaluationFailure: for an undefined part, a number that is not finite, a key that is not text, or a value that
-            JSON has no form for.
-        ReferenceNeeded: if a payload in it stands in the object store and is not in ``references``.
+        EvaluationFailure: An undefined part, a number that is not finite, a key that is not text, or a value that JSON
+            cannot hold.
+        ReferenceNeeded: A payload in it is in the object store and not in ``references``.
     """
     kind = type(value)
     if kind is str:
         meter.keep_chars(len(value))
         return value
     if kind is int:
-        meter.keep_chars(value.bit_length() // _BITS_A_CHARACTER)
+        meter.keep_chars(value.bit_length() // _BITS_PER_DIGIT)
         return value
     if kind in _SCALARS:
         return value
@@ -179,7 +179,7 @@ def _plain_mapping(value: Mapping[Any, Any], references: References, meter: Mete
     copy = {}
     for key, element in value.items():
         if not isinstance(key, str):
-            raise EvaluationFailure(f"a key of a mapping must be text, {key!r} is {kind_of(key)}")
+            raise EvaluationFailure(f"a mapping key must be text, not {kind_of(key)}: {key!r}")
         meter.keep_chars(len(key))
         copy[str(key)] = plain(element, references, meter)
     return copy
@@ -188,14 +188,14 @@ def _plain_mapping(value: Mapping[Any, Any], references: References, meter: Mete
 def _plain_other(value: Any, references: References, meter: Meter) -> JSON:
     if isinstance(value, float):
         if value - value != 0:
-            raise EvaluationFailure(f"{value} is no JSON number")
+            raise EvaluationFailure(f"{value} is not a valid JSON number")
         return float(value)
     if isinstance(value, Absent):
         return None
     if isinstance(value, _LAZY):
-        return plain(settle(value, references), references, meter)
+        return plain(unwrap(value, references), references, meter)
     if isinstance(value, str):
-        # Jinja's own filters may hand back a subclass of str.
+        # Jinja's filters may return a subclass of str.
         return plain(str(value), references, meter)
     if isinstance(value, Mapping):
         meter.keep_items(len(value))
@@ -203,14 +203,14 @@ def _plain_other(value: Any, references: References, meter: Meter) -> JSON:
     if isinstance(value, list | tuple):
         return plain(list(value), references, meter)
     require(value)
-    raise EvaluationFailure(f"the value is {kind_of(value)}, which JSON has no form for")
+    raise EvaluationFailure(f"the value is {kind_of(value)}, which JSON cannot hold")
 
 
 def text_of(value: Any, references: References, meter: Meter) -> str:
-    """How ``value`` stands in a text: as Jinja writes it (``True``, ``None``, ``['a']``).
+    """``value`` as text, as Jinja writes it (``True``, ``None``, ``['a']``).
 
     Raises:
-        EvaluationFailure: as :func:`plain`.
+        EvaluationFailure: As for :func:`plain`.
     """
     kind = type(value)
     if kind is str:
@@ -221,22 +221,22 @@ def text_of(value: Any, references: References, meter: Meter) -> str:
         meter.write(len(text))
         return text
     before = meter.kept_chars
-    settled = plain_for_text(value, references, meter)
-    text = str(settled)
+    plain_value = plain_for_text(value, references, meter)
+    text = str(plain_value)
     meter.write(max(len(text) - (meter.kept_chars - before), 0))
     return text
 
 
 def plain_for_text(value: Any, references: References, meter: Meter) -> JSON:
-    """:func:`plain`, of a value that becomes text: its strings count as written before they are."""
+    """:func:`plain` for a value that becomes text: its strings are counted as output in advance."""
     before = meter.kept_chars
-    settled = plain(value, references, meter)
+    plain_value = plain(value, references, meter)
     meter.write(meter.kept_chars - before)
-    return settled
+    return plain_value
 
 
 def written_path(parts: Iterable[Any]) -> str:
-    """How a path is written: ``ctx.rows[0].name``."""
+    """A path as text: ``ctx.rows[0].name``."""
     text = ""
     for part in parts:
         if type(part) is str and len(part) > _PART_CHARS:

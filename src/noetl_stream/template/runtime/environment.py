@@ -1,4 +1,4 @@
-"""The sandbox in which Jinja runs what it compiled: no attributes, no calls but listed ones, everything counted."""
+"""The Jinja sandbox: no attribute access, no calls except to listed functions, and every operation counted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from noetl_stream.template.filters.methods import call_method
 from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime import operators
-from noetl_stream.template.runtime.access import NOT_THERE, Missing, kind_of, missing, reach, require, text_of
+from noetl_stream.template.runtime.access import NOT_FOUND, Missing, kind_of, lookup, missing, require, text_of
 from noetl_stream.template.runtime.meter import exceeded
 from noetl_stream.template.runtime.reads import Read
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 
 READS: Final = "@reads"
-"""Where a template's reads stand among the names of a Jinja context."""
+"""The name of a template's reads in a Jinja context."""
 
 _BINARY: Final = {
     "+": operators.add,
@@ -53,30 +53,30 @@ class TemplateEnvironment(ParsingEnvironment):
         self.globals = dict(FUNCTIONS)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """``obj.attribute`` of a local value: a key, or what a loop or a namespace object offers."""
+        """``obj.attribute`` of a local value: a key, or an attribute of a loop or namespace object."""
         if isinstance(obj, Undefined):
             return obj
         if isinstance(obj, LoopContext) and attribute in _LOOP_ATTRIBUTES:
             return getattr(obj, attribute)
         if isinstance(obj, Namespace):
-            return obj._Namespace__attrs.get(attribute, missing(attribute))
+            return obj._Namespace__attrs.get(attribute, missing(attribute))  # noqa: SLF001  Jinja says it nowhere else
         if isinstance(obj, tuple) and attribute in getattr(obj, "_fields", ()):
-            return getattr(obj, attribute)  # what `groupby` gives: grouper and list
+            return getattr(obj, attribute)  # `groupby` yields `grouper` and `list`
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """``obj[argument]`` of a local value."""
         if isinstance(obj, Undefined):
             return obj
-        found = reach(obj, require(argument), NO_REFERENCES)
-        return missing(str(argument)) if found is NOT_THERE else found
+        found = lookup(obj, require(argument), NO_REFERENCES)
+        return missing(str(argument)) if found is NOT_FOUND else found
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """``left operator right``, counted."""
         return _BINARY[operator](meter_of(context), left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """A call of a function, a macro, or of a recursive loop."""
+        """Calls a function, a macro or a recursive loop."""
         require(__obj)
         if not (isinstance(__obj, Macro | LoopContext) or any(__obj is function for function in FUNCTIONS.values())):
             raise EvaluationFailure(f"{kind_of(__obj)} cannot be called")
@@ -99,9 +99,9 @@ class TemplateEnvironment(ParsingEnvironment):
         context: Context | None = None,
         eval_ctx: nodes.EvalContext | None = None,
     ) -> Any:
-        """A filter that another filter names, as in ``map('upper')``."""
+        """Calls a filter that another filter names, as in ``map('upper')``."""
         if name not in FILTERS:
-            raise EvaluationFailure(f"there is no filter `{name}`")
+            raise EvaluationFailure(f"unknown filter `{name}`")
         return super().call_filter(name, value, args, kwargs, context, eval_ctx)
 
 
@@ -122,14 +122,14 @@ def _range(context: Context, *bounds: int) -> list[int]:
 @pass_context
 def _dict(context: Context, members: Any = (), /, **named: Any) -> dict[str, Any]:
     if not isinstance(members, list | tuple | Mapping):
-        raise EvaluationFailure(f"a mapping is made of a mapping or of pairs, this is {kind_of(members)}")
+        raise EvaluationFailure(f"`dict` takes a mapping or pairs, not {kind_of(members)}")
     meter_of(context).work(len(members) + len(named))
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in members.items() if isinstance(members, Mapping) else members:
         if not isinstance(key, str):
-            raise EvaluationFailure(f"a key of a mapping must be text, this is {kind_of(key)}")
-        made[key] = value
-    return made | named
+            raise EvaluationFailure(f"a mapping key must be text, not {kind_of(key)}")
+        result[key] = value
+    return result | named
 
 
 @pass_context
@@ -138,7 +138,7 @@ def _namespace(context: Context, members: Any = (), /, **named: Any) -> Namespac
 
 
 FUNCTIONS: Final = {"range": _range, "dict": _dict, "namespace": _namespace}
-"""Every function a template may call."""
+"""The functions that a template may call."""
 
 
 @pass_context
@@ -190,7 +190,7 @@ def _cut(context: Context, value: Any, start: Any, stop: Any, step: Any) -> Any:
 @pass_context
 def _spread(context: Context, value: Any) -> Any:
     if not isinstance(value, list | tuple | Mapping):
-        raise EvaluationFailure(f"arguments are spread from a list or a mapping, this is {kind_of(value)}")
+        raise EvaluationFailure(f"`*` and `**` take a list or a mapping, not {kind_of(value)}")
     meter_of(context).work(len(value))
     return value
 
@@ -203,7 +203,7 @@ def _no_else(value: None) -> Missing:
     return NO_ELSE
 
 
-NO_ELSE: Final = Missing("the condition is false and there is no `else`")
+NO_ELSE: Final = Missing("the condition is false and `else` is missing")
 
 READ: Final = "@read"
 METHOD: Final = "@method"
@@ -230,4 +230,4 @@ _OPERATIONS: Final = {
     REQUIRE: _require,
     MISSING: _no_else,
 }
-"""What the binding puts into a tree in place of names, dots and calls; no template can write these filters."""
+"""Filters that the binder uses in place of names, attributes and calls. Templates cannot name them."""

@@ -1,4 +1,4 @@
-"""One text at work: evaluates it, and says in its own terms what failed."""
+"""Evaluates one text, and turns failures into errors that quote it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _RAISED_BY_EXPRESSIONS: Final = (
     TypeError,
     ValueError,
 )
-"""What Jinja's code, its filters and Python's operators raise for values that do not fit."""
+"""Raised by Jinja's code, its filters and Python's operators for unsuitable values."""
 
 _WRONG_CALL: Final = re.compile(r"^(?:\w+\.)*_?(?:sync_)?(?:do_|test_|is_|or_)?(\w+)\(\) (?=missing|takes|got)")
-"""How Python says that a function was given other arguments than it takes; a template knows it by a shorter name."""
+"""Python's message for a call with wrong arguments; the group is the name that templates use."""
 
 
 class Expression:
-    """A text and what evaluates it.
+    """A text and the function that evaluates it.
 
     Args:
-        text: As written; error messages show it.
-        evaluate: Gives its value, not yet plain.
+        text: The text as written, for error messages.
+        evaluate: Returns its value, which may not be plain JSON.
     """
 
     __slots__ = ("_evaluate", "text")
@@ -46,25 +46,25 @@ class Expression:
         self._evaluate: Final = evaluate
 
     def value(self, scope: Scope, meter: Meter) -> JSON:
-        """Its value as plain JSON.
+        """The value as plain JSON.
 
         Raises:
-            ExpressionError: if it cannot be evaluated.
-            ReferenceNeeded: if a value it reads must be loaded first.
+            ExpressionError: The text cannot be evaluated.
+            ReferenceNeeded: A value that it reads must be loaded first.
         """
         try:
             return plain(self._evaluate(scope, meter), scope.references, meter)
         except EvaluationFailure as failure:
             raise ExpressionError(failure.message, expression=self.text, hint=failure.hint) from None
         except _RAISED_BY_EXPRESSIONS as error:
-            raise ExpressionError(_in_our_words(error), expression=self.text) from error
+            raise ExpressionError(_message_of(error), expression=self.text) from error
 
     def truth(self, scope: Scope, meter: Meter) -> bool:
-        """Whether it holds.
+        """Whether the value is true.
 
         Raises:
-            ExpressionError: if it cannot be evaluated, or gives text: ``"false"`` would be true.
-            ReferenceNeeded: if a value it reads must be loaded first.
+            ExpressionError: The text cannot be evaluated, or its value is text: ``"false"`` would be true.
+            ReferenceNeeded: A value that it reads must be loaded first.
         """
         try:
             result = self._evaluate(scope, meter)
@@ -75,17 +75,17 @@ class Expression:
         except EvaluationFailure as failure:
             raise ExpressionError(failure.message, expression=self.text, hint=failure.hint) from None
         except _RAISED_BY_EXPRESSIONS as error:
-            raise ExpressionError(_in_our_words(error), expression=self.text) from error
+            raise ExpressionError(_message_of(error), expression=self.text) from error
         hint = "compare it, as in `== 'yes'`"
-        raise ExpressionError("a guard gave text, which is neither true nor false", expression=self.text, hint=hint)
+        raise ExpressionError("the guard is text, which is neither true nor false", expression=self.text, hint=hint)
 
 
-def _in_our_words(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     if isinstance(error, RecursionError):
-        return "the value or the template nests too deeply"
+        return "the value or the template is nested too deeply"
     if isinstance(error, MemoryError):
-        return "there is not enough memory for the value"
+        return "not enough memory for the value"
     if isinstance(error, ZeroDivisionError):
         return "division by zero"
-    said = (str(error) or type(error).__name__).rstrip(".")
-    return _WRONG_CALL.sub(r"`\1` ", said) if isinstance(error, TypeError) else said
+    message = (str(error) or type(error).__name__).rstrip(".")
+    return _WRONG_CALL.sub(r"`\1` ", message) if isinstance(error, TypeError) else message

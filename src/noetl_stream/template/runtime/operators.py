@@ -1,4 +1,4 @@
-"""Operators that could make values without bound, each counted before it acts (LANGUAGE §14)."""
+"""Operators whose results can grow without bound, counted before they run (LANGUAGE §14)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 
 _PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*\))?[#0\- +]*([0-9]{1,9})?(?:\.([0-9]{1,9}))?[diouxXeEfFgGs]")
-"""No ``%c``, which could make half a character; no ``%r`` and ``%a``, which write Python."""
+"""Excludes ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which write Python."""
 
 
 def add(meter: Meter, left: Any, right: Any) -> Any:
@@ -33,7 +33,7 @@ def subtract(meter: Meter, left: Any, right: Any) -> Any:
 
 
 def multiply(meter: Meter, left: Any, right: Any) -> Any:
-    """``left * right``: numbers, or a text or list repeated."""
+    """``left * right``: numbers, or a repeated text or list."""
     if isinstance(left, int) and isinstance(right, int):
         meter.compute(left.bit_length() + right.bit_length() - 1)
     else:
@@ -53,14 +53,14 @@ def power(meter: Meter, left: Any, right: Any) -> Any:
 
 
 def remainder(meter: Meter, left: Any, right: Any) -> Any:
-    """``left % right``: of numbers, or a text with placeholders filled in."""
+    """``left % right``: of numbers, or text with its placeholders filled in."""
     return percent_format(meter, left, right) if isinstance(left, str) else left % right
 
 
 def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
     """``value[start:stop:step]`` of a text or list."""
     if not isinstance(value, str | list | tuple):
-        raise EvaluationFailure(f"{kind_of(value)} cannot be cut with `[:]`")
+        raise EvaluationFailure(f"cannot slice {kind_of(value)}")
     length = len(range(len(value))[start:stop:step])
     if isinstance(value, str):
         meter.write(length)
@@ -73,26 +73,32 @@ def percent_format(meter: Meter, text: str, values: Any) -> str:
     """``text`` with its ``%`` placeholders filled from a list, a mapping or one value.
 
     Raises:
-        EvaluationFailure: for a ``%`` that begins no placeholder, or one that takes its width from the values.
+        EvaluationFailure: A ``%`` does not start a placeholder, or takes its width from the values.
     """
     if values is ABSENT:
-        raise EvaluationFailure("an absent value cannot fill a placeholder")
+        raise EvaluationFailure("cannot fill a placeholder with an absent value")
     widths = _widths(meter, text)
-    settled = plain_for_text(values, NO_REFERENCES, meter)
-    elements = settled.values() if isinstance(settled, dict) else settled if isinstance(settled, list) else [settled]
+    plain_value = plain_for_text(values, NO_REFERENCES, meter)
+    elements = (
+        plain_value.values()
+        if isinstance(plain_value, dict)
+        else plain_value
+        if isinstance(plain_value, list)
+        else [plain_value]
+    )
     longest = max((len(str(element)) for element in elements), default=0)
     meter.write(len(text) + sum(widths) + len(widths) * longest)
-    return text % (tuple(settled) if isinstance(settled, list) else settled)
+    return text % (tuple(plain_value) if isinstance(plain_value, list) else plain_value)
 
 
 def _widths(meter: Meter, text: str) -> list[int]:
-    """How many characters each placeholder asks for, beside those of its value."""
+    """The width of each placeholder, not counting its value."""
     marks, widths = text.count("%"), []
     meter.work(marks)
     for match in _PLACEHOLDER.finditer(text):
         marks -= match[0].count("%")
         widths += [sum(int(number) for number in match.groups() if number)] if match[0] != "%%" else []
     if marks:
-        hint = "%s, %d and the like, with a width as in %5d; write %% for the sign itself"
-        raise EvaluationFailure("a `%` begins no placeholder", hint=hint)
+        hint = "use %s, %d and the like, with a width as in %5d; write %% for a percent sign"
+        raise EvaluationFailure("`%` does not start a placeholder", hint=hint)
     return widths

@@ -1,4 +1,4 @@
-"""Reads of a namespace, such as ``ctx.rows[0].name``: the one place that walks from a scope to a value."""
+"""Reads of namespace paths such as ``ctx.rows[0].name``."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any, Final, TypeAlias
 from noetl_stream.model.reference import Payload
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.access import (
-    NOT_THERE,
+    NOT_FOUND,
+    lookup,
     missing,
-    reach,
-    settle,
-    settle_members,
-    why_not_there,
+    not_found_error,
+    unwrap,
+    unwrap_members,
     written_path,
 )
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import LazyResult, OutcomeEnvelope, ResultView, Scope
 
 Read: TypeAlias = Callable[..., Any]
-"""``read(scope, meter, *keys)``: the value, with ``keys`` for the places of the path that are computed.
+"""``read(scope, meter, *keys)``: the value of a path, with ``keys`` for its computed parts.
 
-It takes a meter to have the form of every other evaluation; a read costs nothing that must be counted.
+A read costs nothing; it takes a meter only to have the signature of other evaluations.
 """
 
 COMPUTED: Final = object()
-"""Stands in a path for a key that is computed when the template is evaluated."""
+"""The part of a path that is computed during evaluation."""
 
 _WHOLE_VIEWS: Final = frozenset({"steps", "results"})
-_UNSETTLED: Final = frozenset({ResultView, LazyResult, Payload})
+_WRAPPED: Final = frozenset({ResultView, LazyResult, Payload})
 
 
 def make_read(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Read:
-    """A function that reads this path.
+    """The function that reads a path.
 
     Args:
-        namespace: Where the path starts.
-        parts: Keys and indices from there, or :data:`COMPUTED`.
-        tolerant: Whether an undefined part gives an undefined value, as under ``default()`` and ``is defined``,
-            in place of an :class:`EvaluationFailure`.
+        namespace: The first part of the path.
+        parts: The keys and indices after it, or :data:`COMPUTED`.
+        tolerant: Whether an undefined part yields an undefined value, as under ``default()`` and ``is defined``,
+            instead of an :class:`EvaluationFailure`.
     """
     if not parts:
-        return _read_whole(namespace, tolerant=tolerant)
+        return _read_namespace(namespace, tolerant=tolerant)
     static = _read_path(namespace, parts, tolerant=tolerant)
     if COMPUTED not in parts:
         return static
@@ -61,32 +61,32 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
             value = scope.namespaces[namespace]
         except KeyError:
             return _no_namespace(namespace, tolerant=tolerant)
-        if type(value) in _UNSETTLED:
-            value = settle(value, scope.references)
+        if type(value) in _WRAPPED:
+            value = unwrap(value, scope.references)
         for part in parts:
             kind = type(value)
             if (kind is dict or kind is OutcomeEnvelope) and part in value:
                 value = value[part]
                 continue
-            found = reach(value, part, scope.references)
-            if found is NOT_THERE:
+            found = lookup(value, part, scope.references)
+            if found is NOT_FOUND:
                 return _first_missing(namespace, parts, scope, tolerant=tolerant)
             value = found
         kind = type(value)
-        return settle(value, scope.references) if kind in _UNSETTLED or kind is OutcomeEnvelope else value
+        return unwrap(value, scope.references) if kind in _WRAPPED or kind is OutcomeEnvelope else value
 
     return read
 
 
-def _read_whole(namespace: str, *, tolerant: bool) -> Read:
+def _read_namespace(namespace: str, *, tolerant: bool) -> Read:
     def read(scope: Scope, meter: Meter) -> Any:
         try:
             value = scope.namespaces[namespace]
         except KeyError:
             return _no_namespace(namespace, tolerant=tolerant)
         if namespace in _WHOLE_VIEWS:
-            return settle_members(value, scope.references)
-        return settle(value, scope.references)
+            return unwrap_members(value, scope.references)
+        return unwrap(value, scope.references)
 
     return read
 
@@ -94,18 +94,18 @@ def _read_whole(namespace: str, *, tolerant: bool) -> Read:
 def _no_namespace(namespace: str, *, tolerant: bool) -> Any:
     if tolerant:
         return missing(namespace)
-    raise EvaluationFailure(f"`{namespace}` is undefined", hint="there is no such namespace here")
+    raise EvaluationFailure(f"`{namespace}` is undefined", hint="the namespace is not available here")
 
 
 def _first_missing(namespace: str, parts: tuple[Any, ...], scope: Scope, *, tolerant: bool) -> Any:
     value = scope.namespaces[namespace]
-    value = settle(value, scope.references) if type(value) in _UNSETTLED else value
+    value = unwrap(value, scope.references) if type(value) in _WRAPPED else value
     for position, part in enumerate(parts):
-        found = reach(value, part, scope.references)
-        if found is NOT_THERE:
+        found = lookup(value, part, scope.references)
+        if found is NOT_FOUND:
             path = (namespace, *parts[: position + 1])
             if tolerant:
                 return missing(written_path(path))
-            raise why_not_there(value, path, scope.references)
+            raise not_found_error(value, path, scope.references)
         value = found
     return value

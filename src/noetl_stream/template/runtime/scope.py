@@ -1,4 +1,4 @@
-"""What templates can see: namespaces, results and their views, the absent value (LANGUAGE §2)."""
+"""The data that templates read: namespaces, results and their views, the absent value (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JSON: TypeAlias = Any
 """A plain JSON value: ``None``, ``bool``, ``int``, ``float``, ``str``, or a ``list`` or ``dict[str, …]`` of them."""
 
 References: TypeAlias = Mapping[str, Any]
-"""Values that were loaded from the object store, by :attr:`Reference.key`."""
+"""Values loaded from the object store, by :attr:`Reference.key`."""
 
 NO_REFERENCES: Final[References] = {}
 
@@ -28,20 +28,20 @@ NAMESPACES: Final = frozenset(
         *("_prev", "_task", "_attempt", "outcome", "event", "token"),
     }
 )
-"""Every namespace of LANGUAGE §2, and ``token`` of §4, which exists in admission guards only."""
+"""The namespaces of LANGUAGE §2, and ``token`` of §4, which is for admission guards only."""
 
 HELPER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "http": ("status", "headers"),
     "pg": ("code", "sqlstate", "message"),
     "py": ("exception_type", "traceback"),
 }
-"""Fields of the outcome's block of the built-in kinds (LANGUAGE §5)."""
+"""Fields of the built-in kinds' blocks in ``outcome`` (LANGUAGE §5)."""
 
 _UNREAD: Final = object()
 
 
 class Absent:
-    """The type of :data:`ABSENT`: false, equal only to null, its attributes absent, of no use for anything else."""
+    """The type of :data:`ABSENT`: false and equal only to null; its attributes are absent, all else is an error."""
 
     __slots__ = ()
 
@@ -61,13 +61,13 @@ class Absent:
         return "ABSENT"
 
     def __iter__(self) -> NoReturn:
-        raise TypeError("an absent value cannot be iterated")
+        raise TypeError("cannot iterate over an absent value")
 
     def __contains__(self, element: object) -> NoReturn:
-        raise TypeError("an absent value cannot be searched")
+        raise TypeError("cannot search an absent value")
 
     def _refuse(self, other: object = None) -> NoReturn:
-        raise TypeError("an absent value cannot be ordered or calculated with")
+        raise TypeError("cannot order or calculate with an absent value")
 
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
@@ -76,18 +76,18 @@ class Absent:
 
 
 ABSENT: Final = Absent()
-"""A known value that is not there: no error, no result yet. Not to be confused with an undefined name."""
+"""A known value that is missing, such as an error or a result not there yet. Not the same as undefined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one rendering sees.
+    """The data for one rendering.
 
     Attributes:
-        namespaces: Values by namespace: plain JSON, with :class:`ResultView` or :data:`ABSENT` under ``steps`` and
-            ``results``, and what :func:`outcome_view` and :func:`event_view` give. ``_prev`` may also be a payload.
+        namespaces: Values by namespace: plain JSON; :class:`ResultView` or :data:`ABSENT` under ``steps`` and
+            ``results``; :func:`outcome_view` and :func:`event_view`. ``_prev`` may also be a payload.
         references: Values loaded after a :class:`~noetl_stream.template.failures.ReferenceNeeded`, by its key.
-        limits: Those of the execution; ``max_template_*`` bound each rendering.
+        limits: Limits of the execution; ``max_template_*`` bound each rendering.
     """
 
     namespaces: Mapping[str, Any]
@@ -96,7 +96,7 @@ class Scope:
 
 
 class LazyResult:
-    """A payload that is decoded when it is first read, and then kept."""
+    """A payload that is decoded on first use and cached."""
 
     __slots__ = ("_payload", "_value")
 
@@ -108,7 +108,7 @@ class LazyResult:
         """The JSON value.
 
         Raises:
-            ReferenceNeeded: if it stands in the object store and is not in ``references``.
+            ReferenceNeeded: The value is in the object store and not in ``references``.
         """
         reference = self._payload.reference
         if reference is not None:
@@ -122,15 +122,15 @@ class LazyResult:
 
 
 class ResultView:
-    """The result of a task or step as templates see it under its name (LANGUAGE §2 *Results*).
+    """The result of a task or step as templates read it by name (LANGUAGE §2 *Results*).
 
-    Its keys are the result's own; then ``.data`` (the whole result, if it has no such key), ``.outcome`` (the envelope)
-    and ``.results.<task>`` (results of a step's earlier tasks). A failed outcome that kept no result is absent.
+    It has the keys of the result itself, then ``.data`` (the whole result, unless it has such a key), ``.outcome`` (the
+    envelope) and ``.results.<task>`` (results of a step's tasks). A failed outcome without a result is absent.
 
     Args:
         outcome: The outcome of the task, or of the last task that ran in the step.
         results: Outcomes of the step's tasks by name.
-        helper: Name of the outcome's block of the task's kind; without it the block is recognised by its fields.
+        helper: Name of the kind's block in ``outcome``; recognized by its fields if not given.
     """
 
     __slots__ = ("_envelope", "_helper", "_result", "_results", "outcome")
@@ -148,15 +148,15 @@ class ResultView:
         """The result itself, or :data:`ABSENT`.
 
         Raises:
-            ReferenceNeeded: if it stands in the object store and is not in ``references``.
+            ReferenceNeeded: The value is in the object store and not in ``references``.
         """
         return self._result.value(references) if isinstance(self._result, LazyResult) else ABSENT
 
     def extra(self, key: str) -> Any:
-        """What the view adds to the result's own keys: ``outcome``, ``results``; ``None`` for any other key."""
+        """The keys that the view adds: ``outcome`` and ``results``; ``None`` for any other key."""
         if key == "outcome":
             if self._envelope is None:
-                helper = self._helper or _recognised_helper(self.outcome)
+                helper = self._helper or _recognized_helper(self.outcome)
                 self._envelope = _envelope(self.outcome, self._result, helper)
             return self._envelope
         if key == "results" and self._results:
@@ -165,21 +165,21 @@ class ResultView:
 
 
 class OutcomeEnvelope(dict[str, Any]):
-    """A mapping whose values may be views or absent: it is made plain when a template takes it as a whole."""
+    """A mapping whose values may be views or absent; made plain when a template reads it as a whole."""
 
 
 class OpenBlock(dict[str, Any]):
-    """A block whose fields this package does not know (a plugin's kind): those not there are absent."""
+    """A block with unknown fields (a plugin's kind): missing ones are absent."""
 
     def __missing__(self, key: str) -> Absent:
         return ABSENT
 
 
 def outcome_view(outcome: Outcome, helper: str | None) -> Mapping[str, Any]:
-    """The namespace ``outcome`` of task policy: ``status``, ``result``, ``error``, ``meta`` and the kind's own block.
+    """The namespace ``outcome`` of task policies: ``status``, ``result``, ``error``, ``meta`` and the kind's own block.
 
     Args:
-        outcome: What the task run gave.
+        outcome: The outcome of the task run.
         helper: Name of the kind's block (``http``, ``pg``, ``py``, a plugin's), which then always exists; or ``None``.
     """
     return _envelope(outcome, result_of(outcome), helper)
@@ -197,7 +197,7 @@ def event_view(
 
     Args:
         name: ``step.done``, ``step.failed`` or ``loop.done``.
-        status: ``success`` or ``error``; by default what ``error`` says.
+        status: ``success`` or ``error``. Default: from ``error``.
     """
     return OutcomeEnvelope(
         name=name,
@@ -210,7 +210,7 @@ def event_view(
 
 
 def result_of(outcome: Outcome) -> LazyResult | Absent:
-    """The outcome's result: absent if it failed and kept none."""
+    """The outcome's result; absent if it failed without one."""
     payload = outcome.result
     if outcome.status == "error" and payload.reference is None and bytes(payload.value) == bytes(EMPTY):
         return ABSENT
@@ -235,13 +235,13 @@ def _envelope(outcome: Outcome, result: LazyResult | Absent, helper: str | None)
 
 
 def _error_view(error: ErrorInfo | None) -> Mapping[str, Any] | Absent:
-    # Fields that an error may lack are absent, so that `outcome.error.retry_after_s | default(5)` means what it says.
+    # Missing fields of an error are absent, so that `outcome.error.retry_after_s | default(5)` works.
     if error is None:
         return ABSENT
     fields = msgspec.structs.asdict(error)
     return OutcomeEnvelope((name, ABSENT if value is None else value) for name, value in fields.items())
 
 
-def _recognised_helper(outcome: Outcome) -> str | None:
+def _recognized_helper(outcome: Outcome) -> str | None:
     written = outcome.helper.keys()
     return next((name for name, fields in HELPER_FIELDS.items() if written and written <= set(fields)), None)

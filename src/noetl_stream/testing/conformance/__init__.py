@@ -1,1 +1,1 @@
-"""One suite a port, inherited by the tests of every adapter."""
+"""Conformance suites: one per port, inherited by the tests of every adapter."""

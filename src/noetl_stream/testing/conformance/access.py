@@ -1,8 +1,8 @@
-"""What every :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit` must do, as tests
-to inherit.
+"""Conformance of :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit`, as tests to
+inherit.
 
-A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py`` has the
-fixtures:
+A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py``
+provides the fixtures:
 
 ``tokens``, ``audit``
     Empty ones.
@@ -16,7 +16,7 @@ from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, AuditEn
 
 
 def stored_token(token_id: str, **changes: object) -> StoredToken:
-    """A token that holds for ever."""
+    """A token that never expires."""
     made = StoredToken(
         id=token_id,
         name=f"name of {token_id}",
@@ -30,7 +30,7 @@ def stored_token(token_id: str, **changes: object) -> StoredToken:
 
 
 def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
-    """A call that came in."""
+    """A call as received."""
     made = AuditedCall(
         at_ms=1_000,
         principal=principal,
@@ -74,7 +74,7 @@ class TokensConformance:
         assert await tokens.revoke("a", 6_000, "eve")
         assert await tokens.get("a") == stored_token("a", revoked_ms=5_000, revoked_by="bob")
 
-    async def test_what_is_not_there_cannot_be_revoked(self, tokens: Tokens) -> None:
+    async def test_an_unknown_token_cannot_be_revoked(self, tokens: Tokens) -> None:
         assert not await tokens.revoke("a", 5_000, "bob")
 
     async def test_a_use_is_noted_unless_one_is_noted_since(self, tokens: Tokens) -> None:

@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.blobs.Blobs` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.blobs.Blobs`, as tests to inherit.
 
-A test class inherits :class:`BlobsConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`BlobsConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``blobs``
     An empty store.
@@ -46,7 +46,7 @@ class BlobsConformance:
             await blobs.put(key, key.encode())
         assert [await blobs.get(key) for key in keys] == [key.encode() for key in keys]
 
-    async def test_what_is_not_there_is_missing(self, blobs: Blobs) -> None:
+    async def test_an_unknown_key_is_missing(self, blobs: Blobs) -> None:
         try:
             await blobs.get("nothing")
         except BlobMissing as error:
@@ -54,7 +54,7 @@ class BlobsConformance:
         else:
             raise AssertionError("something was found")
 
-    async def test_what_is_deleted_is_missing_and_the_rest_stays(self, blobs: Blobs) -> None:
+    async def test_a_deleted_value_is_missing_and_the_rest_stays(self, blobs: Blobs) -> None:
         for key in ("run/a", "run/b"):
             await blobs.put(key, b"x" * 300_000)
         await blobs.delete("run/a")
@@ -66,7 +66,7 @@ class BlobsConformance:
         else:
             raise AssertionError("it was found")
 
-    async def test_what_is_deleted_can_be_put_again(self, blobs: Blobs) -> None:
+    async def test_a_deleted_value_can_be_put_again(self, blobs: Blobs) -> None:
         await blobs.put("key", b"first")
         await blobs.delete("key")
         await blobs.put("key", b"second")

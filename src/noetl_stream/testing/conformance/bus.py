@@ -1,9 +1,9 @@
-"""What every :class:`~noetl_stream.ports.bus.Bus` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.bus.Bus`, as tests to inherit.
 
-A test class inherits :class:`BusConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`BusConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``bus``
-    A bus nobody else uses.
+    A bus of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SHORT_S = 0.05
 ENOUGH_S = 0.3
 
 
-class Ear:
-    """Hears messages and keeps them."""
+class RecordingHandler:
+    """A handler that records messages."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
@@ -32,8 +32,8 @@ class Ear:
 
 
 class BusConformance:
-    async def test_what_is_sent_is_heard_in_order(self, bus: Bus) -> None:
-        ear = Ear()
+    async def test_messages_arrive_in_the_order_sent(self, bus: Bus) -> None:
+        ear = RecordingHandler()
         subscription = await bus.listen("noetl.nudge.worker-1", ear)
         for number in range(100):
             bus.send("noetl.nudge.worker-1", b"%d" % number)
@@ -41,7 +41,7 @@ class BusConformance:
         await subscription.close()
 
     async def test_wildcards_take_one_token_or_the_rest(self, bus: Bus) -> None:
-        one, rest = Ear(), Ear()
+        one, rest = RecordingHandler(), RecordingHandler()
         subscriptions = [await bus.listen("noetl.a.*", one), await bus.listen("noetl.a.>", rest)]
         bus.send("noetl.a.b.c", b"deep")
         bus.send("noetl.b", b"elsewhere")
@@ -52,7 +52,7 @@ class BusConformance:
             await subscription.close()
 
     async def test_a_group_shares_its_messages(self, bus: Bus) -> None:
-        heard = Ear()
+        heard = RecordingHandler()
         subscriptions = [await bus.listen("noetl.ask.x", heard, group="servers") for _ in range(3)]
         for number in range(30):
             bus.send("noetl.ask.x", b"%d" % number)
@@ -71,12 +71,12 @@ class BusConformance:
         assert answers == [b"noetl.ask.%d ?" % n for n in range(20)]
         await subscription.close()
 
-    async def test_a_question_nobody_hears_has_no_answer(self, bus: Bus) -> None:
+    async def test_a_question_without_a_listener_has_no_answer(self, bus: Bus) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             assert await bus.ask("noetl.ask.nobody", b"?", 2 * TIMEOUT_S) is None
 
-    async def test_a_question_nobody_answers_has_no_answer_in_time(self, bus: Bus) -> None:
-        ear = Ear()
+    async def test_a_question_without_an_answer_times_out(self, bus: Bus) -> None:
+        ear = RecordingHandler()
         subscription = await bus.listen("noetl.ask.silent", ear)
         async with asyncio.timeout(TIMEOUT_S):
             assert await bus.ask("noetl.ask.silent", b"?", SHORT_S) is None
@@ -98,12 +98,12 @@ class BusConformance:
         assert await bus.ask_all("noetl.ask.all", b"?", ENOUGH_S) == [b"worker-0?"]
         await subscriptions[0].close()
 
-    async def test_a_question_to_all_that_nobody_hears_ends_at_once(self, bus: Bus) -> None:
+    async def test_a_question_to_all_without_listeners_ends_at_once(self, bus: Bus) -> None:
         async with asyncio.timeout(TIMEOUT_S):
             assert await bus.ask_all("noetl.ask.all", b"?", 2 * TIMEOUT_S) == []
 
-    async def test_a_closed_subscription_hears_no_more(self, bus: Bus) -> None:
-        closed, open_ear = Ear(), Ear()
+    async def test_a_closed_subscription_receives_nothing_more(self, bus: Bus) -> None:
+        closed, open_ear = RecordingHandler(), RecordingHandler()
         subscription = await bus.listen("noetl.x", closed)
         other = await bus.listen("noetl.x", open_ear)
         await subscription.close()
@@ -113,7 +113,7 @@ class BusConformance:
         await other.close()
 
     async def test_a_failing_handler_does_not_end_the_subscription(self, bus: Bus) -> None:
-        ear = Ear()
+        ear = RecordingHandler()
 
         async def fail_once(subject: str, body: bytes, reply: str) -> None:
             if body == b"bad":

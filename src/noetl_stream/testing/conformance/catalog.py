@@ -1,11 +1,11 @@
-"""What every :class:`~noetl_stream.ports.catalog.Catalog` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.catalog.Catalog`, as tests to inherit.
 
-A test class inherits :class:`CatalogConformance`; the module or its ``conftest.py`` has two fixtures:
+A test class inherits :class:`CatalogConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``catalog``
     An empty catalog.
 ``store``
-    The store in which executions find what the catalog keeps.
+    The store in which executions find the catalog's sources.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def entry_of(source: str, path: str = PATH, version: str | None = None, **change
 async def registered(
     catalog: Catalog, source: str, path: str = PATH, version: str | None = None, **changes: Any
 ) -> CatalogEntry:
-    """``source`` as the catalog has it."""
+    """The catalog's entry for ``source``, registered."""
     return await catalog.register(entry_of(source, path, version, **changes), source)
 
 
@@ -52,11 +52,11 @@ async def refusal_of(work: Awaitable[object]) -> UsageError:
         await work
     except UsageError as error:
         return error
-    raise AssertionError("it was not refused")
+    raise AssertionError("it was not rejected")
 
 
 class RegisteringConformance:
-    """What registering does, once and twice."""
+    """Registering once and repeatedly."""
 
     async def test_an_entry_comes_back_as_it_was_given_with_a_revision(self, catalog: Catalog) -> None:
         given = entry_of(
@@ -90,7 +90,7 @@ class RegisteringConformance:
         kept = await registered(catalog, "a", version="1.0")
         error = await refusal_of(registered(catalog, "b", version="1.0"))
         assert isinstance(error, VersionTaken)
-        assert f"{PATH}@1.0 is registered with another text" in error.message
+        assert f"{PATH}@1.0 is registered with a different text" in error.message
         assert "another metadata.version" in (error.hint or "")
         assert await catalog.versions(PATH) == [kept]
 
@@ -123,7 +123,7 @@ class RegisteringConformance:
 
 
 class ResolvingConformance:
-    """What stands after the ``@``."""
+    """Resolving what follows the ``@``."""
 
     async def test_the_latest_is_what_was_registered_last(self, catalog: Catalog) -> None:
         assert await catalog.resolve(PATH, None) is None
@@ -138,7 +138,7 @@ class ResolvingConformance:
             assert await catalog.resolve(PATH, spelling) == entry
         assert (first.known_as, second.known_as) == ("1.0", "2")
 
-    async def test_what_names_nothing_gives_nothing(self, catalog: Catalog) -> None:
+    async def test_an_unknown_version_resolves_to_nothing(self, catalog: Catalog) -> None:
         await registered(catalog, "a", version="1.0")
         for spelling in ("2", "01", "#01", "1.00", "", "#", "-1", "1" * 40, "²"):
             assert await catalog.resolve(PATH, spelling) is None
@@ -192,7 +192,7 @@ class CatalogListingConformance:
 
 
 class CatalogDeletingConformance:
-    """What is taken out is not found any more, and its numbers mean nothing else."""
+    """Deleted entries are not found any more, and their revisions are not reused."""
 
     async def test_an_entry_goes_and_the_others_stay(self, catalog: Catalog, store: Store) -> None:
         one, two = [await registered(catalog, text, version=text) for text in ("1.0", "2.0")]
@@ -210,7 +210,7 @@ class CatalogDeletingConformance:
         assert await catalog.latest("", {}, 10, None) == [other]
         assert await catalog.versions(PATH) == []
 
-    async def test_what_is_not_there_is_not_deleted(self, catalog: Catalog) -> None:
+    async def test_an_unknown_entry_is_not_deleted(self, catalog: Catalog) -> None:
         kept = await registered(catalog, "a")
         assert [await catalog.delete(PATH, 2), await catalog.delete("demo/none", None)] == [0, 0]
         assert await catalog.versions(PATH) == [kept]
@@ -233,4 +233,4 @@ class CatalogDeletingConformance:
 class CatalogConformance(
     RegisteringConformance, ResolvingConformance, CatalogListingConformance, CatalogDeletingConformance
 ):
-    """All of it."""
+    """The whole port."""

@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.command_queue.CommandQueue` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.command_queue.CommandQueue`, as tests to inherit.
 
-A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`CommandQueueConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``command_queue``
     An empty, verified queue.
@@ -26,14 +26,14 @@ async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
 
 
 async def take(source: CommandSource, count: int) -> list[Delivery]:
-    """The next ``count`` deliveries; asks for them."""
+    """Requests and returns the next ``count`` deliveries."""
     source.request(count)
     async with asyncio.timeout(TIMEOUT_S):
         return [await source.next() for _ in range(count)]
 
 
-async def wait_until_present(queue: CommandQueue, expected: Collection[str]) -> None:
-    """Returns once exactly these commands stand in the queue."""
+async def expect_present(queue: CommandQueue, expected: Collection[str]) -> None:
+    """Returns once the queue holds exactly these commands."""
     await until_it_is(set(expected), queue.present)
 
 
@@ -71,10 +71,10 @@ class CommandQueueConformance:
         first, _second = await take(source, 2)
         assert await command_queue.present() == {"c1", "c2"}
         first.ack()
-        await wait_until_present(command_queue, {"c2"})
+        await expect_present(command_queue, {"c2"})
         await source.close()
 
-    async def test_a_command_given_back_is_delivered_again(self, command_queue: CommandQueue) -> None:
+    async def test_a_command_returned_is_delivered_again(self, command_queue: CommandQueue) -> None:
         await issue(command_queue, command("c1"))
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
@@ -90,7 +90,7 @@ class CommandQueueConformance:
         delivery.in_progress()
         await asyncio.to_thread(delivery.in_progress)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await source.close()
 
     async def test_a_pool_gets_only_its_own(self, command_queue: CommandQueue) -> None:
@@ -113,16 +113,16 @@ class CommandQueueConformance:
         await one.close()
         await other.close()
 
-    async def test_a_command_issued_twice_stands_once(self, command_queue: CommandQueue) -> None:
+    async def test_a_command_issued_twice_is_queued_once(self, command_queue: CommandQueue) -> None:
         await issue(command_queue, command("c1"), command("c1"))
         await issue(command_queue, command("c1"))
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await source.close()
 
-    async def test_a_copy_that_stands_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
+    async def test_a_queued_copy_satisfies_a_later_issue(self, command_queue: CommandQueue) -> None:
         await issue(command_queue, command("c1", body=b"first"))
         await issue(command_queue, command("c1", issue=2, body=b"second"))
         source = await command_queue.open_source("default")
@@ -135,28 +135,28 @@ class CommandQueueConformance:
         source = await command_queue.open_source("default")
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await issue(command_queue, command("c1", issue=2, body=b"second"))
         (again,) = await take(source, 1)
         assert (again.body, again.num_delivered) == (b"second", 1)
         await source.close()
 
-    async def test_a_repeated_later_issue_stands_although_its_id_was_seen(self, command_queue: CommandQueue) -> None:
+    async def test_a_repeated_later_issue_is_queued_although_its_id_was_seen(self, command_queue: CommandQueue) -> None:
         source = await command_queue.open_source("default")
         for _ in range(3):
             await issue(command_queue, command("c1", issue=2))
             assert await command_queue.present() == {"c1"}
             (delivery,) = await take(source, 1)
             delivery.ack()
-            await wait_until_present(command_queue, set())
+            await expect_present(command_queue, set())
         await source.close()
 
-    async def test_a_repeated_first_issue_does_not_stand_again(self, command_queue: CommandQueue) -> None:
+    async def test_a_repeated_first_issue_is_not_queued_again(self, command_queue: CommandQueue) -> None:
         source = await command_queue.open_source("default")
         await issue(command_queue, command("c1"))
         (delivery,) = await take(source, 1)
         delivery.ack()
-        await wait_until_present(command_queue, set())
+        await expect_present(command_queue, set())
         await issue(command_queue, command("c1"))
         assert await command_queue.present() == set()
         await source.close()
@@ -176,7 +176,7 @@ class CommandQueueConformance:
         assert await command_queue.present() == {"c1", "c2", "c3"}
         await source.close()
 
-    async def test_pools_are_told_with_what_waits_in_them(self, command_queue: CommandQueue) -> None:
+    async def test_pools_are_listed_with_their_queued_commands(self, command_queue: CommandQueue) -> None:
         assert await command_queue.pools() == []
         await issue(command_queue, *(command(f"c{n}", pool="big") for n in range(5)), command("c9", pool="small"))
         assert await command_queue.pools() == [QueuedPool("big", 5, 0, 0), QueuedPool("small", 1, 0, 0)]
@@ -190,7 +190,7 @@ class CommandQueueConformance:
         await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0)], told)
         await source.close()
 
-    async def test_a_pool_whose_commands_are_done_is_told_still(self, command_queue: CommandQueue) -> None:
+    async def test_a_pool_without_commands_is_still_listed(self, command_queue: CommandQueue) -> None:
         source = await command_queue.open_source("default")
         assert await command_queue.pools() == [QueuedPool("default", 0, 0, 0)]
         await issue(command_queue, command("c1"))
@@ -199,7 +199,9 @@ class CommandQueueConformance:
         await until_it_is([QueuedPool("default", 0, 0, 0)], command_queue.pools)
         await source.close()
 
-    async def test_what_was_stored_before_the_source_connected_can_be_told(self, command_queue: CommandQueue) -> None:
+    async def test_commands_stored_before_the_source_connected_are_recognizable(
+        self, command_queue: CommandQueue
+    ) -> None:
         await issue(command_queue, command("before"))
         source = await command_queue.open_source("default")
         (before,) = await take(source, 1)
@@ -210,14 +212,14 @@ class CommandQueueConformance:
             if after.stored_ms >= source.connected_ms:
                 break
         else:
-            raise AssertionError("no command is ever younger than the connection")
+            raise AssertionError("no command was younger than the connection")
         await source.close()
 
-    async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
+    async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, command_queue: CommandQueue) -> None:
         for bad in (command("a b"), command("c1", pool="x.y"), command("c1")._replace(execution_id="*")):
             try:
                 await command_queue.issue([bad])
             except UsageError:
                 continue
-            raise AssertionError(f"{bad!r} was taken")
+            raise AssertionError(f"{bad!r} was accepted")
         assert await command_queue.present() == set()

@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.credentials.Credentials` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.credentials.Credentials`, as tests to inherit.
 
-A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``credentials``
     An empty store.
@@ -14,7 +14,7 @@ from noetl_stream.ports.credentials import Credentials, NewCredential
 
 
 def new_credential(name: str, version: int = 1, **changes: object) -> NewCredential:
-    """A value to store, encrypted by nobody."""
+    """A value to store, not really encrypted."""
     made = NewCredential(
         name=name,
         kind="postgres",
@@ -37,7 +37,7 @@ class CredentialsConformance:
         assert info.created_ms == info.updated_ms
         assert await credentials.list_all() == [info]
 
-    async def test_what_is_not_there_is_none(self, credentials: Credentials) -> None:
+    async def test_an_unknown_name_is_none(self, credentials: Credentials) -> None:
         assert await credentials.get("nothing") is None
         assert not await credentials.delete("nothing")
         assert not await credentials.reencrypt("nothing", 1, "key-2", b"again")
@@ -86,7 +86,7 @@ class CredentialsConformance:
         assert [info.name for info in await credentials.list_all()] == ["B", "a", "b", "ä"]
         assert [stored.info.name for stored in await credentials.read_all()] == ["B", "a", "b", "ä"]
 
-    async def test_a_deleted_name_begins_anew(self, credentials: Credentials) -> None:
+    async def test_a_deleted_name_starts_over(self, credentials: Credentials) -> None:
         await credentials.put(new_credential("pg"))
         await credentials.put(new_credential("pg", 2))
         assert await credentials.delete("pg")

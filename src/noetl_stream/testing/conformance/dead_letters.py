@@ -1,11 +1,11 @@
-"""What every :class:`~noetl_stream.ports.dead_letters.DeadLetters` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.dead_letters.DeadLetters`, as tests to inherit.
 
-A test class inherits :class:`DeadLetterConformance`; the module has two fixtures:
+A test class inherits :class:`DeadLetterConformance`; the module provides two fixtures:
 
 ``store``
     An empty, verified store, which writes the letters.
 ``letters``
-    Those of this store.
+    The dead letters of this store.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def letter(
 
 
 async def write(store: Store, *letters: DeadLetterRow) -> None:
-    """Commits a tick that passes these messages over."""
+    """Commits a tick that skips these messages."""
     (lease,) = await taken(store)
     await store.commit(tick_of("one", [lease], dead_letters=letters))
 
 
 async def ids_of(letters: DeadLetters) -> list[str]:
-    """Those on the list."""
+    """The ids of unsettled letters."""
     return [one.row.id for one in await letters.page(100, None)]
 
 
@@ -63,7 +63,7 @@ class DeadLetterConformance:
         assert found == DeadLetter(1, row, "waiting", None, None)
         assert (row.size, row.body) == (7, b'{"n":1}')
 
-    async def test_the_list_is_newest_first_without_bodies_and_goes_on_from_a_number(
+    async def test_the_list_is_newest_first_without_bodies_and_continues_from_a_number(
         self, store: Store, letters: DeadLetters
     ) -> None:
         await write(store, *(letter(f"events-{n}") for n in range(5)))
@@ -94,7 +94,7 @@ class DeadLetterConformance:
         assert isinstance(await refusal_of(store, following(tick)), JournalConflict)
         assert await ids_of(letters) == ["events-1"]
 
-    async def test_whatever_a_stranger_sends_can_be_kept(self, store: Store, letters: DeadLetters) -> None:
+    async def test_any_message_can_be_stored_as_a_dead_letter(self, store: Store, letters: DeadLetters) -> None:
         words = "a\0b\ud800" + "x" * MAX_LETTER_WORDS
         body = bytes(range(256)) * (MAX_LETTER_BYTES // 256) + b"more"
         row = dead_letter(
@@ -114,7 +114,7 @@ class DeadLetterConformance:
         assert (found.row.size, len(found.row.body)) == (MAX_LETTER_BYTES + 4, MAX_LETTER_BYTES)
         assert found.row.reason.startswith("a\\0b\\ud800x")
 
-    async def test_a_requeued_letter_leaves_the_list_and_says_who_did_it(
+    async def test_a_requeued_letter_leaves_the_list_and_records_the_actor(
         self, store: Store, letters: DeadLetters
     ) -> None:
         await write(store, letter("events-1"), letter("events-2"))
@@ -146,7 +146,7 @@ class DeadLetterConformance:
             assert not await letters.discard(letter_id, "bob", 6_000)
         assert len(await store.inbox([0], 10)) == 1
 
-    async def test_a_requeued_letter_of_the_inbox_stands_there_again(self, store: Store, letters: DeadLetters) -> None:
+    async def test_a_requeued_inbox_letter_is_back_in_the_inbox(self, store: Store, letters: DeadLetters) -> None:
         await write(store, letter("inbox-7", source="inbox", body='{"word":"ä"}'.encode()))
         assert await letters.requeue("inbox-7", "alice", 5_000)
         (item,) = await store.inbox([0], 10)

@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.event_log.EventLog` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.event_log.EventLog`, as tests to inherit.
 
-A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` has two fixtures:
+A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``event_log``
     An empty, verified log.
@@ -22,7 +22,7 @@ ALL = range(PARTITIONS)
 
 
 def execution_in(partition: int, number: int = 0) -> str:
-    """The ``number``-th made-up execution id that belongs to this partition."""
+    """The ``number``-th generated execution id in this partition."""
     candidates = (f"run-{n}" for n in range(1_000_000))
     return [next(one for one in candidates if partition_of(one) == partition) for _ in range(number + 1)][-1]
 
@@ -41,7 +41,7 @@ async def read(reader: EventReader, count: int, limit: int = 512) -> list[Report
 
 
 async def wait_for_high_water(log: EventLog, reader: EventReader) -> int:
-    """Returns the log's last sequence once the reader vouches for everything up to it."""
+    """Returns the log's last sequence once the reader has reached it."""
     last = await log.last_sequence()
     await until(lambda: reader.high_water >= last)
     return last
@@ -115,7 +115,7 @@ class EventLogConformance:
             await event_log.publish_decided([])
         assert await event_log.last_sequence() == 0
 
-    async def test_a_decided_record_is_heard_live(self, event_log: EventLog, bus: Bus) -> None:
+    async def test_a_journal_record_is_published_live(self, event_log: EventLog, bus: Bus) -> None:
         heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
 
         async def hear(subject: str, body: bytes, reply: str) -> None:
@@ -204,7 +204,7 @@ class EventLogConformance:
         assert await wait_for_high_water(event_log, reader) == second + 1
         await reader.close()
 
-    async def test_the_log_tells_its_ends_and_times(self, event_log: EventLog) -> None:
+    async def test_the_log_has_its_first_and_last_sequence_and_stored_times(self, event_log: EventLog) -> None:
         assert await event_log.last_sequence() == 0
         assert await event_log.stored_at(0) is None
         assert await event_log.stored_at(1) is None
@@ -213,14 +213,14 @@ class EventLogConformance:
         assert await event_log.stored_at(sequence) is not None
         assert await event_log.stored_at(sequence + 1) is None
 
-    async def test_an_id_that_cannot_stand_in_a_subject_is_refused(self, event_log: EventLog) -> None:
+    async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, event_log: EventLog) -> None:
         before = await event_log.last_sequence()
         for bad in ("", "a b", "a.b", "*", "a\r\nPUB x 0\r\n", "x" * 65):
             try:
                 await event_log.publish_reported(bad, "request-1", b"{}")
             except UsageError:
                 continue
-            raise AssertionError(f"{bad!r} was taken")
+            raise AssertionError(f"{bad!r} was accepted")
         assert await event_log.last_sequence() == before
 
     async def test_a_closed_reader_reads_no_more(self, event_log: EventLog) -> None:
@@ -228,13 +228,10 @@ class EventLogConformance:
         waiting = asyncio.create_task(reader.next_batch(1))
         await asyncio.sleep(0)
         await reader.close()
-        try:
-            await waiting
-        except ReaderBroken:
-            return
-        raise AssertionError("the reader went on")
+        (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(ended, ReaderBroken)
 
-    async def test_what_lies_beyond_cursors_is_counted(self, event_log: EventLog) -> None:
+    async def test_messages_beyond_cursors_are_counted(self, event_log: EventLog) -> None:
         assert await event_log.beyond({1: 0, 2: 0}) == {1: 0, 2: 0}
         sequences = []
         for number in range(4):

@@ -1,11 +1,11 @@
-"""What every :class:`~noetl_stream.ports.feed.FeedStore` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.feed.FeedStore`, as tests to inherit.
 
-A test class inherits :class:`FeedConformance`; the module or its ``conftest.py`` has two fixtures:
+A test class inherits :class:`FeedConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``feed``
     An empty feed.
 ``store``
-    The store whose ticks it tells of.
+    The store whose ticks it reads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from noetl_stream.testing.conformance.store_rows import event_row, execution_row
 Shown = list[tuple[int, int, str, int | None]]
 
 
-def fed(tick: Tick, number: int, entries: Sequence[tuple[str, int, int]]) -> Tick:
-    """``tick`` with these stretches of journals, their events and executions."""
+def tick_with_events(tick: Tick, number: int, entries: Sequence[tuple[str, int, int]]) -> Tick:
+    """``tick`` with these journal segments, their events and executions."""
     partition = tick.partitions[0]
     events = [
         event_row(execution_id, position)
@@ -36,14 +36,14 @@ def fed(tick: Tick, number: int, entries: Sequence[tuple[str, int, int]]) -> Tic
 
 
 def shown(events: Sequence[FedEvent]) -> Shown:
-    """Tick, number in it, execution and position of each."""
+    """Tick, number in it, execution and position of each event."""
     return [(one.tick, one.number, one.execution_id, one.event.position if one.event else None) for one in events]
 
 
 class FeedConformance:
-    """Every event of every tick, in the order of ticks."""
+    """All events of all ticks, in the order of ticks."""
 
-    async def test_an_empty_feed_stands_at_the_ticks_of_its_partitions(self, feed: FeedStore, store: Store) -> None:
+    async def test_an_empty_feed_is_at_the_ticks_of_its_partitions(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         assert (await feed.now())[lease.id] == lease.tick
         assert await feed.read(await feed.now(), 10) == []
@@ -51,9 +51,9 @@ class FeedConformance:
 
     async def test_events_come_by_tick_execution_and_position(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
-        first = fed(tick_of("one", [lease]), lease.tick + 1, [("b", 1, 2), ("a", 1, 1)])
+        first = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("b", 1, 2), ("a", 1, 1)])
         await store.commit(first)
-        await store.commit(fed(following(first), lease.tick + 2, [("a", 2, 3)]))
+        await store.commit(tick_with_events(following(first), lease.tick + 2, [("a", 2, 3)]))
         expected: Shown = [
             (lease.tick + 1, 0, "b", 1),
             (lease.tick + 1, 1, "b", 2),
@@ -68,22 +68,23 @@ class FeedConformance:
 
     async def test_an_event_has_what_is_known_of_its_execution(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
-        await store.commit(fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
+        await store.commit(tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
         row = await store.execution("a")
         (event,) = await feed.read({lease.id: lease.tick}, 10)
-        assert row is not None and (event.path, event.trace_id) == (row.path, row.trace_id)
+        assert row is not None
+        assert (event.path, event.trace_id, event.digest) == (row.path, row.trace_id, row.digest)
         assert [event.event] == await store.journal("a")
 
     async def test_a_tick_without_events_is_passed_over(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
         first = tick_of("one", [lease])
         await store.commit(first)
-        await store.commit(fed(following(first), lease.tick + 2, [("a", 1, 1)]))
+        await store.commit(tick_with_events(following(first), lease.tick + 2, [("a", 1, 1)]))
         assert shown(await feed.read({lease.id: lease.tick}, 1)) == [(lease.tick + 2, 0, "a", 1)]
 
     async def test_a_tick_whose_executions_are_deleted_still_counts(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
-        first = fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)])
+        first = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)])
         ended = [replace(row, finished_ms=1) for row in first.executions]
         await store.commit(replace(first, executions=ended))
         assert await store.delete_execution("a")
@@ -91,18 +92,16 @@ class FeedConformance:
 
     async def test_only_some_is_forgotten_at_once(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
-        tick = fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)])
+        tick = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)])
         for number in range(2, 5):
             await store.commit(tick)
-            tick = fed(following(tick), lease.tick + number, [("a", number, number)])
+            tick = tick_with_events(following(tick), lease.tick + number, [("a", number, number)])
         assert [await feed.trim(-3_600_000, 2) for _ in range(3)] == [2, 1, 0]
         assert await feed.floor() == {lease.id: lease.tick + 3}
 
-    async def test_what_is_deleted_of_a_tick_leaves_the_numbers_as_they_were(
-        self, feed: FeedStore, store: Store
-    ) -> None:
+    async def test_deleting_part_of_a_tick_leaves_its_numbers_unchanged(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
-        first = fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 2), ("b", 1, 2)])
+        first = tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 2), ("b", 1, 2)])
         ended = [replace(row, finished_ms=1) for row in first.executions]
         await store.commit(replace(first, executions=ended))
         assert await store.delete_execution("a")
@@ -111,9 +110,9 @@ class FeedConformance:
             (lease.tick + 1, 3, "b", 2),
         ]
 
-    async def test_what_is_too_old_is_forgotten_and_the_floor_says_so(self, feed: FeedStore, store: Store) -> None:
+    async def test_old_ticks_are_trimmed_and_the_floor_moves(self, feed: FeedStore, store: Store) -> None:
         (lease,) = await taken(store)
-        await store.commit(fed(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
+        await store.commit(tick_with_events(tick_of("one", [lease]), lease.tick + 1, [("a", 1, 1)]))
         assert await feed.trim(3_600_000, 10) == 0
         assert len(await feed.read({lease.id: lease.tick}, 10)) == 1
         assert await feed.trim(-3_600_000, 10) == 1

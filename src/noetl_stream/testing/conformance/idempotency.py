@@ -1,6 +1,6 @@
-"""What every :class:`~noetl_stream.ports.idempotency.Idempotency` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.idempotency.Idempotency`, as tests to inherit.
 
-A test class inherits :class:`IdempotencyConformance`; the module or its ``conftest.py`` has one fixture:
+A test class inherits :class:`IdempotencyConformance`; the module or its ``conftest.py`` provides one fixture:
 
 ``idempotency``
     An empty store.
@@ -42,7 +42,7 @@ class IdempotencyConformance:
         await idempotency.finish("key", "ann", ANSWER)
         assert await idempotency.finish("key", "ann", KeptAnswer(200, {}, b"")) == ANSWER
 
-    async def test_an_answer_to_what_was_forgotten_stands_alone(self, idempotency: Idempotency) -> None:
+    async def test_an_answer_to_a_forgotten_key_is_not_stored(self, idempotency: Idempotency) -> None:
         assert await idempotency.finish("key", "ann", ANSWER) == ANSWER
         assert (await idempotency.claim("key", "ann", HASH, SECOND)).answer is None
 

@@ -1,4 +1,4 @@
-"""What a store must find, and forget, as tests that :class:`StoreConformance` inherits."""
+"""Listing and deleting executions, as tests that :class:`StoreConformance` inherits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HOUR_MS = 3_600_000
 
 
 def begun_at(at_ms: int, **changes: object) -> ExecutionRow:
-    """An execution with the id of one that began then."""
+    """An execution whose id has this start time."""
     return execution_row(uuid7(at_ms, b"0123456789"), **({"started_ms": at_ms} | changes))
 
 
 class ListingConformance:
-    """Lists by several conditions: all of them hold."""
+    """Lists with several conditions, all of which must hold."""
 
     async def test_labels_and_words_are_terms_of_which_all_must_be_there(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -105,7 +105,7 @@ class ListingConformance:
 
 
 class DeletingConformance:
-    """An ended execution leaves nothing behind, and what others need of it stays."""
+    """A deleted execution leaves nothing behind, except what others still need."""
 
     async def test_an_ended_execution_is_forgotten_whole(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -148,7 +148,7 @@ class DeletingConformance:
         assert await store.execution("a") == execution_row("a")
         assert len(await store.journal("a")) == 1
 
-    async def test_one_that_is_looked_into_says_by_whom(self, store: Store) -> None:
+    async def test_an_original_names_the_reruns_that_read_it(self, store: Store) -> None:
         (lease,) = await taken(store)
         rows = [
             execution_row("a", finished_ms=1),

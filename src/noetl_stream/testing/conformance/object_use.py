@@ -1,4 +1,4 @@
-"""What a store must do with results that executions use of others, as tests that :class:`StoreConformance` inherits."""
+"""Results used by other executions, as tests that :class:`StoreConformance` inherits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DEEP = ObjectUseRow(execution_id="parent", key="grandchild/command/1.1.n/0", sto
 
 
 class ObjectUseConformance:
-    """Written with the tick, read by the owner of what is used (PROTOCOL §3 *Object keys*)."""
+    """Uses are written with the tick and read by the owner of the result (PROTOCOL §3 *Object keys*)."""
 
-    async def test_what_others_use_is_found_by_its_owner(self, store: Store) -> None:
+    async def test_uses_by_others_are_found_by_the_owner(self, store: Store) -> None:
         (lease,) = await taken(store)
         events = [event_row("parent", position) for position in (1, 2)]
         tick = tick_of("one", [lease], events=events, object_uses=[OTHER, LIST, DEEP, BIG])
@@ -27,7 +27,7 @@ class ObjectUseConformance:
         assert await store.objects_used_elsewhere("parent") == []
         assert [event.position for event in await store.journal("parent")] == [1, 2]
 
-    async def test_what_is_used_again_stays_as_it_is(self, store: Store) -> None:
+    async def test_a_repeated_use_changes_nothing(self, store: Store) -> None:
         (lease,) = await taken(store)
         tick = tick_of("one", [lease], object_uses=[BIG, BIG])
         await store.commit(tick)

@@ -1,11 +1,11 @@
-"""What every :class:`~noetl_stream.ports.store.Store` must do, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.store.Store`, as tests to inherit.
 
-A test class inherits :class:`StoreConformance`; the module or its ``conftest.py`` has two fixtures:
+A test class inherits :class:`StoreConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``store``
     An empty, verified store.
 ``end_leases``
-    An async callable after which every lease that was taken has run out.
+    An async callable that expires all leases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from noetl_stream.testing.conformance.waiting import WaitingConformance
 
 
 class LeaseConformance:
-    """Who owns which partition (PROTOCOL §2 *Lease and fence*)."""
+    """Leases of partitions (PROTOCOL §2 *Lease and fence*)."""
 
     async def test_a_new_store_has_every_partition_and_no_owner(self, store: Store) -> None:
         views = await store.read_partitions()
@@ -86,7 +86,7 @@ class LeaseConformance:
         (lease,) = await taken(store, "two")
         assert (lease.id, lease.epoch) == (0, 2)
 
-    async def test_a_partition_given_back_is_free_at_once_and_counts_no_crash(self, store: Store) -> None:
+    async def test_a_partition_returned_is_free_at_once_and_counts_no_crash(self, store: Store) -> None:
         (lease,) = await taken(store)
         await store.commit(tick_of("one", [lease]))
         await store.give_back("one", [(lease.id, lease.epoch)], [1])
@@ -94,7 +94,7 @@ class LeaseConformance:
         (again,) = await taken(store, "two")
         assert again == lease_of(0, epoch=2, tick=1, published_tick=1, last_seq=1, last_ms=1)
 
-    async def test_a_partition_that_was_lost_is_not_given_back(self, store: Store, end_leases: EndLeases) -> None:
+    async def test_a_partition_that_was_lost_is_not_returned(self, store: Store, end_leases: EndLeases) -> None:
         (lost,) = await taken(store, "one")
         await end_leases()
         await taken(store, "two")
@@ -120,12 +120,12 @@ class LeaseConformance:
         await taken(store, "one")
         assert await store.renew("one", [(0, 1)], LEASE_S) == set()
 
-    async def test_nobody_gives_back_what_another_owns(self, store: Store) -> None:
+    async def test_a_lease_of_another_owner_is_not_released(self, store: Store) -> None:
         await taken(store, "one")
         await store.give_back("two", [(0, 1)], [7])
         assert [lease.published_tick for lease in await store.owned("one")] == [0]
 
-    async def test_owned_names_what_stands_in_the_owners_name(self, store: Store, end_leases: EndLeases) -> None:
+    async def test_owned_lists_the_leases_of_the_owner(self, store: Store, end_leases: EndLeases) -> None:
         leases = await taken(store, "one", 3)
         await store.commit(tick_of("one", leases[1:2]))
         await store.give_back("one", [(2, 1)], [0])
@@ -230,7 +230,7 @@ class CommitConformance:
         assert await store.answered([("a", "r"), ("a", "other"), ("other", "r")]) == {("a", "r")}
         assert await store.answered([]) == set()
 
-    async def test_what_is_not_json_is_refused_and_writes_nothing(self, store: Store) -> None:
+    async def test_invalid_json_is_refused_and_nothing_is_written(self, store: Store) -> None:
         (lease,) = await taken(store)
         for tick in (
             tick_of("one", [lease], events=[event_row("a", 1, data=b'{"n":')]),
@@ -297,7 +297,7 @@ class CommitConformance:
 
 
 class ReadingConformance:
-    """What people and a new owner read."""
+    """Reads by people and by a new owner."""
 
     async def test_a_journal_reads_by_position_from_anywhere(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -370,6 +370,7 @@ class StoreConformance(
 
     async def test_a_store_of_this_version_is_ready(self, store: Store) -> None:
         await store.verify()
+        assert await store.owner_count() == 0
 
 
 def _filled_row(word: str) -> ExecutionRow:

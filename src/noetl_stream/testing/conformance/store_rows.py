@@ -1,4 +1,4 @@
-"""Rows and ticks as the conformance suites of the store write them."""
+"""Rows and ticks for the conformance suites of the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE_S = 10.0
 
 
 def event_row(execution_id: str, position: int, name: str = "token.enqueued", **changes: object) -> EventRow:
-    """A journal entry of a server's decision."""
+    """A journal entry for a server's decision."""
     row = EventRow(
         execution_id=execution_id,
         position=position,
@@ -77,7 +77,7 @@ def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:
 
 
 async def taken(store: Store, owner: str = "one", limit: int = 1) -> list[PartitionLease]:
-    """``limit`` partitions, taken over by ``owner``."""
+    """``limit`` partitions, leased by ``owner``."""
     return await store.take_over(owner, LEASE_S, limit)
 
 
@@ -91,5 +91,5 @@ async def refusal_of(store: Store, tick: Tick) -> NoetlError:
 
 
 def following(tick: Tick) -> Tick:
-    """The tick after ``tick`` in the same partitions: otherwise it is the same."""
+    """The tick after ``tick`` in the same partitions, otherwise identical."""
     return replace(tick, partitions=[replace(advance, tick=advance.tick + 1) for advance in tick.partitions])

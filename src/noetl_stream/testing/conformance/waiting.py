@@ -1,4 +1,4 @@
-"""What a store must do with what executions wait for, as tests that :class:`StoreConformance` inherits."""
+"""Timers and the inbox, as tests that :class:`StoreConformance` inherits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.testing.conformance.store_rows import execution_row, following
 
 
 class WaitingConformance:
-    """Timers and the inbox: written and deleted with the tick (PROTOCOL §1 *Inbox*, §3 *Segments*)."""
+    """Timers and the inbox are written and deleted with the tick (PROTOCOL §1 *Inbox*, §3 *Segments*)."""
 
     async def test_timers_are_set_moved_and_deleted_with_the_tick(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -26,7 +26,7 @@ class WaitingConformance:
         assert await store.timers("a") == [moved]
         assert await store.timers("b") == []
 
-    async def test_the_inbox_hands_out_what_waits_for_the_partitions_asked_for_oldest_first(self, store: Store) -> None:
+    async def test_the_inbox_returns_the_messages_of_the_requested_partitions_oldest_first(self, store: Store) -> None:
         (lease,) = await taken(store)
         rows = [InboxRow(id=f"m{n}", partition=n % 2, execution_id=f"e{n}", body=b'{"n":%d}' % n) for n in range(4)]
         tick = tick_of("one", [lease])
@@ -87,5 +87,5 @@ class WaitingConformance:
         await store.commit(replace(tick, timers=timers, inbox=inbox))
         assert await store.stuck(10) == ["stuck"]
 
-    async def test_the_time_is_in_milliseconds_and_goes_on(self, store: Store) -> None:
+    async def test_the_time_is_in_milliseconds_and_advances(self, store: Store) -> None:
         assert 0 <= await store.now_ms() <= await store.now_ms()

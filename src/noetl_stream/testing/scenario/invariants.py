@@ -1,4 +1,4 @@
-"""What must hold of the engine after every fact (DESIGN §3, PROTOCOL §1, §2)."""
+"""Invariants of the engine, checked after every fact (DESIGN §3, PROTOCOL §1, §2)."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
 TRACELESS: Final = (TokenEnqueued, TimerSet, ChildOrdered)
-"""Decisions that leave no trace once what they brought is gone: only their position keeps them from coming back."""
+"""Decisions without a lasting trace in the state: only their position keeps them from being repeated."""
 
 
 class InvariantBroken(AssertionError):
-    """The engine broke one of its own laws; the message says which, and at which fact."""
+    """The engine broke an invariant; the message names the invariant and the fact."""
 
 
-def hold_against_the_laws(
+def check_invariants(
     plan: Plan, before: Execution | None, recorded: RecordedFact, advanced: Advanced, *, position: int
 ) -> None:
-    """Holds one step of an execution against them.
+    """Checks the invariants for one step of an execution.
 
     Args:
-        position: Of the last journal entry before it.
+        position: The position of the last journal entry before it.
 
     Raises:
-        LawBroken: one does not hold.
+        InvariantBroken: an invariant does not hold.
     """
     fact, after = recorded.fact, advanced.state
     if not advanced.taken:
         if after is not before or advanced.journal:
-            raise InvariantBroken(f"no change, no consequence: {fact} changed nothing and yet something followed")
+            raise InvariantBroken(f"no change, no consequence: {fact} changed nothing, but something followed")
         return
     if after is None:
-        raise InvariantBroken(f"{fact} was taken and left no state")
+        raise InvariantBroken(f"{fact} was taken but left no state")
     expected = position + 1 + len(advanced.journal)
     if after.position != expected:
         raise InvariantBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
-    if left_out := _left_out(plan, after):
-        raise InvariantBroken(f"at rest nothing follows: {left_out} after {fact}")
+    if missed := _missed_decisions(plan, after):
+        raise InvariantBroken(f"at quiescence nothing follows: {missed} after {fact}")
     if stuck := _stuck(after):
         raise InvariantBroken(f"every waiting state names what will end it: {stuck} does not, after {fact}")
     for repeated in (recorded, *map(RecordedFact, advanced.journal)):
@@ -52,15 +52,15 @@ def hold_against_the_laws(
             raise InvariantBroken(f"a repeated fact changes nothing: {repeated.fact} did")
 
 
-def _left_out(plan: Plan, state: Execution) -> Sequence[Fact]:
+def _missed_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
     try:
         return at_quiescence(plan, state)
     except ReferenceNeeded:
-        return ()  # a value the server before this one had: what was decided by it stands
+        return ()  # the previous server had the value: its decisions remain
 
 
 def _stuck(state: Execution) -> str:
-    """What lives and will never be moved by anything."""
+    """What is live but can never proceed."""
     if state.ended or state.halted or state.status != "running":
         return ""
     for suspended in state.suspensions.values():

@@ -1,4 +1,4 @@
-"""Where a scenario's workers put results that do not stand in their events, and where references to them lead."""
+"""The object store of a scenario: results that workers keep by reference."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Journal = Callable[[], Iterator[RecordedFact]]
 
 
 class Objects(dict[str, Any]):
-    """Values by key. A key that names a loop's result is looked up in the journal (``docs/adr/0002``).
+    """Values by key. The key of a loop's result is looked up in the journal (``docs/adr/0002``).
 
     Attributes:
-        takes: Which results, by their JSON, are put here instead of standing in events; none at first.
+        takes: Which results, by their JSON, are stored here instead of in events; initially none.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -35,27 +35,27 @@ class Objects(dict[str, Any]):
         self._journal = journal
 
     def shared_with(self, journal: Journal) -> Objects:
-        """The same values, for an execution of this journal that reuses what this one did."""
+        """The same values, for a rerun with this journal."""
         objects = Objects(lambda: chain(self._journal(), journal()))
         objects.update(self)
         objects.takes = self.takes
         return objects
 
     def keep(self, value: Any) -> Payload:
-        """The value inline, or put here and referred to."""
+        """The value inline, or stored here and referenced."""
         if self.takes(codec.encode(value)):
             return Payload(reference=self.put(value))
         return codec.payload_of(value)
 
     def put(self, value: Any) -> Reference:
-        """The value put here."""
+        """Stores the value and returns its reference."""
         data = codec.encode(value)
         key = f"object-{len(self)}"
         self[key] = codec.decode_json(data)
         return Reference("nats", key, len(data), "sha256:" + hashlib.sha256(data).hexdigest())
 
     def value_of(self, payload: Payload) -> Any:
-        """What the payload stands for."""
+        """The value of the payload."""
         return codec.decode_json(payload.value) if payload.reference is None else self[payload.reference.key]
 
     def __missing__(self, key: str) -> Any:

@@ -14,8 +14,8 @@ from noetl_stream.model.ids import report_id
 from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
 
 
-class Row(NamedTuple):
-    """A journal entry as a store keeps it, as far as replay reads it."""
+class KeptRow(NamedTuple):
+    """A journal entry as a store keeps it, with the fields replay reads."""
 
     at_ms: int
     report_id: str | None
@@ -24,13 +24,13 @@ class Row(NamedTuple):
 
 
 def rerun(scenario: Scenario, step: str | None = None, **wanted: Any) -> Scenario:
-    """Another execution: ``scenario`` again from a step; without one, a retry of what failed it.
+    """A rerun of ``scenario`` from a step; without one, a retry of what failed it.
 
     Args:
         wanted: See :func:`parked`.
 
     Raises:
-        AskRefused: it cannot be.
+        AskRefused: it is impossible.
     """
     again = parked(scenario, step, **wanted)
     for fact in inputs_of(again, scenario):
@@ -48,7 +48,7 @@ def parked(
     ctx: dict[str, Any] | None = None,
     args: dict[str, Any] | None = None,
 ) -> Scenario:
-    """The same, before it knows what is reused."""
+    """A rerun that does not know yet what is reused."""
     again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
     again.now_ms = scenario.now_ms
     again.objects = scenario.objects.shared_with(lambda: (entry.recorded for entry in again.journal))
@@ -58,18 +58,18 @@ def parked(
 
 
 def inputs_of(again: Scenario, scenario: Scenario) -> list[Fact]:
-    """What the shell hands in, as it is read back from bytes."""
+    """The server's inputs, read back from bytes."""
     request = again.execution.request
-    assert request is not None, "it is no rerun, or has begun"
+    assert request is not None, "it is not a rerun, or has begun"
     summary = JournalSummary(scenario.execution_id, rows(scenario))
     facts = reuse(again.plan, again.execution_id, request, summary)
     return [codec.decode_fact(codec.encode(fact)) for fact in facts]
 
 
-def rows(scenario: Scenario) -> Iterator[Row]:
+def rows(scenario: Scenario) -> Iterator[KeptRow]:
     """The journal as a store keeps it."""
     for entry in scenario.journal:
         recorded = entry.recorded
         identity = None if recorded.run is None else report_id(recorded.run, recorded.number)
         number = None if recorded.run is None else recorded.number
-        yield Row(recorded.at_ms, identity, number, codec.encode(recorded.fact))
+        yield KeptRow(recorded.at_ms, identity, number, codec.encode(recorded.fact))

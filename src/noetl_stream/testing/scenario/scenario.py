@@ -5,8 +5,8 @@
     scenario.done("fetch", {"rows": 3})
     assert scenario.status == "completed"
 
-The engine is the real one, the playbook is checked and compiled as a server would, and every fact that is fed is held
-against the laws of the engine (DESIGN §3, PROTOCOL §2): ``InvariantBroken`` says which did not hold.
+The engine is the real one, the playbook is checked and compiled as on a server, and every input is checked against the
+engine's invariants (DESIGN §3, PROTOCOL §2): ``InvariantBroken`` names the one that does not hold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.effects.commands import build_command
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.run_lease import answer_claim
-from noetl_stream.engine.state import NOT_AT_HAND, Assignment, Execution, RecordedFact, Status
+from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -46,10 +46,11 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import FoldedStatus
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.testing.scenario.invariants import InvariantBroken, hold_against_the_laws
+from noetl_stream.testing.scenario.invariants import InvariantBroken, check_invariants
 from noetl_stream.testing.scenario.objects import Objects
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -58,7 +59,7 @@ AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
 
 
 class AskRefused(Exception):
-    """What was asked of the execution cannot be done now; the message says why, ``code`` tells programs."""
+    """The execution rejects a request; the message says why, ``code`` is for programs."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -76,17 +77,17 @@ class Scenario:
     """One execution of a playbook on the engine alone.
 
     Args:
-        playbook: The YAML, indented as you like; or what it was compiled to, for another run of it.
-        kinds: The tool kinds the playbook may name; those installed here by default.
+        playbook: The YAML, with any indentation; or a plan, for another run of it.
+        kinds: The tool kinds the playbook may use; by default those installed here.
 
     Raises:
         InvalidPlaybook: the playbook has errors.
 
     Attributes:
         state: ``None`` before :meth:`start`.
-        journal: Everything that was folded, in order; its index plus one is the position.
-        inputs: Everything that was fed, with effect or without.
-        objects: Results that workers keep by reference: those that ``objects.takes``.
+        journal: Everything folded, in order; its index plus one is the position.
+        inputs: Everything fed, with effect or without.
+        objects: Results kept by reference: those that ``objects.takes``.
     """
 
     def __init__(self, playbook: str | Plan, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
@@ -107,13 +108,13 @@ class Scenario:
     def start(
         self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None, parent: Parent | None = None
     ) -> Sequence[Fact]:
-        """Someone asks for a run, another execution if there is a ``parent``; the decisions that follow."""
+        """Requests a run, as another execution if there is a ``parent``; returns the decisions that follow."""
         plan = self.plan
         request = ExecutionRequested("request-1", plan.digest, plan.path, workload or {}, ctx or {}, parent=parent)
         return self.feed(RecordedFact(request)).journal
 
     def done(self, step: str, result: Any = ARGS, *, index: int | Path | None = None) -> Sequence[Fact]:
-        """A worker runs the owed command of ``step`` to its end, each task with this result; what follows."""
+        """Runs the owed command of ``step``, each task with this result; returns what follows."""
         before = len(self.journal)
         self._run(step, index).finish(result)
         return self._decided_since(before)
@@ -121,7 +122,7 @@ class Scenario:
     def failed(
         self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | Path | None = None
     ) -> Sequence[Fact]:
-        """A worker runs the owed command of ``step``, whose tasks all fail; what follows."""
+        """Runs the owed command of ``step``, whose tasks all fail; returns what follows."""
         before = len(self.journal)
         self._run(step, index).fail(kind, message)
         return self._decided_since(before)
@@ -129,7 +130,7 @@ class Scenario:
     def take(self, step: str, *, index: int | Path | None = None, tell: Sink | None = None) -> ScriptedRun:
         """A worker takes the owed command of ``step`` (of its iteration ``index``, if it is a distributed loop).
 
-        Its run reports to the fold as it goes, or to ``tell``. Every further run of a command has a higher rank.
+        Its run reports to the fold, or to ``tell``. Every further run of a command has a higher rank.
         """
         owed = self.owed(step, index)
         number = self._deliveries[owed.command_id] = self._deliveries.get(owed.command_id, 0) + 1
@@ -144,20 +145,20 @@ class Scenario:
         )
 
     def claim(self, run: ScriptedRun) -> ClaimAnswer:
-        """``run`` asks whether it may run, is answered by the fold, and heeds that (PROTOCOL §3 *Claim*)."""
+        """Claims for ``run``, and applies the fold's answer to it (PROTOCOL §3 *Claim*)."""
         run.claim()
         answer = self.answer_to(run.run)
         run.answered(answer)
         return answer
 
     def issue_again(self, assignment: Assignment, reason: str = "the queue lacks it") -> Advanced:
-        """The shell's own input: a command is ordered once more (PROTOCOL §2 *Reconcile*)."""
+        """Reissues a command, as the server does (PROTOCOL §2 *Reconcile*)."""
         issue = assignment.issue + 1
         fact = StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
         return self.feed(RecordedFact(fact))
 
     def wait(self, seconds: float) -> None:
-        """Time passes; every timer that is due fires, in order."""
+        """Advances the time; every timer that is due fires, in order."""
         until_ms = self.now_ms + round(seconds * 1000)
         while self.state is not None and not self.state.halted:
             due = [(timer.due_ms, timer_id) for timer_id, timer in self.state.timers.items()]
@@ -170,10 +171,10 @@ class Scenario:
         self.now_ms = until_ms
 
     def ask(self, kind: type[ClientRequest], **fields: Any) -> Advanced:
-        """A client asks something of the execution: a patch, a signal, a cancel … What is so already has no effect.
+        """Sends a client request: a patch, a signal, a cancel … A redundant one has no effect.
 
         Raises:
-            AskRefused: it cannot be done now.
+            AskRefused: the execution rejects it.
         """
         self._requests += 1
         fact = kind(f"asked-{self._requests}", **fields)
@@ -183,7 +184,7 @@ class Scenario:
         return advanced
 
     def patch(self, **keys: Any) -> Advanced:
-        """``ctx`` keys set from outside."""
+        """Patches ``ctx`` keys, as a client does."""
         return self.ask(CtxPatched, patch=keys)
 
     def signal(self, name: str, payload: Any = None) -> Advanced:
@@ -202,46 +203,46 @@ class Scenario:
         return self.ask(ResumeRequested)
 
     def child_ended(self, result: Any = None, *, error: ErrorInfo | None = None, child: str = "") -> Advanced:
-        """A child has ended with this result, or like this: the oldest that lives, unless ``child`` names one."""
+        """Ends a child with this result or error: the oldest live one, unless ``child`` names one."""
         child_id = child or next(iter(self.execution.children))
         outcome = Outcome("ok", codec.payload_of(result)) if error is None else Outcome("error", error=error)
         return self.feed(RecordedFact(ChildFinished(child_id, "", outcome)))
 
     def look_into(self) -> Advanced:
-        """The shell hands in the value of the reference that the execution must look into."""
-        reference = self.execution.deciding
-        assert reference is not None, "the execution is looking into nothing"
+        """Resolves the reference that the execution awaits, as the server does."""
+        reference = self.execution.awaited
+        assert reference is not None, "the execution awaits no reference"
         value = self.objects[reference.key]
         return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
 
     def lose(self, reason: str = "it is gone") -> Advanced:
-        """The shell finds that this reference leads nowhere."""
-        reference = self.execution.deciding
-        assert reference is not None, "the execution is looking into nothing"
+        """Reports the awaited reference as lost, as the server does."""
+        reference = self.execution.awaited
+        assert reference is not None, "the execution awaits no reference"
         return self.feed(RecordedFact(ReferenceLost(reference.key, reason)))
 
     def take_over(self) -> None:
-        """Another server goes on: it has the journal, and no value of any reference.
+        """Continues on another server, which has the journal but no value of any reference.
 
         Raises:
-            LawBroken: the journal gives another state.
+            InvariantBroken: the journal yields a different state.
         """
         state = self.replayed()
         if state != replace(self.execution, resolved={}):
-            raise InvariantBroken(f"the journal gives the state: {state} is not {self.execution}")
+            raise InvariantBroken(f"the journal yields the state: {state} is not {self.execution}")
         self._takeovers.add(len(self.inputs))
         self.state = state
 
     def feed(self, recorded: RecordedFact) -> Advanced:
-        """One input is folded.
+        """Folds one input.
 
         Raises:
-            LawBroken: the engine did not keep its laws.
+            InvariantBroken: the engine broke an invariant.
         """
         before = self.state
         recorded = recorded._replace(at_ms=max(recorded.at_ms, self.now_ms))
         advanced = advance(self.plan, before, recorded, self.execution_id)
-        hold_against_the_laws(self.plan, before, recorded, advanced, position=len(self.journal))
+        check_invariants(self.plan, before, recorded, advanced, position=len(self.journal))
         self.inputs.append(recorded)
         if advanced.taken:
             self.journal.append(JournalEntry(recorded, decided=False))
@@ -254,12 +255,12 @@ class Scenario:
 
     @property
     def execution(self) -> Execution:
-        """The state after what was fed so far."""
+        """The current state."""
         assert self.state is not None, "the scenario has not been started"
         return self.state
 
     @property
-    def status(self) -> Status:
+    def status(self) -> FoldedStatus:
         return self.execution.status
 
     @property
@@ -268,14 +269,14 @@ class Scenario:
 
     @property
     def result(self) -> Any:
-        """The result of an execution that has completed, in plain values."""
+        """The result of a completed execution, in plain values."""
         outcome = self.execution.outcome
         assert outcome is not None and outcome.status == "ok", f"the execution is {self.status}"
         return self.objects.value_of(outcome.result)
 
     @property
     def error(self) -> ErrorInfo:
-        """Why the execution has failed."""
+        """The error of a failed execution."""
         outcome = self.execution.outcome
         assert outcome is not None and outcome.error is not None, f"the execution is {self.status}"
         return outcome.error
@@ -286,13 +287,13 @@ class Scenario:
         return [str(type(entry.recorded.fact).__struct_config__.tag) for entry in self.journal]
 
     def facts(self, of: type[AnyFactOf]) -> list[AnyFactOf]:
-        """The facts of one class in the journal, in order."""
+        """The facts of one kind in the journal, in order."""
         return [entry.recorded.fact for entry in self.journal if isinstance(entry.recorded.fact, of)]
 
     @property
     def working(self) -> list[tuple[str, int | Path | None]]:
-        """What workers owe an end: step and iteration (``None`` outside distributed loops, a path in inner ones), in
-        order of ordering.
+        """The owed commands: step and iteration (``None`` outside distributed loops, a path in inner ones), in order of
+        issue.
         """
         runs = self.execution.runs
         assignments = self.execution.assignments.values()
@@ -300,41 +301,41 @@ class Scenario:
 
     @property
     def suspended(self) -> list[tuple[str, int | Path | None]]:
-        """What waits without a worker: step and iteration, in order of suspension."""
+        """The suspended commands: step and iteration, in order of suspension."""
         runs = self.execution.runs
         return [(runs[one.step_run_id].step, _shown(one.path)) for one in self.execution.suspensions.values()]
 
     @property
     def held(self) -> list[str]:
-        """The steps of the tokens that admission holds, in order of arrival."""
+        """The steps of held tokens, in order of arrival."""
         return [waiting.token.step for waiting in self.execution.tokens.values() if waiting.held]
 
     def owed(self, step: str, index: int | Path | None = None) -> Assignment:
-        """The oldest command of ``step`` (and iteration) that is owed an end."""
+        """The oldest owed command of ``step`` (and iteration)."""
         path = () if index is None else (index,) if isinstance(index, int) else index
         for assignment in self.execution.assignments.values():
             if self.execution.runs[assignment.step_run_id].step == step and assignment.path == path:
                 return assignment
-        raise AssertionError(f"no command of {step}{list(path) or ''} is owed; there are {self.working}")
+        raise AssertionError(f"no command of {step}{list(path) or ''} is owed; owed are {self.working}")
 
     def command(self, assignment: Assignment) -> StepCommand:
-        """The order as a worker reads it from the wire."""
+        """The command as a worker decodes it."""
         return codec.decode_command(codec.encode(build_command(self.plan, self.execution, assignment)))
 
     def answer_to(self, run: RunId) -> ClaimAnswer:
-        """What a run that has claimed is told."""
+        """The fold's answer to a claim by this run."""
         return codec.decode_claim_answer(codec.encode(answer_claim(self.state, run)))
 
     def replayed(self) -> Execution | None:
-        """The state that the journal gives with ``evolve`` alone, each fact read back from its bytes."""
+        """The state that the journal yields by ``evolve`` alone, each fact read back from its bytes."""
         state: Execution | None = None
         for recorded, _ in self.journal:
             fact = codec.decode_fact(codec.encode(recorded.fact))
-            state = evolve(state, recorded._replace(fact=fact, value=NOT_AT_HAND), self.execution_id)
+            state = evolve(state, recorded._replace(fact=fact, value=NOT_LOADED), self.execution_id)
         return state
 
     def decided_again(self) -> list[JournalEntry]:
-        """The journal that ``advance`` gives for the same inputs."""
+        """The journal that ``advance`` yields for the same inputs."""
         state: Execution | None = None
         journal: list[JournalEntry] = []
         for number, recorded in enumerate(self.inputs):
@@ -349,7 +350,7 @@ class Scenario:
         return journal
 
     def _run(self, step: str, index: int | Path | None) -> ScriptedRun:
-        """A run the fold listens to: it claims the command if another run has it."""
+        """A run with the lease: it claims the command if another run has it."""
         begun = self.owed(step, index).run is not None
         run = self.take(step, index=index)
         if begun:
@@ -366,5 +367,5 @@ def _shown(path: Path) -> int | Path | None:
 
 @cache
 def installed_kinds() -> Kinds:
-    """What the checker must know of the tool kinds of this environment."""
+    """The tool kinds of this environment, for the checker."""
     return kinds_of(load_tools())

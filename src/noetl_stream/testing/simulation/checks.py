@@ -1,4 +1,4 @@
-"""What must hold after every commit of a simulation, and when it has come to rest (PROTOCOL §6)."""
+"""Checks after every commit of a simulation, and at its end (PROTOCOL §6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from noetl_stream.testing.simulation.world import SimulatedWorld
 
 
 async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
-    """Whether what ``server`` holds in memory is what Postgres holds, and at rest."""
+    """Whether the memory of ``server`` equals Postgres and is quiescent; returns the differences."""
     problems = []
     views = await world.store.read_partitions()
     for execution_id, executions in server.executions:
@@ -27,14 +27,14 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
         if owned is None or (view.owner, view.epoch) != (server.owner, owned.epoch) or executions.state is None:
             continue
         if replay(execution_id, await world.store.journal(execution_id, -1)) != executions.state:
-            problems.append(f"{execution_id}: the journal folds to another state than {server.owner} holds")
+            problems.append(f"{execution_id}: the journal folds to a state other than {server.owner} holds")
         if isinstance(executions.plan, Plan) and (follows := at_quiescence(executions.plan, executions.state)):
-            problems.append(f"{execution_id}: is not at rest: {follows}")
+            problems.append(f"{execution_id}: is not quiescent: {follows}")
     return problems
 
 
 async def final_problems(world: SimulatedWorld) -> list[str]:
-    """Everything that is not as it must be once all is at rest."""
+    """Everything that is wrong once the simulation is quiescent."""
     problems = [f"ended before its time: {role}" for role in world.ended]
     for execution_id, (submission, job) in {**world.accepted, **world.refused}.items():
         journal = await world.store.journal(execution_id, -1)
@@ -46,7 +46,7 @@ async def final_problems(world: SimulatedWorld) -> list[str]:
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in world.accepted:
             problems.append(f"{execution_id}: a child has not ended")
-    problems += [f"{execution_id}: waits for nothing" for execution_id in await world.store.stuck(100)]
+    problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems
@@ -66,9 +66,9 @@ async def _execution_problems(
         problems.append(f"{execution_id}: positions {positions}, its row says {row.position}")
     state, told = replay(execution_id, journal), (row.status, row.position, codec.decode_json(row.ctx))
     if state is None or (state.status, state.position, state.ctx) != told:
-        problems.append(f"{execution_id}: the journal folds to another end than its row")
+        problems.append(f"{execution_id}: the journal folds to an end other than its row")
     if execution_id in world.refused and job.accepted:
-        problems.append(f"{execution_id} ({job.name}): was refused")
+        problems.append(f"{execution_id} ({job.name}): was rejected")
     result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
     if (row.status, result) != (job.status, job.result) and not _given_up(world, row.error):
         problems.append(f"{execution_id} ({job.name}): {row.status} with {result}, {row.error!r}, not {job.result}")
@@ -76,23 +76,23 @@ async def _execution_problems(
 
 
 def _given_up(world: SimulatedWorld, error: bytes | None) -> bool:
-    """Delivered too often: that is right when leases were ended again and again."""
-    return world.misfortune.touches and error is not None and b"lease_exhausted" in error
+    """Whether it was delivered too often, which is right when leases were ended repeatedly."""
+    return world.faults.touches and error is not None and b"lease_exhausted" in error
 
 
 def _effect_problems(world: SimulatedWorld, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
     commands, issues = _commands(journal)
-    late, steady = world.misfortune.publishes_late, STEADY.issuperset(world.misfortune.kinds)
+    late, steady = world.faults.publishes_late, STEADY.issuperset(world.faults.kinds)
     for command_id, issue in issues.items():
         if steady and issue > 1:
-            yield f"{execution_id}: command {command_id} was issued {issue} times, without excuse"
+            yield f"{execution_id}: command {command_id} was issued {issue} times, and no fault explains it"
     for effect, count in world.effects.items():
         if effect.execution_id != execution_id or count == 1:
             continue
         ids = commands.get(effect.step, set())
         if ids & world.touched or (late and any(issues[one] > 1 for one in ids)):
             continue
-        yield f"{execution_id}: {count} times the effect of {effect.step}, attempt {effect.attempt}, without excuse"
+        yield f"{execution_id}: {count} times the effect of {effect.step}, attempt {effect.attempt}, unexplained"
 
 
 def _commands(journal: Sequence[StoredEvent]) -> tuple[dict[str, set[str]], dict[str, int]]:
@@ -101,7 +101,7 @@ def _commands(journal: Sequence[StoredEvent]) -> tuple[dict[str, set[str]], dict
     run_steps: dict[str, str] = {}
     commands: dict[str, set[str]] = {}
     issues: dict[str, int] = {}
-    for fact in _told(journal):
+    for fact in _facts_of(journal):
         if isinstance(fact, TokenEnqueued):
             token_steps[fact.token.token_id] = fact.token.step
         elif isinstance(fact, TokenClaimed):
@@ -112,15 +112,15 @@ def _commands(journal: Sequence[StoredEvent]) -> tuple[dict[str, set[str]], dict
     return commands, issues
 
 
-def _told(journal: Sequence[StoredEvent]) -> Iterator[Fact]:
-    """What it says, with what was reused of another one."""
+def _facts_of(journal: Sequence[StoredEvent]) -> Iterator[Fact]:
+    """The facts of the journal, including those it reused."""
     for entry in journal:
         fact = codec.decode_fact(entry.data)
         yield from fact.entries if isinstance(fact, ExecutionReused) else [fact]
 
 
 def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
-    """Every published record says what Postgres says: a tick that was not committed was never published."""
+    """Checks that published records equal Postgres: a tick that was not committed is never published."""
     rows = {entry.position: entry for entry in journal}
     for stored in world.broker.event_log.stored:
         if stored.is_reported or stored.message.execution_id != execution_id:
@@ -133,4 +133,4 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
             else:
                 agrees = row is not None and row.source == "server" and codec.decode_fact(row.data) == entry
             if not agrees:
-                yield f"{execution_id}: a record at position {position} says other than Postgres"
+                yield f"{execution_id}: a record at position {position} differs from Postgres"

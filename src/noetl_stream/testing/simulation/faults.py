@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation: each seed chooses some of the kinds below and when each strikes."""
+"""The faults of a simulation: each seed chooses some of the kinds below and when they strike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.testing.simulation.host import SimulatedHost
 
 TROUBLE_S = 30.0
-"""How long things go wrong; after that the weather is fair."""
+"""How long faults occur; after that there are none."""
 
 HARMLESS = (
     "server killed", "server frozen", "partitions stolen", "commit unknown", "tick fenced", "postgres away",
@@ -31,42 +31,42 @@ STEADY = frozenset({
 """Kinds that lose no publication: no command may be issued twice for them."""
 
 TOUCHING = ("worker killed", "worker frozen", "leases end", "queue restored", "command lost", "tail lost")
-"""Kinds that may make a step that is under way run again."""
+"""Kinds that may make a running step run again."""
 
 LATENCIES_S = (0.0, 0.0, 0.0, 0.001, 0.003, 0.02)
 READING_S = (0.0, 0.0, 0.001, 0.02, 0.4)
 POINTS_OF_A_LIFE = 250
-"""A host that is to be killed is killed somewhere in its first so many calls."""
+"""A host to be killed is killed within this many calls from its start."""
 
 
 class World(Protocol):
-    """What faults strike."""
+    """The world that faults strike."""
 
     broker: MemoryBroker
     clock: ManualClock
 
     def hosts(self, role: str) -> list[SimulatedHost]:
-        """Those alive, in the order of their start."""
+        """The live hosts, in the order of their start."""
         ...
 
     def replace(self, host: SimulatedHost, after_s: float) -> None:
-        """Starts another of the same role after so many seconds."""
+        """Starts another host of the same role after ``after_s`` seconds."""
         ...
 
     def touch(self, command_ids: set[str]) -> None:
-        """These commands may run twice from now on."""
+        """Marks commands that may run twice from now on."""
         ...
 
     def night(self, length_s: float) -> None:
-        """Kills all servers, and starts others after so many seconds."""
+        """Kills all servers, and starts others after ``length_s`` seconds."""
         ...
 
     def lose_unread_tail(self, after_s: float) -> None:
-        """Kills all servers; so many seconds later the messages none has folded are lost, and others start."""
+        """Kills all servers; ``after_s`` seconds later loses the messages none has folded, and starts others."""
         ...
 
     def steal_partitions(self, count: int) -> None:
-        """Has a stranger take some partitions over, for a second."""
+        """Lets another owner take over some partitions for a second."""
         ...
 
     @property
@@ -77,14 +77,14 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class InjectedFault:
-    """At its ``left``-th call from now a host is killed, or frozen for a time."""
+    """Kills a host at its ``left``-th call from now, or freezes it for a time."""
 
     left: int
     frozen_s: float | None
 
 
 class FaultPlan:
-    """The :class:`~noetl_stream.testing.simulation.host.Fate` of all hosts of one seed."""
+    """The :class:`~noetl_stream.testing.simulation.host.FaultInjector` of all hosts of one seed."""
 
     def __init__(self, seed: int, kinds: tuple[str, ...] | None = None) -> None:
         self.dice = Random(f"misfortune {seed}")
@@ -103,15 +103,15 @@ class FaultPlan:
 
     @property
     def publishes_late(self) -> bool:
-        """Whether a server may publish what its successor has issued again: only a fence at the queue (PROTOCOL §5)
-        could keep such a first issue, which runs unasked, from running beside the other.
+        """Whether a server may publish what its successor has reissued: only a fence at the queue (PROTOCOL §5) could
+        keep such a first issue, which runs without a claim, from running beside the other.
         """
         leaves = {"server killed", "idle night", "tail lost"} & set(self.kinds)
         late = {"server frozen", "partitions stolen"} & set(self.kinds)
         return bool(late) or ("nats away" in self.kinds and bool(leaves))
 
     def enter(self, world: World) -> list[tuple[float, Callable[[], None]]]:
-        """What will strike by itself, and when (seconds from now)."""
+        """The faults that strike by themselves, and when (seconds from now)."""
         self._world = world
         strikes: list[tuple[float, Callable[[], None]]] = []
         for kind, strike in self._strikes(world).items():
@@ -123,18 +123,18 @@ class FaultPlan:
         return sorted(strikes, key=lambda one: one[0])
 
     def clear_up(self) -> None:
-        """Nothing goes wrong from now on."""
+        """Ends all faults."""
         self.is_fair, self.postgres_away = True, False
         self._dooms.clear()
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         assert self._world is not None
         latency_s = self.dice.choice(READING_S if point == "log.next_batch.done" else LATENCIES_S)
         if latency_s:
             await self._world.clock.sleep(latency_s)
         if self.is_fair:
             return
-        self._doom(host, self._world)
+        self._schedule_fault(host, self._world)
         if point.startswith("store.") and self.postgres_away:
             if point == "store.commit.done":
                 raise OutcomeUnknown("the simulated Postgres went away before its answer")
@@ -176,7 +176,7 @@ class FaultPlan:
             "tail lost": lambda: self._touching(world, lambda: world.lose_unread_tail(self.dice.uniform(0.5, 5))),
         }
 
-    def _doom(self, host: SimulatedHost, world: World) -> None:
+    def _schedule_fault(self, host: SimulatedHost, world: World) -> None:
         doom = self._dooms.get(host.name)
         if doom is None:
             return
@@ -195,7 +195,7 @@ class FaultPlan:
 
     def _thaw(self, host: SimulatedHost) -> None:
         assert self._world is not None
-        self._world.touch(host.fetched)  # what came to it while it stood still, it runs now
+        self._world.touch(host.fetched)  # it now runs what it received while frozen
         host.thaw()
 
     def _condemn(self, hosts: list[SimulatedHost], frozen_s: float | None) -> None:

@@ -1,8 +1,8 @@
-"""A process of a simulation: everything it does with the outside passes through here, so that it can be frozen or
-killed in the middle of anything, and so that what it sends takes its time.
+"""A process of a simulation. Everything it does with the outside passes through here, so that it can be frozen or
+killed at any point, and so that its messages take time.
 
-A killed host never returns from the call it is in, and nothing it still tries happens. A frozen one goes on later where
-it was: a zombie.
+A killed host never returns from its current call, and later calls have no effect. A frozen one continues later where
+it was, as a zombie.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from noetl_stream.ports.store import Store
 Value = TypeVar("Value")
 
 
-class Fate(Protocol):
-    """What may befall hosts. The default befalls nothing."""
+class FaultInjector(Protocol):
+    """The faults of hosts. The default has none."""
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         """Called where ``host`` is about to do ``point``, and again (``point`` ending in ``.done``) when it has.
 
-        It may take time, :meth:`SimulatedHost.kill`, :meth:`SimulatedHost.freeze`, or raise what the port may raise.
+        It may take time, :meth:`SimulatedHost.kill`, :meth:`SimulatedHost.freeze`, or raise any error of the port.
         """
         ...
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
-        """Whether this message, which nobody confirms, is lost: a bus subject, or ``ack``."""
+        """Whether this unconfirmed message is lost: a bus subject, or ``ack``."""
         ...
 
 
-class GoodFate:
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+class NoFaults:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         """Nothing."""
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
@@ -49,10 +49,10 @@ class GoodFate:
 class SimulatedHost:
     """One process. Its ports are given to one role."""
 
-    def __init__(self, name: str, broker: MemoryBroker, store: Store, fate: Fate) -> None:
+    def __init__(self, name: str, broker: MemoryBroker, store: Store, injector: FaultInjector) -> None:
         self.name = name
         self.alive = True
-        self.fate = fate
+        self.injector = injector
         self.log = HostLog(self, broker)
         self.queue = HostQueue(self, broker)
         self.bus = HostBus(self, broker)
@@ -64,7 +64,7 @@ class SimulatedHost:
         self._unplug: list[Callable[[], Awaitable[None]]] = []
         self._unplugging: list[asyncio.Future[None]] = []
         self.leased: set[HostDelivery] = set()
-        """Deliveries it has and has neither acknowledged nor given back."""
+        """Deliveries received and neither acknowledged nor returned."""
         self.sources: list[MemoryCommandSource] = []
 
     @property
@@ -72,14 +72,14 @@ class SimulatedHost:
         return self.alive and not self._awake.is_set()
 
     def kill(self) -> None:
-        """Ends it like ``kill -9``: its connections are gone, and no call of it goes on."""
+        """Ends it like ``kill -9``: its connections are gone, and none of its calls returns."""
         if self.alive:
             self.alive = False
             self._awake.clear()
             self._unplugging = [asyncio.ensure_future(unplug()) for unplug in self._unplug]
 
     def freeze(self) -> None:
-        """Stands still until :meth:`thaw`, as in a long garbage collection or a suspended virtual machine."""
+        """Freezes it until :meth:`thaw`, as in a long garbage collection or a suspended virtual machine."""
         self._awake.clear()
 
     def thaw(self) -> None:
@@ -90,7 +90,7 @@ class SimulatedHost:
                 act()
 
     def when_awake(self, act: Callable[[], None]) -> None:
-        """Does what cannot wait: now, after the thaw, or never."""
+        """Runs ``act`` now, after the thaw, or never."""
         if self._awake.is_set():
             act()
         elif self.alive:
@@ -98,38 +98,38 @@ class SimulatedHost:
 
     @property
     def fetched(self) -> set[str]:
-        """The commands that came to it and that it has not begun."""
+        """The commands received and not yet begun."""
         return {codec.decode_command(body).command_id for source in self.sources for body in source.waiting}
 
     def renew_leases(self) -> None:
-        """What a worker's own thread does in real time."""
+        """Renews leases, as a worker's own thread does in real time."""
         for delivery in tuple(self.leased):
             delivery.in_progress()
 
     async def around(self, point: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        """``work``, with what may befall this host before and after it."""
+        """``work``, with the faults of this host before and after it."""
         await self.passes(point)
         value = await work()
         await self.passes(f"{point}.done")
         return value
 
     async def awake(self) -> None:
-        """Ends when it may go on; a dead one waits for ever."""
+        """Returns when it may continue; never for a dead host."""
         await self._awake.wait()
 
     def plugged(self, unplug: Callable[[], Awaitable[None]]) -> None:
-        """``unplug`` is called when it is killed."""
+        """Registers ``unplug``, called when it is killed."""
         self._unplug.append(unplug)
 
     async def passes(self, point: str) -> None:
-        """It is at this point."""
+        """Passes this point, where a fault may strike."""
         await self._awake.wait()
-        await self.fate.befall(self, point)
+        await self.injector.inject(self, point)
         await self._awake.wait()
 
 
 class _Passing:
-    """An adapter all of whose methods are asynchronous and pass the host."""
+    """An adapter whose methods are all asynchronous and pass through the host."""
 
     def __init__(self, host: SimulatedHost, name: str, real: object) -> None:
         self._host = host
@@ -223,7 +223,7 @@ class HostDelivery:
 
     def ack(self) -> None:
         self._host.leased.discard(self)
-        if not self._host.fate.loses(self._host, "ack"):
+        if not self._host.injector.loses(self._host, "ack"):
             self._host.when_awake(self._real.ack)
 
     def nak(self, delay_s: float = 0.0) -> None:
@@ -295,7 +295,7 @@ class HostBus:
         self._real = broker.bus
 
     def send(self, subject: str, body: bytes) -> None:
-        if not self._host.fate.loses(self._host, subject):
+        if not self._host.injector.loses(self._host, subject):
             self._host.when_awake(lambda: self._real.send(subject, body))
 
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:

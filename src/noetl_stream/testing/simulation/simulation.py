@@ -1,7 +1,7 @@
 """The seeded simulation of servers and workers (PROTOCOL §6).
 
-One seed is one story: a few executions on several servers and workers, half a minute in which things go wrong, then
-fair weather, in which everything must come to its right end. The same seed always tells the same story. To hear many:
+One seed is one run: a few executions on several servers and workers, half a minute of faults, then a phase without
+faults, in which everything must end correctly. The same seed always yields the same run. To run many:
 ``python -m noetl_stream.testing.simulation.simulation --seeds 2000``.
 """
 
@@ -24,7 +24,7 @@ from noetl_stream.testing.simulation.world import SimulatedWorld
 
 EXECUTIONS = 7
 PATIENCE_S = 400.0
-"""How long fair weather lasts before what has not ended counts as stuck."""
+"""How long the phase without faults lasts before unfinished work counts as stuck."""
 
 LOOK_EVERY_S = 2.0
 CHECKED_COMMITS = 0.2
@@ -33,7 +33,7 @@ CHECKED_COMMITS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """What came of a seed. ``digest`` is that of all messages stored; ``length_s`` is simulated time."""
+    """The result of a seed. ``digest`` covers all stored messages; ``length_s`` is simulated time."""
 
     seed: int
     kinds: tuple[str, ...]
@@ -46,8 +46,8 @@ class SimulationReport:
         return f"seed {self.seed} ({', '.join(self.kinds)}), {self.length_s:.0f} s:\n  {lines}"
 
 
-class _Watching(FaultPlan):
-    """A misfortune that also checks, after some commits, what the server holds."""
+class _CheckingFaultPlan(FaultPlan):
+    """A fault plan that also checks, after some commits, what the server holds."""
 
     def __init__(self, seed: int, kinds: tuple[str, ...] | None) -> None:
         super().__init__(seed, kinds)
@@ -55,36 +55,36 @@ class _Watching(FaultPlan):
         self.world: SimulatedWorld | None = None
         self._chance = Random(f"checks {seed}")
 
-    async def befall(self, host: SimulatedHost, point: str) -> None:
+    async def inject(self, host: SimulatedHost, point: str) -> None:
         assert self.world is not None
         if point == "store.take_over":
             self.world.begun.add(host.name)
         if point == "store.commit.done" and self._chance.random() < CHECKED_COMMITS:
             self.problems += await memory_problems(self.world, self.world.servers[host.name])
-        await super().befall(host, point)
+        await super().inject(host, point)
 
 
-def tell(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationReport:
+def simulate(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationReport:
     """Runs a seed.
 
     Args:
-        kinds: What goes wrong, of those in ``simulated_faults``; by default the seed chooses.
+        kinds: The kinds of faults, of those in ``simulation.faults``; by default the seed chooses.
     """
     loop = SimulatedLoop(seed)
     try:
-        return loop.run_until_complete(_tell(seed, kinds))
-    except Exception as error:  # a check that fails on what it finds, or a loop that hangs: the story of this seed
-        return SimulationReport(seed, _Watching(seed, kinds).kinds, (repr(error),), loop.time(), "")
+        return loop.run_until_complete(_run(seed, kinds))
+    except Exception as error:  # a check that raises, or a loop that hangs: the result of this seed
+        return SimulationReport(seed, _CheckingFaultPlan(seed, kinds).kinds, (repr(error),), loop.time(), "")
     finally:
         loop.close()
 
 
-async def _tell(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
+async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
     dice = Random(f"story {seed}")
-    misfortune = _Watching(seed, kinds)
-    world = misfortune.world = SimulatedWorld(misfortune)
+    faults = _CheckingFaultPlan(seed, kinds)
+    world = faults.world = SimulatedWorld(faults)
     await world.register()
-    strikes = misfortune.enter(world)
+    strikes = faults.enter(world)
     for role, count in (("server", dice.randint(1, 3)), ("worker", dice.randint(1, 3))):
         for _ in range(count):
             world.start(role)
@@ -96,16 +96,16 @@ async def _tell(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
         strike()
     await world.clock.sleep(max(0.0, began_s + TROUBLE_S - world.clock.monotonic_s()))
     await world.clear_up()
-    await _come_to_rest(world, clients)
-    problems = [*misfortune.problems, *await final_problems(world)]
+    await _wait_until_quiescent(world, clients)
+    problems = [*faults.problems, *await final_problems(world)]
     length_s = world.clock.monotonic_s()
     digest = _digest(world)
     await world.close()
-    return SimulationReport(seed, misfortune.kinds, tuple(problems), length_s, digest)
+    return SimulationReport(seed, faults.kinds, tuple(problems), length_s, digest)
 
 
-async def _come_to_rest(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
-    """Until every client has its answer, every execution has ended and the queue is empty, or patience is over."""
+async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
+    """Waits until all clients have answers, all executions have ended and the queue is empty, or time is up."""
     until_s = world.clock.monotonic_s() + PATIENCE_S
     while world.clock.monotonic_s() < until_s:
         await world.clock.sleep(LOOK_EVERY_S)
@@ -123,14 +123,16 @@ def _digest(world: SimulatedWorld) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tells many stories; prints those that went wrong."""
+    """Runs many seeds; prints those that failed."""
     parser = argparse.ArgumentParser(prog="python -m noetl_stream.testing.simulation.simulation")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     options = parser.parse_args(arguments)
-    broken = [story for seed in range(options.first, options.first + options.seeds) if (story := tell(seed)).problems]
-    for story in broken:
-        print(story)
+    broken = [
+        report for seed in range(options.first, options.first + options.seeds) if (report := simulate(seed)).problems
+    ]
+    for report in broken:
+        print(report)
     print(f"{options.seeds} seeds, {len(broken)} broken")
     return 1 if broken else 0
 

@@ -1,8 +1,8 @@
-"""An event loop whose time passes only when there is nothing left to do: hours of a run take milliseconds, and each run
-of the same seed is the same.
+"""An event loop whose time advances only when it is idle: hours of a run take milliseconds, and a seed always yields
+the same run.
 
-``asyncio.sleep``, ``asyncio.timeout`` and ``loop.call_later`` go by that time too. Threads have no place here: what
-would go to one (``asyncio.to_thread``) is done at once.
+``asyncio.sleep``, ``asyncio.timeout`` and ``loop.call_later`` use that time too. There are no threads: work for one
+(``asyncio.to_thread``) runs at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Value = TypeVar("Value")
 
 
 TURNS_AT_A_MOMENT = 100_000
-"""Turns of the loop within one moment of simulated time; more is a task that spins."""
+"""Turns of the loop within one moment of simulated time; more means a task spins."""
 
 
 class NothingWouldHappen(RuntimeError):
-    """Everybody waits and nobody sleeps, or somebody spins: without this the loop would hang for ever."""
+    """All tasks wait and none sleeps, or a task spins: without this error the loop would hang for ever."""
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Give :attr:`clock` to everything that runs here."""
+    """A loop on simulated time; pass :attr:`clock` to everything that runs in it."""
 
     def __init__(self, seed: int = 0) -> None:
         self.clock = ManualClock(seed=seed)
@@ -46,7 +46,7 @@ def simulated_clock() -> ManualClock:
 
 
 class _Idling(selectors.DefaultSelector):
-    """Asked to wait, it moves the clock to the next moment at which something is due."""
+    """Instead of waiting, moves the clock to the next moment at which something is due."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class _Idling(selectors.DefaultSelector):
         due = [self._clock.next_waking_s, None if timeout is None else self._clock.monotonic_s() + timeout]
         moments = [moment for moment in due if moment is not None]
         if not moments:
-            raise NothingWouldHappen("every task waits, and nobody sleeps by the clock")
+            raise NothingWouldHappen("every task waits, and none sleeps on the clock")
         self._clock.advance_to(min(moments))
         return []
 
 
 class _AtOnce(ThreadPoolExecutor):
-    """Runs what it is given before it returns."""
+    """Runs work before ``submit`` returns."""
 
     def submit(self, fn: Callable[..., Value], /, *args: Any, **kwargs: Any) -> Future[Value]:
         done: Future[Value] = Future()

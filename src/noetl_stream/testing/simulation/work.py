@@ -1,4 +1,4 @@
-"""What simulations run: a tool whose effects are counted, and playbooks whose right results are known."""
+"""The work of simulations: a tool whose effects are counted, and playbooks whose correct results are known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Effect(NamedTuple):
 
 
 class WorkInputs(Inputs):
-    """Inputs of ``work``: what it returns, how long it takes, how many attempts of it fail."""
+    """Inputs of ``work``: what it returns, how long it takes, how many attempts fail."""
 
     value: Any = None
     takes_s: float = 0.0
@@ -33,7 +33,7 @@ class WorkInputs(Inputs):
 
 
 class WorkTool:
-    """Kind ``work``: has an effect, which is counted, then takes its time, then returns ``value``."""
+    """Kind ``work``: counts its effect, takes its time, then returns ``value``."""
 
     spec = KindSpec("work", WorkInputs, Knobs)
 
@@ -58,14 +58,14 @@ class WorkTool:
         return ToolResult(inputs.value)
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A playbook with what must come of it. ``result`` is that of a completed one.
+    """A playbook with its expected outcome. ``result`` is that of a completed one.
 
-    ``asks``: it goes on when a client has sent the signal :data:`SIGNAL` and set ``ctx.approved``. ``retried`` is the
+    ``asks``: it needs a client to send the signal :data:`SIGNAL` and set ``ctx.approved``. ``retried`` is the
     result of its retry, with ``ctx.mended``, which follows its end.
     """
 
@@ -196,7 +196,7 @@ def _nested() -> Job:
 
 
 def _paged() -> Job:
-    """Loops over a result that is too large for the server, level by level and in one worker."""
+    """Loops over a result too large for the server, level by level and in one worker."""
     rows = [{"n": 1, "cells": [1, 2]}, {"n": 2, "cells": []}, {"n": 3, "cells": [4]}]
     cells = {"in": "{{ row.cells }}", "iterator": "cell", "spec": {"mode": "parallel"}}
     each = {"in": "{{ rows }}", "iterator": "row", "spec": {"mode": "parallel"}, "loop": cells}

@@ -38,6 +38,7 @@ from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.faults import FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, SIGNAL, Effect, Job, WorkTool
 from noetl_stream.worker.plan_client import PlanClient
@@ -56,18 +57,18 @@ class SimulatedWorld:
     """See :class:`~noetl_stream.testing.simulation.faults.World`.
 
     Attributes:
-        accepted: The job of each execution whose request was answered with yes, and of each that was refused.
-        begun: Servers that came as far as taking partitions.
-        ended: Roles that ended by themselves, with their error: none should.
+        accepted: The job of each execution whose request was accepted or rejected by its job's playbook.
+        begun: Servers that have taken partitions.
+        ended: Roles that ended unexpectedly, with their error.
         touched: Commands that may run twice.
     """
 
-    def __init__(self, misfortune: FaultPlan) -> None:
+    def __init__(self, faults: FaultPlan) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
-        self.misfortune = misfortune
+        self.faults = faults
         self.effects: Counter[Effect] = Counter()
         self.accepted: dict[str, tuple[Submission, Job]] = {}
         self.refused: dict[str, tuple[Submission, Job]] = {}
@@ -80,7 +81,7 @@ class SimulatedWorld:
         self._names = 0
 
     async def register(self) -> None:
-        """Puts the playbook into the catalog that others call."""
+        """Registers the playbook that others call."""
         plan = compile_playbook(CALLED, KINDS)
         now_ms = self.clock.now_ms()
         entry = CatalogEntry(
@@ -103,7 +104,7 @@ class SimulatedWorld:
     def start(self, role: str) -> SimulatedHost:
         """Starts a server or a worker."""
         self._names += 1
-        host = SimulatedHost(f"{role}-{self._names}", self.broker, self.store, self.misfortune)
+        host = SimulatedHost(f"{role}-{self._names}", self.broker, self.store, self.faults)
         self._hosts.append(host)
         run = self._serve(host) if role == "server" else self._work(host)
         self._tasks.append(asyncio.create_task(run, name=host.name))
@@ -138,7 +139,7 @@ class SimulatedWorld:
         }
 
     async def submit(self, job: Job, delay_s: float) -> None:
-        """A client that does not give up before it has an answer."""
+        """Submits a job, retrying until there is an answer."""
         await self.clock.sleep(delay_s)
         submission = Submission.new(job.source, f"simulation/{job.name}", {}, self.clock)
         while True:
@@ -155,15 +156,15 @@ class SimulatedWorld:
             await self._retry(submission, job)
 
     async def clear_up(self) -> None:
-        """Fair weather: all that was frozen goes on, and there is at least one of each role."""
-        self.misfortune.clear_up()
+        """Ends all faults: thaws frozen hosts, and ensures at least one of each role."""
+        self.faults.clear_up()
         self.broker.start()
         for host in self._hosts:
             self.touch(host.fetched if host.is_frozen else set())
             host.thaw()
 
     async def close(self) -> None:
-        """Ends every task of this simulation."""
+        """Ends all tasks of this simulation."""
         for _ in range(ROUNDS_OF_CANCELLING):
             others = asyncio.all_tasks() - {asyncio.current_task()}
             if not others:
@@ -184,7 +185,7 @@ class SimulatedWorld:
             await follower.close()
 
     async def _retry(self, submission: Submission, job: Job) -> None:
-        """Once the execution has ended, it is run again from what failed it."""
+        """Retries the execution once it has ended."""
         while (row := await self.store.execution(submission.execution_id)) is None or row.finished_ms is None:
             await self.clock.sleep(0.5)
         again = Submission.new(job.source, submission.path, {}, self.clock)
@@ -211,8 +212,8 @@ class SimulatedWorld:
                 await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
                 return
             except RequestRefused as refused:
-                if "has ended" not in refused.message:  # not all it asks is needed
-                    self.ended.append(f"a client was refused: {refused}")
+                if "has ended" not in refused.message:  # some of its requests may come too late
+                    self.ended.append(f"a client was rejected: {refused}")
                 return
             except NoetlError:
                 await self.clock.sleep(0.5)
@@ -227,8 +228,8 @@ class SimulatedWorld:
             clock=self.clock,
             catalog=self.catalog,
         )
-        always = "reconcile always" in self.misfortune.kinds
-        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0))
+        always = "reconcile always" in self.faults.kinds
+        server = Server(host.name, ports, KINDS, ServerTimes(reconcile_s=0.0 if always else 10.0), checker=check_once)
         self.servers[host.name] = server
         await self._until_it_ends(host, server.run())
 
@@ -243,7 +244,7 @@ class SimulatedWorld:
             blobs=host.blobs,
             clock=self.clock,
             tools={"work": WorkTool(self.clock, self.effects, host.awake)},
-            plans=PlanClient(host.bus, self.clock, KINDS),
+            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
             credential=_no_credential,
         )
         self._tasks.append(asyncio.create_task(self._renew(host)))
@@ -255,13 +256,13 @@ class SimulatedWorld:
         except Unreachable as error:
             if host.name in self.begun:
                 self.ended.append(f"{host.name}: {error!r}")
-            else:  # it never got to its work; a process manager starts another
+            else:  # it never started work; a process manager starts another
                 host.kill()
                 self.replace(host, 1.0)
         except Exception as error:
             self.ended.append(f"{host.name}: {error!r}")
         else:
-            self.ended.append(f"{host.name} came to its end")
+            self.ended.append(f"{host.name} ended")
 
     async def _renew(self, host: SimulatedHost) -> None:
         while host.alive:
@@ -285,7 +286,7 @@ class SimulatedWorld:
 
     async def _lose_unread(self, after_s: float) -> None:
         await self.clock.sleep(after_s)
-        self._kill_servers(0.5)  # those that have come since in place of others
+        self._kill_servers(0.5)  # those that replaced others meanwhile
         folded = max(view.last_seq for view in await self.store.read_partitions())
         log = self.broker.event_log
         self.touch({report.command_id for report in self._reports(folded)})
@@ -295,7 +296,7 @@ class SimulatedWorld:
 
 
 def asked_of(execution_id: str) -> list[InterventionFact]:
-    """What a client asks of an execution: both are needed, each exactly once; a pause and its end disturb nothing."""
+    """The requests of a client: both are needed, each exactly once; a pause and its end change nothing."""
     return [
         PauseRequested(derive(execution_id, "pause")),
         SignalReceived(derive(execution_id, "signal"), signal=SIGNAL, payload=SIGNAL),

@@ -1,7 +1,7 @@
-"""Tables of a Postgres database, copied for a DuckDB task: the input ``attach`` (see ``docs/tools.md``).
+"""The input ``attach``: tables of a Postgres database, copied for a DuckDB task (see ``docs/reference/tools.md``).
 
-DuckDB's own extension for Postgres is not used: it has to be fetched from outside, and SQL that has it can reach any
-database the worker can (its ``postgres_scan`` does not ask whether access to the outside is closed).
+DuckDB's Postgres extension is not used: it must be downloaded, and SQL with access to it can reach any database that
+the worker can (its ``postgres_scan`` ignores ``enable_external_access``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.auth import Auth, auth_field, credential_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.duckdb.tables import quoted
-from noetl_stream.tools.inputs import Inputs, invalid_input
+from noetl_stream.tools.inputs import Auth, Inputs, auth_field, credential_of, invalid_input
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ATTACHED_BYTES: Final = 256 * 1024 * 1024
 MAX_LINE_BYTES: Final = 16_000_000
-"""The longest row that can be copied, as text."""
+"""Length of a copied row, as text."""
 _BATCH_ROWS: Final = 500
 _NULL: Final = r"\N"
 _CSV: Final = (
@@ -65,16 +64,16 @@ _MAX_DECIMAL_DIGITS: Final = 38
 
 
 class Attach(Inputs):
-    """A database to read from, and which of its tables."""
+    """A database and the tables to read from it."""
 
     auth: Auth = auth_field(..., "As for `postgres`.")
     tables: list[str] = Field(min_length=1, description="Names of tables and views: `orders`, `sales.orders`.")
-    read_only: Literal[True] = Field(default=True, description="What is attached is a copy: it can only be read.")
+    read_only: Literal[True] = Field(default=True, description="Attached tables are copies and read-only.")
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedTable:
-    """A table as a file of text. ``columns`` are names and DuckDB types; ``schema`` is where DuckDB will have it."""
+    """A table copied to a text file. ``columns`` are names and DuckDB types; ``schema`` is its schema in DuckDB."""
 
     schema: str
     name: str
@@ -84,22 +83,22 @@ class CopiedTable:
 
 @dataclass(frozen=True, slots=True)
 class CopiedDatabase:
-    """What ``attach.<alias>`` has become. ``file`` is where DuckDB will put it."""
+    """The copy of ``attach.<alias>``. ``file`` is the path of its DuckDB database."""
 
     alias: str
     file: Path
     tables: tuple[CopiedTable, ...]
 
 
-async def copied(
+async def copy_databases(
     call: ToolCall, attach: Mapping[str, Attach], pools: ConnectionPools, folder: Path, max_bytes: int
 ) -> list[CopiedDatabase]:
-    """Copies the tables into files in ``folder``; those of one database as they were at one moment.
+    """Copies the tables to files in ``folder``, those of one database from a single snapshot.
 
     Raises:
-        ToolFailure: as a ``postgres`` task; ``not_found`` for a table, ``result_too_large`` over ``max_bytes`` in all.
+        ToolFailure: As for ``postgres``; ``not_found`` for a table; ``result_too_large`` above ``max_bytes`` in total.
     """
-    room = _Room(max_bytes)
+    budget = _ByteBudget(max_bytes)
     databases = []
     for number, (alias, given) in enumerate(attach.items()):
         options = options_of(given.auth, await credential_of(call, given.auth))
@@ -111,48 +110,50 @@ async def copied(
                     for name in given.tables:
                         place.text = f"attach.{alias}.{name}"
                         file = folder / f"{number}-{len(tables)}.csv"
-                        tables.append(await _copy(connection, place.text, name, file, room, call.timeouts.read))
+                        tables.append(await _copy(connection, place.text, name, file, budget, call.timeouts.read))
         databases.append(CopiedDatabase(alias, folder / f"{number}.duckdb", tuple(tables)))
     return databases
 
 
 @dataclass(slots=True)
-class _Room:
-    """How many bytes may still be copied."""
+class _ByteBudget:
+    """The bytes that may still be copied."""
 
     left_bytes: int
 
     def take(self, size_bytes: int, place: str) -> None:
         self.left_bytes -= size_bytes
         if self.left_bytes < 0:
-            message = f"{place}: the attached tables are larger than max_attached_bytes; read what you need by a "
-            raise ToolFailure(ErrorInfo(kind="result_too_large", message=f"{message}postgres task, or raise the knob"))
+            message = (
+                f"{place}: the attached tables exceed max_attached_bytes; select rows in a postgres task, or raise it"
+            )
+            raise ToolFailure(ErrorInfo(kind="result_too_large", message=message))
 
 
 async def _copy(
-    connection: Connection, place: str, name: str, file: Path, room: _Room, timeout_s: float | None
+    connection: Connection, place: str, name: str, file: Path, budget: _ByteBudget, timeout_s: float | None
 ) -> CopiedTable:
     table = await connection.fetchrow(_FIND, name)
     if table is None:
-        raise ToolFailure(ErrorInfo(kind="not_found", message=f"{place}: there is no such table or view"))
+        raise ToolFailure(ErrorInfo(kind="not_found", message=f"{place}: no such table or view"))
     columns = [(row["name"], row["type"], row["modifier"]) for row in await connection.fetch(_COLUMNS, name)]
     if not columns:
         raise invalid_input(f"{place}: the table has no columns")
     source = f"{quoted(table['schema'])}.{quoted(table['name'])}"
     line = " || ',' || ".join(_field(quoted(column), kind) for column, kind, _ in columns)
-    # By a cursor, row by row: the driver cannot break off a COPY whose data it has not taken yet.
+    # By cursor, since the driver cannot cancel a COPY whose data it has not read.
     rows = await connection.cursor(f"select {line} from {source}", timeout=timeout_s)
     with file.open("wb") as sink:
         while batch := await rows.fetch(_BATCH_ROWS, timeout=timeout_s):
             data = "".join(f"{row[0]}\n" for row in batch).encode()
-            room.take(len(data), place)
+            budget.take(len(data), place)
             sink.write(data)
     typed = tuple((column, _type(kind, modifier)) for column, kind, modifier in columns)
     return CopiedTable(table["schema"] if table["is_qualified"] else "main", table["name"], typed, file)
 
 
 def _field(column: str, kind: str) -> str:
-    """SQL for a column's text between quotes; without quotes where it is null."""
+    """SQL for a column's quoted text, unquoted where it is null."""
     text = f"translate(encode({column}, 'base64'), E'\\n', '')" if kind == "bytea" else f"{column}::text"
     return f"""coalesce('"' || replace({text}, '"', '""') || '"', E'\\{_NULL}')"""
 
@@ -165,7 +166,7 @@ def _type(kind: str, modifier: int) -> str:
 
 
 def load_statements(database: CopiedDatabase) -> Iterator[str]:
-    """SQL that makes a database of the copied files and attaches it for reading."""
+    """SQL that loads the copied files into a database and attaches it read-only."""
     alias, place = quoted(database.alias), _text(str(database.file))
     yield f"attach {place} as {alias}"
     for schema in dict.fromkeys(table.schema for table in database.tables):

@@ -1,4 +1,4 @@
-"""One DuckDB task at work in a thread: tables, statements, rows. Can be interrupted from another thread."""
+"""Runs one DuckDB task in a thread: tables, statements, rows. Can be interrupted from another thread."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
 _MESSAGE_CHARACTERS: Final = 1_000
-_doors: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
-_finding: Final = threading.Lock()
+_open_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
+_open_locks_guard: Final = threading.Lock()
 
 
-def _door_of(database: str | None) -> threading.Lock:
-    """Tasks on one file share DuckDB's instance of it, and come and go one at a time: the first one closes it to the
-    outside before another comes in, and the last one's leaving is over before a new one opens it again.
+def _open_lock(database: str | None) -> threading.Lock:
+    """The lock for opening and closing a file. Tasks on one file share DuckDB's instance of it: the first must lock it
+    down before the next connects, and the last must have closed it before it is opened again.
     """
     if database is None:
         return threading.Lock()
-    with _finding:
-        return _doors.setdefault(str(Path(database).resolve()), threading.Lock())
+    with _open_locks_guard:
+        return _open_locks.setdefault(str(Path(database).resolve()), threading.Lock())
 
 
 class DuckdbSession:
-    """One task's connection. All methods but :meth:`interrupt` belong to one thread.
+    """The connection of one task. All methods except :meth:`interrupt` must be called from one thread.
 
     Args:
-        database: A file, or ``None`` for memory.
-        folders: Whose files the SQL may use.
+        database: A file, or ``None`` for a database in memory.
+        folders: Folders whose files the SQL may use.
         attached: Databases to read from.
     """
 
@@ -61,11 +61,11 @@ class DuckdbSession:
         self._attached = attached
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = threading.Event()
-        self._door = _door_of(database)
+        self._open_lock = _open_lock(database)
         self._closing = threading.Lock()  # a closed connection must not be interrupted
 
     def interrupt(self) -> None:
-        """Ends the statement that runs, and keeps later ones from starting."""
+        """Interrupts the running statement and prevents later ones from starting."""
         self._interrupted.set()
         with self._closing:
             if self._connection is not None:
@@ -74,7 +74,7 @@ class DuckdbSession:
     def run(
         self, texts: Iterable[str], params: Params, tables: Mapping[str, Table], idempotency_key: str
     ) -> dict[str, Any]:
-        """Makes the tables, runs the statements of ``texts`` as one transaction, and gives the result.
+        """Creates the tables, runs the statements of ``texts`` in one transaction, and returns the result.
 
         Raises:
             ToolFailure: ``sql``, ``syntax``, ``not_allowed``, ``connection`` (the file), ``result_too_large``,
@@ -84,7 +84,7 @@ class DuckdbSession:
 
         if self._interrupted.is_set():
             raise _cancelled()
-        connection = self._opened()
+        connection = self._open()
         try:
             statements = _statements(connection, texts)
             check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
@@ -94,21 +94,21 @@ class DuckdbSession:
                 statement, text = table_statement(name, *rows_of(name, table))
                 self._execute(statement, {"1": text}, f"tables.{name}")
             result = self._results(statements, params)
-            self._execute("commit", {}, "at the end of the transaction")
+            self._execute("commit", {}, "at commit")
             return result
         except duckdb.Error as error:
             raise _failure(error, "duckdb") from None
         finally:
-            with self._door:
+            with self._open_lock:
                 self._close(connection)
 
-    def _opened(self) -> duckdb.DuckDBPyConnection:
+    def _open(self) -> duckdb.DuckDBPyConnection:
         import duckdb
 
-        with self._door:
-            connection = self._connected()
+        with self._open_lock:
+            connection = self._connect()
             try:
-                self._close_to_the_outside()
+                self._lock_down()
             except duckdb.Error as error:
                 self._close(connection)
                 raise _failure(error, "duckdb") from None
@@ -118,31 +118,31 @@ class DuckdbSession:
         return connection
 
     def _close(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Rolls back what is not committed."""
+        """Closes the connection, which rolls back."""
         with self._closing:
             self._connection = None
         connection.close()
 
-    def _connected(self) -> duckdb.DuckDBPyConnection:
+    def _connect(self) -> duckdb.DuckDBPyConnection:
         import duckdb
 
         try:
             connection = duckdb.connect(self._database or ":memory:", config=self._config)
         except (duckdb.OperationalError, duckdb.ConnectionException) as error:
-            # Another process, or another task with other knobs, holds the file.
-            message = f"database {self._database!r} cannot be opened: {_said(error)}"
+            # Another process, or a task with other knobs, has the file open.
+            message = f"cannot open database {self._database!r}: {_message_of(error)}"
             raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
         except duckdb.Error as error:
-            raise invalid_input(f"the knobs or the database are none DuckDB takes: {_said(error)}") from None
+            raise invalid_input(f"DuckDB rejects the knobs or the database: {_message_of(error)}") from None
         self._connection = connection
         return connection
 
-    def _close_to_the_outside(self) -> None:
-        """No file, extension, network or setting from here on. What is attached was read before."""
+    def _lock_down(self) -> None:
+        """Disables files, extensions, the network and settings. Attached databases are loaded first."""
         connection = self._connection
         assert connection is not None
         if connection.execute("select current_setting('lock_configuration')").fetchall() == [(True,)]:
-            return  # by another task on the same file
+            return  # locked by another task on the same file
         for database in self._attached:
             for statement in load_statements(database):
                 self._execute(statement, {}, f"attach.{database.alias}")
@@ -197,7 +197,7 @@ class DuckdbSession:
         except duckdb.InvalidInputException as error:
             if "pytz" not in str(error):
                 raise _failure(error, place) from None
-            message = f"{place}: a time with a zone cannot be read in this place; cast it to text"
+            message = f"{place}: a time with a zone cannot be read here; cast it to text"
             raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
         except duckdb.Error as error:
             raise _failure(error, place) from None
@@ -212,27 +212,27 @@ def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> 
     except duckdb.Error as error:
         raise _failure(error, "command") from None
     if not statements:
-        raise invalid_input("command: holds no statement")
+        raise invalid_input("command: has no statements")
     return statements
 
 
 def _command(statement: Any) -> str:
-    """What kind of statement it is: ``SELECT``, ``CREATE``."""
+    """The kind of a statement: ``SELECT``, ``CREATE``."""
     try:
         return str(statement.type.name).replace("_", " ")
-    except ValueError:  # DuckDB knows more kinds than its Python library has names for
+    except ValueError:  # DuckDB has more kinds than its Python library names
         return str(statement.query).split(maxsplit=1)[0].upper()
 
 
 def _returns_rows(command: str, columns: list[str], text: str) -> bool:
-    """Whether the rows are the statement's answer, and not DuckDB's own note of a count or of success."""
+    """Whether the rows are the statement's result, rather than DuckDB's row count or success flag."""
     if command in ("INSERT", "UPDATE", "DELETE", "MERGE INTO", "COPY", "CREATE"):
         return columns != _COUNTED or "RETURNING" in text.upper()
     return bool(columns) and columns != ["Success"]
 
 
 def _without_zones(query: str, columns: list[str]) -> str:
-    """``query`` with zoned times in UTC and without their zone: DuckDB's own reader of zones needs one more package."""
+    """``query`` with zoned times in UTC without their zone: reading zones needs a package we do not install."""
     replaced = ", ".join(f"{quoted(name)} at time zone 'UTC' as {quoted(name)}" for name in columns)
     return f"select * replace ({replaced}) from (\n{query.rstrip().rstrip(';')}\n)"
 
@@ -255,21 +255,21 @@ def _failure(error: Exception, place: str) -> ToolFailure:
         return _cancelled()
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
-        message = f"{place}: {_said(error)}; the operator can open folders with NOETL_DUCKDB_PATHS"
+        message = f"{place}: {_message_of(error)}; the operator can allow folders with NOETL_DUCKDB_PATHS"
         return ToolFailure(ErrorInfo(kind="not_allowed", message=message, code=code))
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
-    return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_said(error)}", code=code))
+    return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_message_of(error)}", code=code))
 
 
 def _cancelled() -> ToolFailure:
     return ToolFailure(ErrorInfo(kind="cancelled", message="the statement was interrupted"))
 
 
-def _said(error: Exception) -> str:
-    """DuckDB's message on one line, without its drawing of the place."""
-    message, _, drawing = str(error).partition("\n\nLINE ")
-    # Of a row that cannot be read, what is wrong with it; not the row, nor a page of advice.
+def _message_of(error: Exception) -> str:
+    """DuckDB's message on one line, without its excerpt of the SQL."""
+    message, _, excerpt = str(error).partition("\n\nLINE ")
+    # For an unreadable row, keep the reason; drop the row itself and DuckDB's advice.
     message = message.partition("\nError when ")[2].partition("\n")[0] or message
-    line = drawing.partition(":")[0]
+    line = excerpt.partition(":")[0]
     text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
     return f"{text} (line {line})" if line.isdecimal() else text

@@ -1,4 +1,4 @@
-"""Rows of earlier results as tables of a DuckDB task: the input ``tables`` (see ``docs/tools.md``)."""
+"""The input ``tables``: rows of earlier results as tables of a DuckDB task (see ``docs/reference/tools.md``)."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ Table = list[Any] | dict[str, Any]
 
 
 def rows_of(name: str, table: Table) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of a table given as a list of rows, or as the whole result of a SQL task.
+    """The columns and rows of a table, given as a list of rows or as the result of a SQL task.
 
     Raises:
-        ToolFailure: ``invalid_input``, also for a list without rows: nothing says which columns it has.
+        ToolFailure: ``invalid_input``, also for an empty list, which has no columns.
     """
     if isinstance(table, dict):
         rows, columns = table.get("rows"), table.get("columns")
         if not isinstance(rows, list) or not isinstance(columns, list) or not columns:
-            raise invalid_input(f"tables.{name}: give a list of rows, or the result of a SQL task that returned rows")
+            raise invalid_input(
+                f"tables.{name}: must be a list of rows, or the result of a SQL task that returned rows"
+            )
     else:
         rows, columns = table, []
     seen = dict.fromkeys(str(column) for column in columns)
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise invalid_input(f"tables.{name}[{number}]: a row is a mapping of columns to values")
+            raise invalid_input(f"tables.{name}[{number}]: a row must be a mapping of columns to values")
         seen.update(dict.fromkeys(row))
     if not seen:
-        raise invalid_input(f"tables.{name}: has no rows to tell its columns by; give the whole result of the SQL task")
+        raise invalid_input(f"tables.{name}: columns unknown, since it has no rows; pass the result of the SQL task")
     return list(seen), rows
 
 
 def table_statement(name: str, columns: Iterable[str], rows: list[dict[str, Any]]) -> tuple[str, str]:
-    """The statement that makes the table, with ``$1`` for the rows, and the rows as JSON text.
+    """The statement that creates the table, with ``$1`` for the rows, and the rows as JSON text.
 
-    One statement and one text, since a parameter a row would take DuckDB a hundred times as long. Types follow the
-    values: whole numbers BIGINT (HUGEINT when larger), other numbers DOUBLE, BOOLEAN, text VARCHAR, everything else,
-    mixtures too, JSON. Text is never taken for a date or a number.
+    One statement with one text: a parameter per row would be a hundred times slower. Types follow the values: whole
+    numbers BIGINT (HUGEINT if larger), other numbers DOUBLE, booleans BOOLEAN, text VARCHAR, anything else and mixed
+    types JSON. Text is never read as a date or a number.
     """
     types = {column: _type_of(row.get(column) for row in rows) for column in columns}
     structure = msgspec.json.encode([types]).decode().replace("'", "''")

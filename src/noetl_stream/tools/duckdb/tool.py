@@ -1,4 +1,4 @@
-"""``kind: duckdb``: SQL over rows of earlier results, tables of a Postgres, or a database file (LANGUAGE §12)."""
+"""``kind: duckdb``: SQL over rows of earlier results, Postgres tables or a database file (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copied
+from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copy_databases
 from noetl_stream.tools.duckdb.session import DuckdbSession
 from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.inputs import invalid_input, validated
@@ -24,7 +24,7 @@ from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.sql.inputs import SQL_INPUTS, SqlInputs, SqlKnobs
 
 MAX_THREADS: Final = 4
-"""DuckDB tasks a worker runs at the same time; each may use several processors."""
+"""DuckDB tasks that a worker runs at the same time; each may use several processors."""
 MEMORY_LIMIT: Final = "1GB"
 THREADS: Final = 2
 _INTERRUPT_AGAIN_S: Final = 0.02
@@ -36,20 +36,20 @@ class DuckdbInputs(SqlInputs):
     database: str | None = Field(
         default=None,
         min_length=1,
-        description="A database file, made if missing, in a folder the operator opened. By default one in memory.",
+        description="A database file in a folder that the operator allows, created if missing. Default: in memory.",
     )
     tables: dict[str, Table] | None = Field(
         default=None,
-        description="Tables to make before the statements: name to a list of rows, or to the result of a SQL task.",
+        description="Tables to create first, by name: a list of rows, or the result of a SQL task.",
     )
     attach: dict[str, Attach] | None = Field(
-        default=None, description="Tables of Postgres databases to read, as `name.table`."
+        default=None, description="Tables of Postgres databases to read as `name.table`."
     )
 
     @model_validator(mode="after")
     def _attaches_in_memory(self) -> DuckdbInputs:
         if self.attach and self.database is not None:
-            raise ValueError("attach: stands in a database in memory only; leave database out")
+            raise ValueError("attach: needs a database in memory; remove database")
         return self
 
 
@@ -59,15 +59,15 @@ class DuckdbKnobs(SqlKnobs):
     memory_limit: str = Field(default=MEMORY_LIMIT, description="Memory of one task, such as `512MB`.")
     threads: int = Field(default=THREADS, gt=0, description="Threads of one task.")
     max_attached_bytes: int = Field(
-        default=MAX_ATTACHED_BYTES, gt=0, description="Text that `attach` may copy; more is an error."
+        default=MAX_ATTACHED_BYTES, gt=0, description="Bytes that `attach` may copy; more is an error."
     )
 
 
 class DuckdbTool:
-    """Runs each task's statements in a thread, in a database of its own, cut off from files and network.
+    """Runs each task in a thread and in its own database, without access to files and the network.
 
     Args:
-        folders: Folders whose files the SQL may use all the same, absolute.
+        folders: Absolute paths of folders whose files the SQL may use.
     """
 
     spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs, statements=SQL_INPUTS)
@@ -79,18 +79,18 @@ class DuckdbTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> DuckdbTool:
-        """The tool of a worker whose operator has said which folders are open."""
+        """The tool with the folders that the operator allows."""
         return cls(settings.duckdb_folders)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """``{rows, row_count, columns, statements}`` of the last statement that returned rows.
+        """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
 
-        All statements are one transaction; ``getvariable('idempotency_key')`` is the call's key.
+        The statements run in one transaction; ``getvariable('idempotency_key')`` is the call's key.
 
         Raises:
-            ToolFailure: ``sql``, ``syntax``, ``not_allowed`` (a file or setting), ``connection`` (the file is held
-                elsewhere), ``result_too_large``, ``result_not_json``, ``invalid_input``; for ``attach`` those of
-                ``postgres``, and ``not_found``.
+            ToolFailure: ``sql``, ``syntax``, ``not_allowed`` (a file or setting), ``connection`` (the file is in use),
+                ``result_too_large``, ``result_not_json``, ``invalid_input``; with ``attach`` also those of ``postgres``
+                and ``not_found``.
         """
         inputs = validated(DuckdbInputs, call.inputs)
         knobs = validated(DuckdbKnobs, call.knobs)
@@ -99,7 +99,7 @@ class DuckdbTool:
         if not inputs.attach:
             return await self._run(call, inputs, knobs, ())
         with tempfile.TemporaryDirectory(prefix="noetl-duckdb-") as folder:
-            databases = await copied(call, inputs.attach, self._pools, Path(folder), knobs.max_attached_bytes)
+            databases = await copy_databases(call, inputs.attach, self._pools, Path(folder), knobs.max_attached_bytes)
             return await self._run(call, inputs, knobs, databases)
 
     async def _run(
@@ -116,14 +116,14 @@ class DuckdbTool:
             raise
 
     async def close(self) -> None:
-        """Waits for the threads; what they ran has been interrupted by then."""
+        """Waits for the threads, whose work has been interrupted by then."""
         await self._pools.close()
         await asyncio.to_thread(self._threads.shutdown)
 
 
 async def _interrupted(session: DuckdbSession, work: asyncio.Future[dict[str, Any]]) -> None:
-    """Interrupts until the thread has ended: an interrupt between two statements is not kept by DuckDB."""
-    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # its failure is ours, and known
+    """Interrupts until the thread ends, since DuckDB forgets an interrupt between two statements."""
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # the failure is our own interrupt
     while not work.done():
         session.interrupt()
         await asyncio.wait({work}, timeout=_INTERRUPT_AGAIN_S)
@@ -131,11 +131,11 @@ async def _interrupted(session: DuckdbSession, work: asyncio.Future[dict[str, An
 
 def _check_database(database: str, folders: Sequence[Path]) -> None:
     if database.startswith(":"):
-        raise invalid_input("database: names a file; leave it out for a database in memory")
-    path = Path(os.path.abspath(database))  # noqa: PTH100  # ".." is to go before links are looked at
+        raise invalid_input("database: must be a file; remove it for a database in memory")
+    path = Path(os.path.abspath(database))  # noqa: PTH100  # resolve ".." before links
     inside = [folder for folder in folders if path.is_relative_to(folder)]
     if not any(path.resolve().is_relative_to(folder.resolve()) for folder in inside):
-        message = "database: is in no folder that the operator of this worker has opened (NOETL_DUCKDB_PATHS)"
+        message = "database: not in a folder that the worker's operator allows (NOETL_DUCKDB_PATHS)"
         raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
 
 
@@ -143,7 +143,7 @@ def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs) -> dict[str, str]:
     config = {
         "memory_limit": knobs.memory_limit,
         "threads": str(knobs.threads),
-        "python_enable_replacements": "false",  # a table name must not find the worker's own variables
+        "python_enable_replacements": "false",  # table names must not resolve to the worker's variables
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_persistent_secrets": "false",

@@ -1,8 +1,7 @@
-"""Which addresses ``kind: http`` may connect to: the public internet, and what the operator opened.
+"""The addresses that ``kind: http`` may connect to: the public internet, and what the operator allows.
 
-The guard sits where a socket is made, and looks at the address the socket is for. So it does not matter how the address
-came about: written out in any notation, answered by a name server (another answer a moment later included), or named
-by a redirect.
+The guard checks the address for which a socket is created. So it does not matter where the address comes from: any
+notation, a name server (even if it answers differently a moment later), or a redirect.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from noetl_stream.settings.tools import Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""IPv6 addresses that a gateway translates into the IPv4 address of their last 32 bits (RFC 6052)."""
+"""IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits (RFC 6052)."""
 
 
 class ForbiddenAddress(OSError):
-    """A connection that must not be made. An ``OSError``, so that further addresses of the host are tried."""
+    """A forbidden connection. An ``OSError``, so that the client tries the host's other addresses."""
 
     def __init__(self, address: str) -> None:
         super().__init__("its address is not public")
@@ -29,30 +28,30 @@ class ForbiddenAddress(OSError):
 
 
 class AddressGuard:
-    """Makes sockets for public addresses and those in ``opened``; refuses all others."""
+    """Creates sockets for public addresses and those in ``allowed``, and no others."""
 
-    def __init__(self, opened: Iterable[Network]) -> None:
-        self._opened = tuple(opened)
+    def __init__(self, allowed: Iterable[Network]) -> None:
+        self._allowed = tuple(allowed)
 
     def socket_for(self, target: tuple[Any, Any, int, str, Any]) -> socket.socket:
-        """A socket for an entry of ``getaddrinfo``, which the client then connects to this very address.
+        """A socket for an entry of ``getaddrinfo``, which the client connects to this address.
 
         Raises:
-            ForbiddenAddress: it leads somewhere that is not open.
+            ForbiddenAddress: The address is not allowed.
         """
-        family, kind, protocol, _, place = target
-        if not self.allows(str(place[0])):
-            raise ForbiddenAddress(str(place[0]))
+        family, kind, protocol, _, address = target
+        if not self.allows(str(address[0])):
+            raise ForbiddenAddress(str(address[0]))
         return socket.socket(family, kind, protocol)
 
     def allows(self, text: str) -> bool:
-        """Whether the address ``text``, as the system writes it, is open."""
-        address = _meant(ipaddress.ip_address(text))
-        return _is_public(address) or any(address in network for network in self._opened)
+        """Whether the address ``text``, as the system writes it, is allowed."""
+        address = _effective_address(ipaddress.ip_address(text))
+        return _is_public(address) or any(address in network for network in self._allowed)
 
 
-def _meant(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one that only carries it: that is where packets end up."""
+def _effective_address(address: Address) -> Address:
+    """The IPv4 address embedded in an IPv6 address, which is where packets go; else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _TRANSLATED:

@@ -1,4 +1,4 @@
-"""Rendered inputs of ``kind: http`` as one request: address, headers, body (LANGUAGE §12 *http*)."""
+"""Builds a request from the rendered inputs of ``kind: http``: URL, headers, body (LANGUAGE §12 *http*)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from noetl_stream.tools.auth import Auth, auth_field, bad_credential, text_entry
-from noetl_stream.tools.inputs import Inputs, invalid_input
+from noetl_stream.tools.inputs import Auth, Inputs, auth_field, bad_credential, invalid_input, text_entry
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 _WITHOUT_KEY: Final = frozenset({"GET", "HEAD"})
-_AUTH_SHAPES: Final = "give {token}, {username, password} or {header: {name: value}}"
+_AUTH_SHAPES: Final = "must be {token}, {username, password} or {header: {name: value}}"
 
 Scalar = str | int | float | bool | None
 
@@ -31,16 +30,16 @@ MethodInAnyCase = Annotated[Method, BeforeValidator(_upper, json_schema_input_ty
 class HttpInputs(Inputs):
     """Inputs of ``http``."""
 
-    method: MethodInAnyCase = Field(default="GET", description="The method, in any case.")
+    method: MethodInAnyCase = Field(default="GET", description="The method, in upper or lower case.")
     url: str = Field(
-        validation_alias=AliasChoices("url", "endpoint"), description="The whole address, `http://` or `https://`."
+        validation_alias=AliasChoices("url", "endpoint"), description="The full URL, `http://` or `https://`."
     )
     params: dict[str, Scalar | list[Scalar]] | None = Field(
         default=None,
-        description="Query parameters, added to those of `url`; a list repeats the name, null leaves it out.",
+        description="Query parameters, added to those of `url`. A list repeats the name; null omits it.",
     )
     headers: dict[str, str | int | float | None] | None = Field(
-        default=None, description="Request headers; null leaves one out."
+        default=None, description="Request headers; null omits one."
     )
     json_body: Any = Field(
         default=None,
@@ -48,10 +47,10 @@ class HttpInputs(Inputs):
         description="The body, sent as JSON.",
     )
     form: dict[str, Scalar | list[Scalar]] | None = Field(default=None, description="The body, sent as form fields.")
-    body: Any = Field(default=None, description="The body: text is sent as it is, anything else as JSON.")
+    body: Any = Field(default=None, description="The body: text is sent as is, anything else as JSON.")
     auth: Auth | None = auth_field(
         None,
-        "Name of a credential (text: a bearer token), or in place `{token}`, `{username, password}`, `{header: {…}}`.",
+        "Name of a credential (text is a bearer token), or inline `{token}`, `{username, password}`, `{header: {…}}`.",
     )
 
     @model_validator(mode="after")
@@ -62,13 +61,13 @@ class HttpInputs(Inputs):
             if value is not None
         ]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are two bodies; give one")
+            raise ValueError(f"more than one body: {', '.join(given)}; keep one")
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request, ready to send. ``secret_headers`` go to the origin of ``url`` only, never to where it redirects."""
+    """A request. ``secret_headers`` are sent to the origin of ``url`` only, not to redirects elsewhere."""
 
     method: str
     url: str
@@ -79,36 +78,36 @@ class HttpRequest:
 
 
 def request_of(inputs: HttpInputs, credential: str | dict[str, Any] | None, idempotency_key: str) -> HttpRequest:
-    """The request these inputs describe. Everything but GET and HEAD carries ``Idempotency-Key`` (DESIGN §2).
+    """The request for these inputs. All methods except GET and HEAD send ``Idempotency-Key`` (DESIGN §2).
 
     Raises:
         ToolFailure: ``invalid_input`` or ``credential``.
     """
     body, content_type = _body(inputs)
     headers = {name: _text(value) for name, value in (inputs.headers or {}).items() if value is not None}
-    written = {name.lower() for name in headers}
-    if content_type is not None and "content-type" not in written:
+    explicit = {name.lower() for name in headers}
+    if content_type is not None and "content-type" not in explicit:
         headers["Content-Type"] = content_type
-    if inputs.method not in _WITHOUT_KEY and "idempotency-key" not in written:
+    if inputs.method not in _WITHOUT_KEY and "idempotency-key" not in explicit:
         headers["Idempotency-Key"] = idempotency_key
     secret = _secret_headers(inputs.auth, credential) if inputs.auth is not None and credential is not None else {}
-    twice = written & {name.lower() for name in secret}
-    if twice:
-        raise invalid_input(f"headers.{min(twice)}: auth sets this header; leave one of the two out")
+    duplicate = explicit & {name.lower() for name in secret}
+    if duplicate:
+        raise invalid_input(f"headers.{min(duplicate)}: auth also sets this header; remove one")
     check_headers({**headers, **secret})
-    return HttpRequest(inputs.method, _address(inputs.url), _pairs(inputs.params), headers, secret, body)
+    return HttpRequest(inputs.method, _checked_url(inputs.url), _pairs(inputs.params), headers, secret, body)
 
 
-def _address(url: str) -> str:
+def _checked_url(url: str) -> str:
     try:
         parts = urlsplit(url.strip())
-        _ = parts.port  # raises where it is no number
+        _ = parts.port  # raises if it is not a number
     except ValueError as error:
         raise invalid_input(f"url: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or any(sign.isspace() for sign in parts.netloc):
-        raise invalid_input("url: must start with http:// or https:// and name a host")
+        raise invalid_input("url: must start with http:// or https:// and have a host")
     if parts.username or parts.password:
-        raise invalid_input("url: must not hold a user or password, which logs would show; use auth")
+        raise invalid_input("url: must not contain a user or password, which logs would show; use auth")
     return url.strip()
 
 
@@ -123,7 +122,7 @@ def _body(inputs: HttpInputs) -> tuple[bytes | None, str | None]:
     try:
         return msgspec.json.encode(value), "application/json"
     except (TypeError, ValueError) as error:
-        raise invalid_input(f"the body cannot be written as JSON: {error}") from None
+        raise invalid_input(f"cannot encode the body as JSON: {error}") from None
 
 
 def _pairs(values: Mapping[str, Scalar | list[Scalar]] | None) -> list[tuple[str, str]]:
@@ -156,17 +155,17 @@ def _secret_headers(auth: Auth, credential: str | dict[str, Any]) -> dict[str, s
         headers = credential["header"]
         if all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items()):
             return dict(headers)
-    raise bad_credential(auth, f"is none an http task can use; {_AUTH_SHAPES}")
+    raise bad_credential(auth, f"cannot be used by http; {_AUTH_SHAPES}")
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuses names and values that would break out of their line.
+    """Rejects names and values that would break the header's line.
 
     Raises:
         ToolFailure: ``invalid_input``.
     """
     for name, value in headers.items():
         if not name or not name.isascii() or not all(sign.isalnum() or sign in "!#$%&'*+-.^_`|~" for sign in name):
-            raise invalid_input(f"headers: {name!r} is no header name")
+            raise invalid_input(f"headers: invalid name {name!r}")
         if any((ord(sign) < 32 and sign != "\t") or ord(sign) == 127 for sign in value):
-            raise invalid_input(f"headers.{name}: the value holds a line break or another control character")
+            raise invalid_input(f"headers.{name}: the value contains a line break or another control character")

@@ -1,4 +1,4 @@
-"""An answer's status, headers and body as the result of ``kind: http`` (LANGUAGE §12)."""
+"""Builds the result of ``kind: http`` from a response: status, headers, body (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 def header_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers by lower-case name; one that came several times has its values joined by ``", "``."""
+    """Headers by lower-case name. The values of a repeated header are joined by ``", "``."""
     headers: dict[str, str] = {}
     for name, value in pairs:
         key = name.lower()
@@ -28,12 +28,12 @@ def header_mapping(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def result_of(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """``{status, headers, data}``; ``data`` is parsed JSON, else text, null for an empty body.
+    """``{status, headers, data}``. ``data`` is parsed JSON, else text; null for an empty body.
 
-    A body that is neither is base64 text, and the result has ``encoding: base64`` beside it.
+    Any other body is base64 text, and the result has ``encoding: base64``.
 
     Raises:
-        ToolFailure: ``result_not_json``, for JSON or text that holds a NUL character or nests too deep.
+        ToolFailure: ``result_not_json`` for JSON or text with a NUL character or nested too deeply.
     """
     result: dict[str, Any] = {"status": status, "headers": dict(headers)}
     content_type, _, rest = headers.get("content-type", "").partition(";")
@@ -53,13 +53,13 @@ def result_of(status: int, headers: Mapping[str, str], body: bytes) -> dict[str,
 
 
 def status_failure(method: str, url: str, result: Mapping[str, Any]) -> ToolFailure:
-    """The error outcome of a status of 400 or above; it keeps ``result``."""
+    """The failure for a status of 400 or above; keeps ``result``."""
     status, headers = result["status"], result["headers"]
     body = result["data"] if isinstance(result["data"], str) else msgspec.json.encode(result["data"]).decode()
-    said = "" if result["data"] is None else f": {' '.join(body.split())[:_SHOWN_CHARACTERS]}"
+    excerpt = "" if result["data"] is None else f": {' '.join(body.split())[:_SHOWN_CHARACTERS]}"
     error = ErrorInfo(
         kind="http_status",
-        message=f"{method} {url} answered {status}{said}",
+        message=f"{method} {url} returned {status}{excerpt}",
         retryable=status in RETRYABLE_STATUSES,
         retry_after_s=retry_after_s(headers),
         code=str(status),
@@ -68,10 +68,9 @@ def status_failure(method: str, url: str, result: Mapping[str, Any]) -> ToolFail
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by ``Retry-After``: a number, or a date, which counts from the answer's own ``Date``.
+    """Seconds to wait from ``Retry-After``: a number, or a date relative to the response's ``Date``.
 
-    The other side's clock is compared with itself, so that a difference between the two machines does no harm.
-    ``None`` for anything that cannot be read.
+    Both dates are from the server's clock, so clock skew does not matter. ``None`` if the header is missing or invalid.
     """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal():
@@ -93,7 +92,7 @@ def _date(text: str) -> datetime.datetime | None:
 def _parsed(kind: str, body: bytes) -> tuple[bool, Any]:
     """Whether the body is JSON, and its value.
 
-    Without a content type that says JSON only an object or a list counts: ``007`` as plain text stays text.
+    Without a JSON content type only an object or a list counts, so that ``007`` in plain text stays text.
     """
     says_json = kind.endswith(("/json", "+json"))
     may_be_json = kind in ("", "text/plain", "application/octet-stream", "text/javascript", "application/javascript")
@@ -102,10 +101,10 @@ def _parsed(kind: str, body: bytes) -> tuple[bool, Any]:
     try:
         data = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
     except RecursionError:
-        raise NotJson("data", "is nested too deep") from None
+        raise NotJson("data", "nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False, None
-    # All that to_json could refuse in parsed JSON shows in its bytes; walking every answer for it would be slow.
+    # Of parsed JSON, to_json could only reject NUL, which shows in the bytes; walking every response would be slow.
     if b"\\u0000" in body:
         data = to_json(data, name="data")
     return True, data

@@ -1,4 +1,4 @@
-"""``kind: http``: one request and its answer (LANGUAGE §12)."""
+"""``kind: http``: one request and its response (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import HTTP_ALLOW_VARIABLE, HttpAllow, ToolSettings
-from noetl_stream.tools.auth import credential_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.address_guard import AddressGuard, ForbiddenAddress
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http.response import header_mapping, result_of, status_failure
-from noetl_stream.tools.inputs import Knobs, invalid_input, validated
+from noetl_stream.tools.inputs import Knobs, credential_of, invalid_input, validated
 
-if TYPE_CHECKING:  # aiohttp takes an eighth of a second to import, which a playbook without http need not pay
+if TYPE_CHECKING:  # aiohttp takes an eighth of a second to import; only playbooks with http should pay for it
     import aiohttp
     from yarl import URL
 
@@ -30,28 +29,24 @@ DEFAULT_READ_TIMEOUT_S: Final = 60.0
 MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_OWN_ORIGIN_ONLY: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+_SAME_ORIGIN_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 class HttpKnobs(Knobs):
     """Knobs of ``http``."""
 
-    follow_redirects: bool = Field(
-        default=True, description="Whether an answer that points elsewhere is followed, at most ten times."
-    )
-    verify_tls: bool = Field(
-        default=True, description="Whether the certificate of an `https://` address must be valid for its host."
-    )
+    follow_redirects: bool = Field(default=True, description="Whether to follow redirects, at most ten.")
+    verify_tls: bool = Field(default=True, description="Whether an `https://` host must have a valid certificate.")
     max_response_bytes: int = Field(
-        default=MAX_RESPONSE_BYTES, gt=0, description="The largest answer body, unpacked; a larger one is an error."
+        default=MAX_RESPONSE_BYTES, gt=0, description="Bytes of the response body, decompressed; more is an error."
     )
 
 
 class HttpTool:
-    """Sends requests over shared sessions: connections are kept, cookies are not.
+    """Sends requests over shared sessions, which keep connections but no cookies.
 
     Args:
-        allow: What may be reached beside the public internet.
+        allow: What may be reached besides the public internet.
     """
 
     spec = KindSpec(kind="http", inputs=HttpInputs, knobs=HttpKnobs, helper="http")
@@ -62,11 +57,11 @@ class HttpTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> HttpTool:
-        """The tool of a worker whose operator has said what may be reached."""
+        """The tool with the addresses that the operator allows."""
         return cls(settings.http_allow)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """``{status, headers, data}`` and the helper ``http {status, headers}``.
+        """Returns ``{status, headers, data}`` with the helper ``http {status, headers}``.
 
         Raises:
             ToolFailure: ``http_status`` (keeps the result), ``connection``, ``timeout``, ``forbidden_address``,
@@ -110,7 +105,7 @@ class HttpTool:
                         return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
                     request, url = _redirected(request, url, response.status, target)
         except TimeoutError as error:
-            raise _failed("timeout", request, url, str(error) or "took too long", retryable=True) from None
+            raise _failed("timeout", request, url, str(error) or "timed out", retryable=True) from None
         except aiohttp.InvalidURL as error:
             raise invalid_input(f"url: {error}") from None
         except aiohttp.ClientSSLError as error:
@@ -135,21 +130,21 @@ class HttpTool:
             skip_auto_headers=("Content-Type",),
             ssl=knobs.verify_tls,
             timeout=aiohttp.ClientTimeout(
-                total=None,  # the worker's
+                total=None,  # the worker enforces it
                 sock_connect=timeouts.connect if timeouts.connect is not None else DEFAULT_CONNECT_TIMEOUT_S,
                 sock_read=timeouts.read if timeouts.read is not None else DEFAULT_READ_TIMEOUT_S,
             ),
         )
 
     def _session_for(self, url: URL) -> aiohttp.ClientSession:
-        """The session of hosts that the operator trusts by name, or that of all others, whose addresses are guarded."""
+        """The session for hosts that the operator allows by name, or the guarded one for all others."""
         import aiohttp
 
         trusted = (url.raw_host or "").rstrip(".").lower() in self._allow.host_names
         if trusted not in self._sessions:
             guard = None if trusted else AddressGuard(self._allow.networks).socket_for
             self._sessions[trusted] = aiohttp.ClientSession(
-                # No limit of its own: the worker's slots bound how many requests there can be.
+                # No limit here: the worker's slots bound the number of requests.
                 connector=aiohttp.TCPConnector(limit=0, socket_factory=guard),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": f"noetl-stream/{__version__}"},
@@ -162,22 +157,22 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > max_bytes:
-            message = f"the answer is larger than max_response_bytes ({max_bytes:,}); ask for less, or raise the knob"
+            message = f"the response exceeds max_response_bytes ({max_bytes:,}); request less, or raise it"
             helper = {"status": response.status, "headers": headers}
             raise ToolFailure(ErrorInfo(kind="output_too_large", message=message), helper=helper)
     return bytes(body)
 
 
 def _redirected(request: HttpRequest, url: URL, status: int, location: str) -> tuple[HttpRequest, URL]:
-    """The request to send next, and where to. Secrets stay with the origin they were given for."""
+    """The request and URL to follow a redirect with. Secrets are not sent to another origin."""
     target = type(url)(urljoin(str(url), location))
     if target.scheme not in ("http", "https") or not target.host:
         raise _failed(
-            "connection", request, url, f"redirected to {location!r:.100}, which is no web address", retryable=False
+            "connection", request, url, f"redirected to {location!r:.100}, which is not an http URL", retryable=False
         )
     headers, secret = request.headers, request.secret_headers
     if target.origin() != url.origin():
-        headers = _without(headers, _OWN_ORIGIN_ONLY)
+        headers = _without(headers, _SAME_ORIGIN_HEADERS)
         secret = {}
     method, body = request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
@@ -191,11 +186,11 @@ def _without(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
 
 
 def _forbidden(request: HttpRequest, url: URL, error: ForbiddenAddress) -> ToolFailure:
-    reason = f"{error.address} is not public; the operator of the worker can open it with {HTTP_ALLOW_VARIABLE}"
+    reason = f"{error.address} is not public; the worker's operator can allow it with {HTTP_ALLOW_VARIABLE}"
     return _failed("forbidden_address", request, url, reason, retryable=False)
 
 
 def _failed(kind: str, request: HttpRequest, url: Any, reason: str, *, retryable: bool) -> ToolFailure:
-    # Without its query, which may hold a key.
+    # Without the query, which may contain a key.
     shown = url.with_query(None).with_fragment(None)
     return ToolFailure(ErrorInfo(kind=kind, message=f"{request.method} {shown}: {reason}", retryable=retryable))

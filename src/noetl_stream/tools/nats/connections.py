@@ -1,4 +1,4 @@
-"""Connections of ``kind: nats``: one for each credential, kept while it is used and a minute longer."""
+"""Connections of ``kind: nats``: one per credential, closed after a minute without use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from noetl_stream.concurrency import first_done
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.auth import Auth, bad_credential, text_entry
 from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
 PING_INTERVAL_S: Final = 10
-HANG_UPS: Final = 3
+HANG_UP_RETRIES: Final = 3
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
-_WAYS: Final = ({"url"}, {"url", "user", "password"}, {"url", "token"}, {"url", "creds"})
-_SHAPES: Final = "give a URL (nats://host:4222), or {url} alone or with {user, password}, {token} or {creds}"
+_CREDENTIAL_KEYS: Final = ({"url"}, {"url", "user", "password"}, {"url", "token"}, {"url", "creds"})
+_SHAPES: Final = "must be a URL (nats://host:4222), or {url} alone or with {user, password}, {token} or {creds}"
 _NOT_PERMITTED: Final = re.compile(r'permissions violation for publish to "(.+)"', re.IGNORECASE)
 
 Options = dict[str, str]
@@ -33,44 +33,44 @@ Result = TypeVar("Result")
 
 
 def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
-    """What is needed to connect: ``url``, and ``user`` and ``password``, ``token`` or ``creds``.
+    """The options to connect: ``url``, and ``user`` and ``password``, ``token`` or ``creds``.
 
     Raises:
-        ToolFailure: ``credential``, if it is none of a NATS server.
+        ToolFailure: ``credential`` if it is not for a NATS server.
     """
     if isinstance(credential, str):
         credential = {"url": credential}
-    if set(credential) not in _WAYS:
-        raise bad_credential(auth, f"is none a nats task can use; {_SHAPES}")
+    if set(credential) not in _CREDENTIAL_KEYS:
+        raise bad_credential(auth, f"cannot be used by nats; {_SHAPES}")
     options = {key: text_entry(auth, credential, key) or "" for key in credential}
     for part in options["url"].split(","):
         if urlsplit(part.strip()).scheme not in _SCHEMES:
-            raise bad_credential(auth, f"its url must start with nats:// or tls://; {_SHAPES}")
+            raise bad_credential(auth, f"url must start with nats:// or tls://; {_SHAPES}")
     return options
 
 
 class Connection:
-    """An open connection. ``client`` is the library's. Nothing restores it: who finds it dead gets a new one."""
+    """An open connection. ``client`` is the library's. It does not reconnect: a closed one is replaced."""
 
     def __init__(self) -> None:
         from nats.aio.client import Client
 
         self.client: Client = Client()
         self._is_open = False
-        self._ended = asyncio.Event()
-        self._refused: set[str] = set()
+        self._closed = asyncio.Event()
+        self._denied: set[str] = set()
 
     async def open(self, url: str, options: Options) -> None:
         """Connects to one server.
 
         Raises:
-            NatsError, OSError, ImportError: as the library has them; ``ConnectionResetError`` if the server hung up.
+            NatsError, OSError, ImportError: From the library; ``ConnectionResetError`` if the server hung up.
         """
         from nats.aio.client import RawCredentials
 
         creds = options.get("creds")
         if creds is not None:
-            importlib.import_module("nkeys")  # the library finds out too late to clean up after itself
+            importlib.import_module("nkeys")  # the library would fail too late to clean up
         try:
             await self.client.connect(
                 url,
@@ -83,57 +83,57 @@ class Connection:
                 connect_timeout=DEFAULT_CONNECT_TIMEOUT_S,
                 ping_interval=PING_INTERVAL_S,
                 error_cb=self._note,
-                closed_cb=self._end,
+                closed_cb=self._close,
             )
-            if not self.client.is_connected:  # the library takes silence for an answer
+            if not self.client.is_connected:  # the library takes a hang-up for success
                 raise ConnectionResetError("the server hung up")
         except BaseException:
             await self.client.close()
             raise
         self._is_open = True
 
-    async def during(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What ``work`` gives, unless the connection ends before: the library would let it wait.
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs ``work`` and fails if the connection closes meanwhile, where the library would keep waiting.
 
         Raises:
-            ConnectionClosedError: it has ended.
+            ConnectionClosedError: The connection closed.
         """
         from nats.errors import ConnectionClosedError
 
-        doing = asyncio.create_task(work)
+        task = asyncio.create_task(work)
         try:
-            if not await first_done([doing], self._ended.wait()):
+            if not await first_done([task], self._closed.wait()):
                 raise ConnectionClosedError
-            return doing.result()
+            return task.result()
         finally:
-            doing.cancel()
-            await asyncio.gather(doing, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    def take_refusal(self, subject: str) -> bool:
-        """Whether the server has said, since it was last asked, that we must not publish to ``subject``.
+    def take_denied(self, subject: str) -> bool:
+        """Whether the server has denied publishing to ``subject`` since the last call.
 
-        It says so beside the exchange, and otherwise lets the message vanish.
+        The server reports this asynchronously and drops the message.
         """
-        refused = subject.lower() in self._refused
-        self._refused.discard(subject.lower())
-        return refused
+        denied = subject.lower() in self._denied
+        self._denied.discard(subject.lower())
+        return denied
 
-    async def _end(self) -> None:
-        self._ended.set()
+    async def _close(self) -> None:
+        self._closed.set()
 
     async def _note(self, error: Exception) -> None:
         if not self._is_open:
-            raise error  # the library would go on trying the same server
+            raise error  # the library would keep trying the same server
         found = _NOT_PERMITTED.search(str(error))
         if found is not None:
-            self._refused.add(found[1].lower())
+            self._denied.add(found[1].lower())
 
 
-class _Shared:
+class _SharedConnection:
     def __init__(self, opening: asyncio.Task[Connection]) -> None:
         self.opening = opening
         self.users = 0
-        self.ending: asyncio.TimerHandle | None = None
+        self.idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_dead(self) -> bool:
@@ -145,18 +145,18 @@ class _Shared:
 
 
 class Connections:
-    """The connections of one worker, each made when it is first asked for."""
+    """The connections of one worker, opened on first use."""
 
     def __init__(self) -> None:
-        self._shared: dict[str, _Shared] = {}
+        self._shared: dict[str, _SharedConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def connection(self, auth: Auth, options: Options, timeout_s: float | None) -> AsyncIterator[Connection]:
-        """A connection for one task, which others may use at the same time.
+        """A connection for one task, shared with other tasks.
 
         Args:
-            timeout_s: How long to wait for it; :data:`DEFAULT_CONNECT_TIMEOUT_S` if ``None``.
+            timeout_s: How long to wait for the connection. Default: :data:`DEFAULT_CONNECT_TIMEOUT_S`.
 
         Raises:
             ToolFailure: ``connection``, ``timeout`` or ``credential``.
@@ -164,28 +164,28 @@ class Connections:
         key = json.dumps(options, sort_keys=True)
         shared = self._shared.get(key)
         if shared is None or shared.is_dead:
-            shared = self._shared[key] = _Shared(asyncio.get_running_loop().create_task(_opened(options)))
-            # If it fails after its users have gone, nobody is left to be told.
+            shared = self._shared[key] = _SharedConnection(asyncio.get_running_loop().create_task(_open(options)))
+            # If it fails after its last user left, nobody retrieves the exception.
             shared.opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         shared.users += 1
-        if shared.ending is not None:
-            shared.ending.cancel()
+        if shared.idle_timer is not None:
+            shared.idle_timer.cancel()
         try:
-            yield await _reached(shared.opening, auth, timeout_s or DEFAULT_CONNECT_TIMEOUT_S)
+            yield await _wait_for(shared.opening, auth, timeout_s or DEFAULT_CONNECT_TIMEOUT_S)
         finally:
             shared.users -= 1
             if shared.users == 0:
-                shared.ending = asyncio.get_running_loop().call_later(IDLE_CONNECTION_S, self._end, key, shared)
+                shared.idle_timer = asyncio.get_running_loop().call_later(IDLE_CONNECTION_S, self._drop, key, shared)
 
     async def close(self) -> None:
         """Closes every connection."""
         for key, shared in list(self._shared.items()):
-            if shared.ending is not None:
-                shared.ending.cancel()
-            self._end(key, shared)
+            if shared.idle_timer is not None:
+                shared.idle_timer.cancel()
+            self._drop(key, shared)
         await asyncio.gather(*self._closing)
 
-    def _end(self, key: str, shared: _Shared) -> None:
+    def _drop(self, key: str, shared: _SharedConnection) -> None:
         if self._shared.get(key) is shared:
             del self._shared[key]
         task = asyncio.get_running_loop().create_task(_close(shared.opening))
@@ -193,19 +193,20 @@ class Connections:
         task.add_done_callback(self._closing.discard)
 
 
-async def _opened(options: Options) -> Connection:
-    """The first of the servers that answers. One that hangs up is asked again: it may not have come to say why."""
+async def _open(options: Options) -> Connection:
+    """A connection to the first server that answers."""
     from nats.errors import Error as NatsError
 
     *others, last = [part.strip() for part in options["url"].split(",")]
     for url in others:
         with contextlib.suppress(NatsError, OSError):
-            return await _asked(url, options)
-    return await _asked(last, options)
+            return await _connect(url, options)
+    return await _connect(last, options)
 
 
-async def _asked(url: str, options: Options) -> Connection:
-    for _ in range(HANG_UPS):
+async def _connect(url: str, options: Options) -> Connection:
+    """Connects to one server. Retries if it hangs up, which it may do before it sends the reason."""
+    for _ in range(HANG_UP_RETRIES):
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             connection = Connection()
             await connection.open(url, options)
@@ -215,7 +216,7 @@ async def _asked(url: str, options: Options) -> Connection:
     return connection
 
 
-async def _reached(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:
+async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:
     from nats.errors import AuthorizationError
     from nats.errors import Error as NatsError
 
@@ -226,16 +227,16 @@ async def _reached(opening: asyncio.Task[Connection], auth: Auth, timeout_s: flo
         error = ErrorInfo(kind="timeout", message=f"no connection to NATS within {timeout_s:g} s", retryable=True)
         raise ToolFailure(error) from None
     except AuthorizationError:
-        raise bad_credential(auth, "the NATS server refused it") from None
+        raise bad_credential(auth, "rejected by the NATS server") from None
     except ImportError as error:
-        raise bad_credential(auth, f"creds need the Python package {error.name} on the worker") from None
+        raise bad_credential(auth, f"creds need the Python package {error.name}; install it on the worker") from None
     except (NatsError, OSError) as error:
         if "authorization" in str(error).lower():
-            raise bad_credential(auth, "the NATS server refused it") from None
-        message = f"NATS cannot be reached: {error}"
+            raise bad_credential(auth, "rejected by the NATS server") from None
+        message = f"cannot reach NATS: {error}"
         raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
     except ValueError:
-        raise bad_credential(auth, f"cannot be read as the address of a NATS server; {_SHAPES}") from None
+        raise bad_credential(auth, f"is not a valid NATS address; {_SHAPES}") from None
 
 
 async def _close(opening: asyncio.Task[Connection]) -> None:

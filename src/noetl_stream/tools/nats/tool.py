@@ -1,4 +1,4 @@
-"""``kind: nats``: messages, key-value buckets and object stores of a NATS server (LANGUAGE §12)."""
+"""``kind: nats``: messages, key-value buckets and object stores on a NATS server (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.tools.auth import credential_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.request import check_headers
-from noetl_stream.tools.inputs import invalid_input, validated
+from noetl_stream.tools.inputs import credential_of, invalid_input, validated
 from noetl_stream.tools.nats.connections import Connection, Connections, options_of
 from noetl_stream.tools.nats.inputs import NatsInputs, NatsKnobs, payload_bytes, read_bytes
 
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
 
 DEFAULT_READ_TIMEOUT_S: Final = 10.0
 MESSAGE_ID: Final = "Nats-Msg-Id"
-"""By this header a stream drops a message it has stored already, within its duplicate window."""
+"""The header by which a stream drops duplicates within its duplicate window."""
 _EXPECTED_REVISION: Final = "Nats-Expected-Last-Subject-Sequence"
-_MARK: Final = "KV-Operation"
-_GONE: Final = frozenset({"DEL", "PURGE"})
+_OPERATION: Final = "KV-Operation"
+_DELETED: Final = frozenset({"DEL", "PURGE"})
 _WRONG_REVISION: Final = frozenset({10071, 10164})
 
 
 class NatsTool:
-    """Speaks with NATS servers over shared connections."""
+    """Runs actions over shared connections."""
 
     spec = KindSpec(kind="nats", inputs=NatsInputs, knobs=NatsKnobs)
 
@@ -39,7 +38,7 @@ class NatsTool:
         self._connections = Connections()
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """What the action gives: ``{subject}``, ``{stream, seq, duplicate}``, ``{data, headers, subject}``,
+        """Returns the action's result: ``{subject}``, ``{stream, seq, duplicate}``, ``{data, headers, subject}``,
         ``{value, revision}``, ``{revision}``, ``{data, size, digest}`` or ``{size, digest}``.
 
         Raises:
@@ -55,7 +54,7 @@ class NatsTool:
         async with self._connections.connection(inputs.auth, options, call.timeouts.connect) as connection:
             exchange = _Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)
             with exchange.failures_translated():
-                return ToolResult(await connection.during(exchange.result(knobs)))
+                return ToolResult(await connection.run(exchange.result(knobs)))
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -63,7 +62,7 @@ class NatsTool:
 
 
 class _Exchange:
-    """One action over one connection."""
+    """One action on one connection."""
 
     def __init__(
         self, inputs: NatsInputs, payload: bytes, connection: Connection, timeout_s: float, idempotency_key: str
@@ -90,7 +89,7 @@ class _Exchange:
             case "kv_put":
                 return {"revision": await self._kv_write({})}
             case "kv_delete":
-                return {"revision": await self._kv_write({_MARK: "DEL"})}
+                return {"revision": await self._kv_write({_OPERATION: "DEL"})}
             case "object_get":
                 return await self._object_get(knobs.max_object_bytes)
             case "object_put":
@@ -102,12 +101,12 @@ class _Exchange:
             return {"stream": stored.stream, "seq": stored.seq, "duplicate": bool(stored.duplicate)}
         client = self._connection.client
         await client.publish(self._subject, self._payload, headers=self._headers)
-        # Then the server has seen it, or has said what is wrong with it. Twice: the library's first question overtakes
-        # the message, which waits for a turn of its own.
+        # Flush until the server has the message or has denied it. Twice, since the library sends the first ping before
+        # the message.
         for _ in range(2):
             await client.flush(max(1, round(self._timeout_s)))
-        if self._connection.take_refusal(self._subject):
-            raise _refused(f"publishing to {self._subject} is not permitted")
+        if self._connection.take_denied(self._subject):
+            raise _refused(f"no permission to publish to {self._subject}")
         return {"subject": self._subject}
 
     async def _request(self) -> dict[str, Any]:
@@ -122,11 +121,11 @@ class _Exchange:
         entry = await bucket.get(str(self._inputs.key))
         return {**read_bytes("value", entry.value or b""), "revision": entry.revision}
 
-    async def _kv_write(self, mark: Mapping[str, str]) -> int:
-        """Writes as a message with an id, by which a run can tell that an earlier one has written already."""
+    async def _kv_write(self, operation: Mapping[str, str]) -> int:
+        """Writes a message with an id, by which a rerun recognizes that it has already been written."""
         from nats.js.errors import APIError
 
-        headers, expected = {**self._headers, **mark}, self._inputs.expected_revision
+        headers, expected = {**self._headers, **operation}, self._inputs.expected_revision
         if expected is None:
             return (await self._stored(self._subject, headers)).seq
         try:
@@ -136,10 +135,10 @@ class _Exchange:
                 raise
         last = await self._last_of_key()
         if last is not None and (last.headers or {}).get(MESSAGE_ID) == headers[MESSAGE_ID]:
-            return int(last.seq or 0)  # this task wrote it, in an earlier run
-        if last is not None and expected == 0 and (last.headers or {}).get(_MARK) in _GONE:
+            return int(last.seq or 0)  # written by an earlier run of this task
+        if last is not None and expected == 0 and (last.headers or {}).get(_OPERATION) in _DELETED:
             return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
-        message = f"the revision of {self._inputs.key} in {self._inputs.bucket} is not expected_revision ({expected})"
+        message = f"{self._inputs.key} in {self._inputs.bucket} does not have expected_revision ({expected})"
         raise ToolFailure(ErrorInfo(kind="conflict", message=message))
 
     async def _last_of_key(self) -> RawStreamMsg | None:
@@ -151,16 +150,16 @@ class _Exchange:
             return None
 
     async def _object_get(self, max_bytes: int) -> dict[str, Any]:
-        """Reads piece by piece: the library's own ``get`` can wait for ever, and leaves a listener when cancelled."""
+        """Reads in chunks: the library's ``get`` can hang, and leaks a subscription when cancelled."""
         bucket, name = str(self._inputs.bucket), str(self._inputs.key)
         jetstream = self._jetstream
         info = await (await jetstream.object_store(bucket)).get_info(name)
         if info.is_link():
-            raise invalid_input(f"key: {name} is a link to another object or bucket; name that one")
+            raise invalid_input(f"key: {name} is a link to another object or bucket; give its name instead")
         if (info.size or 0) > max_bytes:
-            message = f"object {name} has {info.size:,} bytes, more than max_object_bytes ({max_bytes:,})"
+            message = f"object {name} has {info.size:,} bytes; the limit is {max_bytes:,} (max_object_bytes)"
             raise ToolFailure(ErrorInfo(kind="output_too_large", message=message))
-        data = await _pieces(jetstream, bucket, info)
+        data = await _chunks(jetstream, bucket, info)
         return {**read_bytes("data", data), "size": len(data), "digest": info.digest}
 
     async def _object_put(self) -> dict[str, Any]:
@@ -173,7 +172,7 @@ class _Exchange:
 
     @contextmanager
     def failures_translated(self) -> Iterator[None]:
-        """Turns what the library raises inside into :class:`ToolFailure`."""
+        """Translates the library's exceptions to :class:`ToolFailure`."""
         import nats.errors as errors
         import nats.js.errors as js
 
@@ -182,41 +181,41 @@ class _Exchange:
         try:
             yield
         except js.BucketNotFoundError:
-            raise _not_found(f"there is no bucket {inputs.bucket}") from None
+            raise _not_found(f"no bucket {inputs.bucket}") from None
         except js.NotFoundError:
-            raise _not_found(f"there is no {place}") from None
+            raise _not_found(f"{place} does not exist") from None
         except js.NoStreamResponseError:
-            nothing = f"no stream takes {inputs.subject}" if inputs.subject else f"there is no bucket {inputs.bucket}"
-            raise _not_found(nothing) from None
+            message = f"no stream stores {inputs.subject}" if inputs.subject else f"no bucket {inputs.bucket}"
+            raise _not_found(message) from None
         except errors.NoRespondersError:
-            raise _not_found(f"nobody answers requests to {place}", retryable=True) from None
+            raise _not_found(f"no responders for {place}", retryable=True) from None
         except js.ServiceUnavailableError as error:
             raise _unreachable(f"JetStream does not answer: {error.description}") from None
         except js.APIError as error:
             raise _refused(f"{place}: {error.description}", code=str(error.err_code)) from None
         except TimeoutError:
-            if self._connection.take_refusal(self._subject):
-                raise _refused(f"publishing to {place} is not permitted") from None
-            message = f"{inputs.action} {place}: no answer within {self._timeout_s:g} s"
+            if self._connection.take_denied(self._subject):
+                raise _refused(f"no permission to publish to {place}") from None
+            message = f"{inputs.action} {place}: no response within {self._timeout_s:g} s"
             raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
         except errors.MaxPayloadError:
             limit = self._connection.client.max_payload
-            raise invalid_input(f"payload: is larger than the server takes ({limit:,} bytes)") from None
+            raise invalid_input(f"payload: larger than the server accepts ({limit:,} bytes)") from None
         except (errors.Error, OSError) as error:
             raise _unreachable(f"{inputs.action} {place}: {error}") from None
 
 
-async def _pieces(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) -> bytes:
+async def _chunks(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) -> bytes:
     from nats.js.errors import NotFoundError
 
     data, last = bytearray(), 0
     try:
         while len(data) < (info.size or 0):
-            piece = await jetstream.get_msg(
+            chunk = await jetstream.get_msg(
                 f"OBJ_{bucket}", seq=last + 1, subject=f"$O.{bucket}.C.{info.nuid}", next=True
             )
-            data += piece.data or b""
-            last = piece.seq or 0
+            data += chunk.data or b""
+            last = chunk.seq or 0
     except NotFoundError:
         raise _changed(info) from None
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
@@ -226,7 +225,7 @@ async def _pieces(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) ->
 
 
 def _changed(info: ObjectInfo) -> ToolFailure:
-    message = f"object {info.name} was replaced while it was read, or is damaged"
+    message = f"object {info.name} was replaced while being read, or is damaged"
     return ToolFailure(ErrorInfo(kind="conflict", message=message, retryable=True))
 
 
@@ -235,7 +234,7 @@ def _not_found(message: str, *, retryable: bool = False) -> ToolFailure:
 
 
 def _refused(message: str, code: str | None = None) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="refused", message=f"NATS refused: {message}", code=code))
+    return ToolFailure(ErrorInfo(kind="refused", message=f"rejected by NATS: {message}", code=code))
 
 
 def _unreachable(message: str) -> ToolFailure:

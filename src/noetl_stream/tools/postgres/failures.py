@@ -1,4 +1,4 @@
-"""What Postgres and its driver refuse, as error outcomes of ``kind: postgres`` (LANGUAGE §5, §12)."""
+"""Translates errors of Postgres and its driver to error outcomes of ``kind: postgres`` (LANGUAGE §5, §12)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from noetl_stream.tools.inputs import invalid_input
 RETRYABLE_SQLSTATES: Final = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, lock not available."""
 RETRYABLE_CLASSES: Final = ("08", "57P0")
-"""Connection failures; the server shuts down or starts up."""
+"""Connection failures; the server is shutting down or starting up."""
 SYNTAX_ERROR: Final = "42601"
 QUERY_CANCELED: Final = "57014"
-"""By ``statement_timeout``, or by somebody with the right to."""
+"""By ``statement_timeout``, or by an administrator."""
 
 _BAD_ARGUMENT: Final = re.compile(r"invalid input for query argument \$(\d+):.*\((.*)\)", re.DOTALL)
 
 
 @dataclass(slots=True)
 class StatementPosition:
-    """Where a task is in its statements."""
+    """The statement that a task is running."""
 
     text: str = "before the first statement"
     line: int = 0
@@ -33,15 +33,15 @@ class StatementPosition:
     names: Sequence[str] = ()
 
     def at_statement(self, number: int, line: int, sql: str, names: Sequence[str]) -> None:
-        """A statement begins. ``line`` is its first line in the input, ``names`` its parameters in order of ``$n``."""
+        """Starts a statement. ``line`` is its first line in the input, ``names`` its parameters in order of ``$n``."""
         self.text, self.line, self.sql, self.names = f"statement {number}", line, sql, names
 
     def at_commit(self) -> None:
-        """All statements are through."""
-        self.text, self.line, self.sql, self.names = "at the end of the transaction", 0, "", ()
+        """All statements have run."""
+        self.text, self.line, self.sql, self.names = "at commit", 0, "", ()
 
-    def pointed_at(self, position: Any) -> str:
-        """The place, with the line that Postgres means by ``position``, a character of ``sql`` from 1."""
+    def with_line(self, position: Any) -> str:
+        """The statement, with the line of ``position``, a character index into ``sql`` from 1."""
         if not self.line or not str(position or "").isdecimal():
             return self.text
         return f"{self.text} (line {self.line + self.sql.count(chr(10), 0, int(position) - 1)})"
@@ -49,7 +49,7 @@ class StatementPosition:
 
 @contextmanager
 def failures_translated() -> Iterator[StatementPosition]:
-    """Turns what the driver raises inside into :class:`ToolFailure`; the caller keeps the place up to date."""
+    """Translates the driver's exceptions to :class:`ToolFailure`. The caller updates the position."""
     import asyncpg
 
     place = StatementPosition()
@@ -58,33 +58,33 @@ def failures_translated() -> Iterator[StatementPosition]:
     except asyncpg.PostgresError as error:
         raise _sql_failure(error, place) from None
     except TimeoutError:
-        message = f"{place.text}: took longer than timeout.read"
+        message = f"{place.text}: exceeded timeout.read"
         raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        message = f"{place.text}: the database hung up: {error}"
+        message = f"{place.text}: connection lost: {error}"
         raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
     except (OverflowError, ValueError) as error:
-        message = f"{place.text}: a value cannot be read: {error}; cast the column to text in the statement"
+        message = f"{place.text}: cannot read a value: {error}; cast the column to text"
         raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
 
 
 def _sql_failure(error: Any, place: StatementPosition) -> ToolFailure:
     argument = _BAD_ARGUMENT.match(str(error))
     if argument is not None and place.names:
-        # The driver refused a parameter before it was sent. The value is left out: it may be a secret.
+        # The driver rejected a parameter before sending it. Omit the value, which may be secret.
         return invalid_input(f"params.{place.names[int(argument[1]) - 1]}: {argument[2]}")
-    code, said = str(error.sqlstate), str(error.message or error)
-    helper = {"code": code, "sqlstate": code, "message": said}
+    code, reason = str(error.sqlstate), str(error.message or error)
+    helper = {"code": code, "sqlstate": code, "message": reason}
     if code.startswith("08"):
-        message = f"{place.text}: the database hung up: {said}"
+        message = f"{place.text}: connection lost: {reason}"
         return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True, code=code), helper=helper)
     if code == QUERY_CANCELED:
-        message = f"{place.text}: {said}"
+        message = f"{place.text}: {reason}"
         return ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True, code=code), helper=helper)
     hint = f" ({error.hint})" if error.hint else ""
     info = ErrorInfo(
         kind="syntax" if code == SYNTAX_ERROR else "sql",
-        message=f"{place.pointed_at(error.position)}: {said}{hint}",
+        message=f"{place.with_line(error.position)}: {reason}{hint}",
         retryable=code in RETRYABLE_SQLSTATES or code.startswith(RETRYABLE_CLASSES),
         code=code,
     )

@@ -1,4 +1,4 @@
-"""JSON values as parameters of Postgres statements, by the type Postgres expects (LANGUAGE §12 *postgres*)."""
+"""Converts JSON values to statement parameters, by the type that Postgres expects (LANGUAGE §12 *postgres*)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Clock = TypeVar("Clock", datetime.time, datetime.datetime)
 
 
 def bind_value(value: Any, type_name: str) -> Any:
-    """What the driver takes for ``value`` where Postgres expects ``type_name`` (``int4``, ``timestamptz[]``).
+    """The driver's form of ``value`` where Postgres expects ``type_name`` (``int4``, ``timestamptz[]``).
 
     Raises:
-        ValueError: with the reason, if the value does not fit.
+        ValueError: The value does not fit; gives the reason.
     """
     if value is None:
         return None
     if type_name.endswith("[]"):
         if not isinstance(value, list):
-            raise ValueError(f"{type_name} needs a list, not {_kind(value)}")
+            raise ValueError(f"{type_name} must be a list, not {_kind(value)}")
         element = type_name.removesuffix("[]")
         return [bind_value(item, type_name if isinstance(item, list) else element) for item in value]
     convert = _CONVERSIONS.get(type_name)
@@ -44,45 +44,45 @@ def _whole(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"a whole number is needed, not {_kind(value)}")
+        raise ValueError(f"must be a whole number, not {_kind(value)}")
     return value
 
 
 def _number(value: Any) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"a number is needed, not {_kind(value)}")
+        raise ValueError(f"must be a number, not {_kind(value)}")
     return value
 
 
 def _numeric(value: Any) -> Decimal:
-    # Text is let in here alone: it is the one way to hand over more digits than a JSON number carries.
+    # Text is accepted here only, since a JSON number cannot carry arbitrary precision.
     if isinstance(value, str):
         try:
             return Decimal(value)
         except ArithmeticError:
-            raise ValueError("the text is no number") from None
+            raise ValueError("text is not a number") from None
     return Decimal(repr(_number(value)))
 
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"true or false is needed, not {_kind(value)}")
+        raise ValueError(f"must be true or false, not {_kind(value)}")
     return value
 
 
 def _interval(value: Any) -> datetime.timedelta:
     if isinstance(value, str):
-        raise ValueError("an interval is a number of seconds; for text, write $name::text::interval")
+        raise ValueError("interval must be a number of seconds; for text, write $name::text::interval")
     return datetime.timedelta(seconds=_number(value))
 
 
 def _bytes(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"bytea needs base64 text, not {_kind(value)}")
+        raise ValueError(f"bytea must be base64 text, not {_kind(value)}")
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error:
-        raise ValueError("bytea needs base64 text") from None
+        raise ValueError("bytea must be base64 text") from None
 
 
 def _date(value: Any) -> datetime.date:
@@ -103,7 +103,7 @@ def _timestamp(value: Any) -> datetime.datetime:
 
 
 def _zoned_timestamp(value: Any) -> datetime.datetime:
-    # Without a zone of its own the text would get the worker's, and differ from machine to machine.
+    # Without a zone the text would get the worker's, which depends on the machine.
     moment = _iso(datetime.datetime.fromisoformat, "timestamptz", value)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
@@ -114,13 +114,13 @@ def _iso(parse: Callable[[str], Moment], type_name: str, value: Any) -> Moment:
             return parse(value)
         except ValueError:
             pass
-    advice = f"for other forms, write $name::text::{type_name}"
-    raise ValueError(f"{type_name} needs ISO text (2026-01-31T10:00:00Z); {advice}")
+    hint = f"for other formats, write $name::text::{type_name}"
+    raise ValueError(f"{type_name} must be ISO text (2026-01-31T10:00:00Z); {hint}")
 
 
 def _without_zone(moment: Clock, type_name: str) -> Clock:
     if moment.tzinfo is not None:
-        raise ValueError(f"a {type_name} has no time zone, and the text has one; write $name::{type_name}tz")
+        raise ValueError(f"{type_name} has no time zone, but the text does; write $name::{type_name}tz")
     return moment
 
 
@@ -134,7 +134,7 @@ def _mismatch(type_name: str, value: Any) -> str:
     if isinstance(value, dict | list):
         return f"Postgres expects {type_name}; write $name::jsonb for {_kind(value)}"
     cast = "boolean" if isinstance(value, bool) else "bigint" if isinstance(value, int) else "numeric"
-    return f"Postgres expects {type_name}, not {_kind(value)}; write $name::{cast}, or give text"
+    return f"Postgres expects {type_name}, not {_kind(value)}; write $name::{cast}, or pass text"
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""``kind: postgres``: SQL statements, in one transaction unless the task says otherwise (LANGUAGE §12)."""
+"""``kind: postgres``: SQL statements, in one transaction by default (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from pydantic import Field
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.tools.auth import Auth, auth_field, credential_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.inputs import invalid_input, validated
+from noetl_stream.tools.inputs import Auth, auth_field, credential_of, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from noetl_stream.tools.postgres.pool import Connection
 
 ROWS_CONVERTED_INLINE: Final = 1_000
-"""More rows than this are made into JSON in a thread, so that the worker's heartbeats go on."""
+"""Rows converted to JSON on the event loop; more are converted in a thread, to keep heartbeats going."""
 _MAX_APPLICATION_NAME: Final = 63
 _MAX_TIMEOUT_MS: Final = 2**31 - 1
 DEAD_WORKER_GRACE_S: Final = 1.0
-"""How much later than the worker itself Postgres ends a statement: only if the worker is gone and cannot."""
+"""How long after the task's timeout Postgres cancels a statement, in case the worker is gone."""
 _SETTINGS: Final = "select set_config(name, value, $3) from unnest($1::text[], $2::text[]) as given (name, value)"
 _TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
@@ -51,23 +50,23 @@ class PostgresKnobs(SqlKnobs):
 
     transaction: bool = Field(
         default=True,
-        description="Whether all statements are one transaction; if not, each takes effect by itself when it ends.",
+        description="Whether all statements run in one transaction; if not, each commits by itself.",
     )
 
 
 class PostgresTool:
-    """Runs statements over small pools of connections, one for each database."""
+    """Runs statements over small connection pools, one per database."""
 
     spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=SQL_INPUTS, helper="pg")
 
-    def __init__(self) -> None:
-        self._pools = ConnectionPools()
+    def __init__(self, pools: ConnectionPools | None = None) -> None:
+        self._pools = pools or ConnectionPools()
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """``{rows, row_count, columns, statements}`` of the last statement that returned rows.
+        """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
 
-        All statements are one transaction, unless the knob says otherwise. ``current_setting('noetl.idempotency_key')``
-        is the call's key.
+        The statements run in one transaction unless the knob ``transaction`` is false.
+        ``current_setting('noetl.idempotency_key')`` is the call's key.
 
         Raises:
             ToolFailure: ``sql`` and ``syntax`` (helper ``pg {code, sqlstate, message}``), ``connection``, ``timeout``,
@@ -107,7 +106,7 @@ class _BoundStatement:
 def _bound_statements(texts: Sequence[str], params: Params) -> list[_BoundStatement]:
     statements = [statement for text in texts for statement in split_statements(text)]
     if not statements:
-        raise invalid_input("command: holds no statement")
+        raise invalid_input("command: has no statements")
     for number, statement in enumerate(statements, start=1):
         _check_allowed(number, statement)
     check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
@@ -130,15 +129,17 @@ def _check_allowed(number: int, statement: SqlStatement) -> None:
     ends = bool(words) and words[0] in _TRANSACTION_WORDS and "TO" not in words[1:3]
     if ends or words[:2] == ("PREPARE", "TRANSACTION"):
         raise invalid_input(
-            f"statement {number}: {words[0]} cannot stand here; the statements of a task are one transaction, "
-            "or one each with the knob transaction: false"
+            f"statement {number}: {words[0]} is not allowed: a task's statements run in one transaction, "
+            "or in one each with transaction: false"
         )
     if words[:1] == ("COPY",) and {"STDIN", "STDOUT"} & set(words):
-        raise invalid_input(f"statement {number}: COPY needs a client's own stream; use INSERT … SELECT with params")
+        raise invalid_input(
+            f"statement {number}: COPY from or to the client is not supported; use INSERT … SELECT with params"
+        )
 
 
 class _Run:
-    """The statements of one task, over one connection."""
+    """The statements of one task on one connection."""
 
     def __init__(self, connection: Connection, knobs: PostgresKnobs, read_timeout_s: float | None) -> None:
         self._connection = connection
@@ -147,7 +148,7 @@ class _Run:
         self._read_timeout_s = read_timeout_s
         self._runs: list[StatementRun] = []
         self._returned: Returned | None = None
-        self._json_places: frozenset[int] = frozenset()
+        self._json_columns: frozenset[int] = frozenset()
 
     async def settings(self, call: ToolCall) -> None:
         name = f"noetl-stream {call.step}.{call.task} {call.execution_id}"[:_MAX_APPLICATION_NAME]
@@ -167,14 +168,14 @@ class _Run:
             check_columns(columns, number)
             rows = await self._rows(prepared, values, number)
             self._returned = Returned(columns, rows)
-            self._json_places = _json_places(prepared)
+            self._json_columns = _json_columns(prepared)
             self._runs.append(StatementRun(statement.command, len(rows)))
         else:
             await prepared.fetch(*values, timeout=self._read_timeout_s)
             self._runs.append(_status(prepared.get_statusmsg() or statement.command))
 
     async def _rows(self, prepared: PreparedStatement[Any], values: Sequence[Any], number: int) -> list[Any]:
-        # A cursor, so that a statement without a limit cannot fill the worker's memory before we can count.
+        # A cursor, so that a statement without LIMIT cannot fill the worker's memory.
         async with nullcontext() if self._one_transaction else self._connection.transaction():
             cursor = await prepared.cursor(*values, timeout=self._read_timeout_s)
             rows: list[Any] = await cursor.fetch(self._max_rows + 1, timeout=self._read_timeout_s)
@@ -191,8 +192,8 @@ class _Run:
         import asyncpg
 
         returned = self._returned
-        if returned is not None and self._json_places:
-            returned = Returned(returned.columns, _with_json(returned.rows, self._json_places))
+        if returned is not None and self._json_columns:
+            returned = Returned(returned.columns, _with_json(returned.rows, self._json_columns))
         return result_of(returned, self._runs, {**CONVERSIONS, asyncpg.Record: dict})
 
 
@@ -206,14 +207,14 @@ def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> lis
     return values
 
 
-def _json_places(prepared: PreparedStatement[Any]) -> frozenset[int]:
-    """Where the columns stand whose JSON the driver hands over as text."""
+def _json_columns(prepared: PreparedStatement[Any]) -> frozenset[int]:
+    """The indices of JSON columns, which the driver returns as text."""
     names = [attribute.type.name.removesuffix("[]") for attribute in prepared.get_attributes()]
-    return frozenset(place for place, name in enumerate(names) if name in ("json", "jsonb"))
+    return frozenset(index for index, name in enumerate(names) if name in ("json", "jsonb"))
 
 
-def _with_json(rows: Sequence[Sequence[Any]], places: frozenset[int]) -> list[list[Any]]:
-    return [[_parsed_json(value) if place in places else value for place, value in enumerate(row)] for row in rows]
+def _with_json(rows: Sequence[Sequence[Any]], columns: frozenset[int]) -> list[list[Any]]:
+    return [[_parsed_json(value) if index in columns else value for index, value in enumerate(row)] for row in rows]
 
 
 def _parsed_json(value: Any) -> Any:
@@ -224,12 +225,12 @@ def _parsed_json(value: Any) -> Any:
     try:
         return msgspec.json.decode(value)
     except msgspec.DecodeError as error:
-        message = f"a json column holds what no JSON reader here can take: {error}; cast it to text"
+        message = f"cannot read a json column: {error}; cast it to text"
         raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
 
 
 def _status(message: str) -> StatementRun:
-    """``INSERT 0 5`` is ``INSERT`` of 5 rows, ``CREATE TABLE`` counts none."""
+    """``INSERT 0 5`` is ``INSERT`` with 5 rows; ``CREATE TABLE`` has no count."""
     words = message.split()
     count = int(words[-1]) if len(words) > 1 and words[-1].isdecimal() else None
     return StatementRun(" ".join(word for word in words if not word.isdecimal()), count)

@@ -1,9 +1,9 @@
-"""The program a warm child process runs: one job after the other from a socket (LANGUAGE §12 *python*).
+"""The program of a child process: runs jobs from a socket, one at a time (LANGUAGE §12 *python*).
 
-A frame is four bytes of length, big end first, and so many bytes of JSON. In comes a job (see
-:func:`~noetl_stream.tools.python.job.run_job`) with ``max_result_bytes``; out goes ``[result, null, cut]`` or
-``[null, {kind, message, exception_type, traceback}, cut]``, where ``cut`` counts bytes of output beyond the cap.
-The process dies with its parent, and takes what it started with it.
+A frame is a big-endian length of four bytes, then JSON of that length. The request is a job with ``max_result_bytes``
+(see :func:`~noetl_stream.tools.python.job.run_job`); the response is ``[result, null, dropped]`` or ``[null, {kind,
+message, exception_type, traceback}, dropped]``, where ``dropped`` counts bytes of output beyond the limit. The process
+ends with its parent, together with everything it started.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from noetl_stream.tools.python.job import JobFailed, run_job
 
 HEADER_BYTES: Final = 4
 MAX_OUTPUT_BYTES: Final = 64 * 1024
-"""Captured output of one job; what comes after is counted and dropped."""
+"""Captured output of one job; the rest is counted and dropped."""
 _STANDARD_OUTPUT: Final = 1
 
 
 class BoundedOutput(io.RawIOBase):
-    """Standard output of playbook code: passes on the first :data:`MAX_OUTPUT_BYTES` of each job."""
+    """Standard output of playbook code, limited to :data:`MAX_OUTPUT_BYTES` per job."""
 
     def __init__(self) -> None:
         self._left = MAX_OUTPUT_BYTES
-        self.cut = 0
+        self.dropped = 0
 
     def start_job(self) -> None:
-        """Opens the cap again."""
+        """Resets the limit."""
         self._left = MAX_OUTPUT_BYTES
-        self.cut = 0
+        self.dropped = 0
 
     def writable(self) -> bool:
         return True
@@ -51,7 +51,7 @@ class BoundedOutput(io.RawIOBase):
         piece = memoryview(data).cast("B")
         passed = piece[: self._left]
         self._left -= len(passed)
-        self.cut += len(piece) - len(passed)
+        self.dropped += len(piece) - len(passed)
         while passed:
             passed = passed[os.write(_STANDARD_OUTPUT, passed) :]
         return len(piece)
@@ -67,23 +67,23 @@ def main(channel_fd: int) -> None:
     text = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True)
     while (frame := _receive(channel)) is not None:
         output.start_job()
-        # The same stream every time, and for both: handlers that modules made in an earlier job still write to it.
+        # Always the same stream, for both: handlers that modules created in an earlier job still write to it.
         sys.stdout = sys.stderr = text
         answer = _answer(frame)
         text.flush()
         _reap()
-        _send(channel, answer, output.cut)
+        _send(channel, answer, output.dropped)
     _end()
 
 
 def _answer(frame: bytes) -> list[Any]:
     job = msgspec.json.decode(frame)
-    directory = os.getcwd()  # noqa: PTH109  # as it is, not as a path
+    directory = os.getcwd()  # noqa: PTH109  # as is, not as a Path
     try:
         result = msgspec.json.encode(run_job(job))
         if len(result) > job["max_result_bytes"]:
             limit = job["max_result_bytes"]
-            message = f"the result is {len(result):,} bytes of JSON, and max_result_bytes is {limit:,}"
+            message = f"the result has {len(result):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
             raise JobFailed("result_too_large", message)
     except JobFailed as failed:
         return [
@@ -101,16 +101,16 @@ def _answer(frame: bytes) -> list[Any]:
 
 
 def _reap() -> None:
-    """Takes note of processes that have ended: orphans of the job are children of this process (``process_tree``)."""
+    """Reaps ended processes: orphans of the job are children of this process (``process_tree``)."""
     if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
-        multiprocessing.active_children()  # it must hear of its own first
+        multiprocessing.active_children()  # it must reap its own first
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-def _send(channel: socket.socket, answer: list[Any], cut: int) -> None:
-    frame = msgspec.json.encode([*answer, cut])
+def _send(channel: socket.socket, answer: list[Any], dropped: int) -> None:
+    frame = msgspec.json.encode([*answer, dropped])
     channel.sendall(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
 
 
@@ -131,7 +131,7 @@ def _read(channel: socket.socket, size: int) -> bytes | None:
 
 def _die_with_parent(channel_fd: int) -> None:
     watch = select.poll()
-    watch.register(channel_fd, 0)  # no event asked for: what is always told is that the other end is gone
+    watch.register(channel_fd, 0)  # POLLHUP, when the other end closes, is always reported
     watch.poll()
     _end()
 

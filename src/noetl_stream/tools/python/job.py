@@ -1,6 +1,6 @@
-"""One run of playbook code inside a child process: names in, result or error out (LANGUAGE §12 *python*).
+"""Runs playbook code once in a child process (LANGUAGE §12 *python*).
 
-Standard library only, but for the encoder: this is what a warm child holds in memory beside the playbook's own imports.
+Imports the standard library only, apart from the encoder, to keep child processes small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noetl_stream.tools.python.read_only import read_only
 from noetl_stream.tools.python.source import BODY, Program, compile_program
 
 MODULE: Final = "noetl_task"
-"""``__name__`` of playbook code: not ``__main__``, since the result rule calls ``main()`` and the code need not."""
+"""``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself."""
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 
@@ -27,22 +27,22 @@ _MISSING: Final = object()
 
 
 class JobFailed(Exception):
-    """The run's error outcome; ``kind`` is one of the stable error kinds."""
+    """The error outcome of a run; ``kind`` is one of the error kinds."""
 
     def __init__(self, kind: str, message: str, *, exception_type: str | None = None, trace: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
-        self.message = _sendable(_cut(message, MAX_MESSAGE_CHARACTERS))
-        self.exception_type = None if exception_type is None else _sendable(exception_type)
-        self.traceback = None if trace is None else _sendable(trace)
+        self.message = _encodable(_truncated(message, MAX_MESSAGE_CHARACTERS))
+        self.exception_type = None if exception_type is None else _encodable(exception_type)
+        self.traceback = None if trace is None else _encodable(trace)
 
 
 def run_job(job: Mapping[str, Any]) -> Any:
-    """Runs the job's code with fresh globals and returns its result as plain JSON.
+    """Runs a job's code with fresh globals and returns its result as plain JSON.
 
     Args:
         job: ``code``, ``place`` (``step.task``), ``args``, ``libs`` (name to ``[module, attribute or null]``),
-            ``scope`` (``workload``, ``ctx``, ``iter``, as far as the code can see them), ``execution_id``,
+            ``scope`` (those of ``workload``, ``ctx`` and ``iter`` that the code can see), ``execution_id``,
             ``idempotency_key``.
 
     Raises:
@@ -57,7 +57,7 @@ def run_job(job: Mapping[str, Any]) -> Any:
         value = _value_of(program, job)
     except JobFailed:
         raise
-    except BaseException as error:  # the code's SystemExit and KeyboardInterrupt end the job, not this process
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end the job, not this process
         raise _exception(error, filename) from None
     try:
         return to_json(value)
@@ -70,7 +70,7 @@ def run_job(job: Mapping[str, Any]) -> Any:
 def _value_of(program: Program, job: Mapping[str, Any]) -> Any:
     module = ModuleType(MODULE)
     sys.modules[MODULE] = module
-    bound = _names(job)
+    bound = _variables(job)
     names = vars(module)
     names.update(bound)
     exec(program.code, names)
@@ -88,8 +88,8 @@ def _value_of(program: Program, job: Mapping[str, Any]) -> Any:
     return None
 
 
-def _names(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables the code starts with. Inputs come first: they win over ``input_data`` and ``idempotency_key``."""
+def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The code's variables. Inputs take precedence over ``input_data`` and ``idempotency_key``."""
     args: dict[str, Any] = job["args"]
     bound: dict[str, Any] = {"input_data": args, "idempotency_key": job["idempotency_key"]}
     bound.update({name: value for name, value in args.items() if name.isidentifier() and not keyword.iskeyword(name)})
@@ -109,7 +109,7 @@ def _library(name: str, module: str, attribute: str | None) -> Any:
             return getattr(loaded, attribute)
         return importlib.import_module(f"{module}.{attribute}")
     except ImportError as error:
-        message = f"libs.{name}: {error}; install it where the worker runs"
+        message = f"libs.{name}: {error}; install it on the worker"
         raise JobFailed("exception", message, exception_type=_type_name(error), trace="") from None
 
 
@@ -120,10 +120,10 @@ def _call_main(main: Callable[..., Any], bound: Mapping[str, Any]) -> Any:
         return main()
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    takes_rest = False
+    has_kwargs = False
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
-            takes_rest = True
+            has_kwargs = True
         elif parameter.kind is parameter.VAR_POSITIONAL:
             continue
         elif parameter.name in bound:
@@ -132,16 +132,16 @@ def _call_main(main: Callable[..., Any], bound: Mapping[str, Any]) -> Any:
             else:
                 named[parameter.name] = bound[parameter.name]
         elif parameter.default is parameter.empty:
-            given = ", ".join(sorted(bound["args"])) or "nothing"
-            raise JobFailed("invalid_input", f"main() asks for {parameter.name!r}; args has {given}")
-    if takes_rest:
+            given = ", ".join(sorted(bound["args"])) or "no inputs"
+            raise JobFailed("invalid_input", f"main() needs {parameter.name!r}, but args has {given}")
+    if has_kwargs:
         named = {**bound["args"], **named}
     return main(*positional, **named)
 
 
 def _awaited(value: Any) -> Any:
     if inspect.iscoroutine(value):
-        import asyncio  # most code needs no event loop, and a child starts faster without it
+        import asyncio  # imported here, since most code needs no event loop and children start faster without it
 
         return asyncio.run(value)
     return value
@@ -156,26 +156,26 @@ def _syntax(error: SyntaxError) -> JobFailed:
 def _exception(error: BaseException, filename: str) -> JobFailed:
     own = _from_own_code(error.__traceback__, filename)
     lines = traceback.TracebackException(type(error), error, own).format()
-    trace = _cut("".join(lines), MAX_TRACEBACK_CHARACTERS, keep_end=True)
-    said = _said(error)
+    trace = _truncated("".join(lines), MAX_TRACEBACK_CHARACTERS, keep_end=True)
+    reason = _message_of(error)
     name = _type_name(error)
     line = _last_own_line(own, filename)
     where = f" (line {line} of {filename[1:-1]})" if line is not None else ""
-    message = f"{name}: {said}{where}" if said else f"{name}{where}"
+    message = f"{name}: {reason}{where}" if reason else f"{name}{where}"
     return JobFailed("exception", message, exception_type=name, trace=trace)
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"the code left with sys.exit({error.code!r})"
+        return f"the code called sys.exit({error.code!r})"
     try:
-        return _cut(str(error), MAX_MESSAGE_CHARACTERS)
+        return _truncated(str(error), MAX_MESSAGE_CHARACTERS)
     except Exception as broken:
-        return f"its message cannot be read: {type(broken).__name__}"
+        return f"reading its message raised {type(broken).__name__}"
 
 
 def _from_own_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
-    """The traceback without this module's frames in front of the playbook's."""
+    """The traceback from the playbook's first frame on."""
     while trace is not None and trace.tb_frame.f_code.co_filename != filename:
         trace = trace.tb_next
     return trace
@@ -195,12 +195,12 @@ def _type_name(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ in ("builtins", MODULE) else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _cut(text: str, limit: int, *, keep_end: bool = False) -> str:
+def _truncated(text: str, limit: int, *, keep_end: bool = False) -> str:
     if len(text) <= limit:
         return text
     return f"… {text[-limit:]}" if keep_end else f"{text[:limit]} …"
 
 
-def _sendable(text: str) -> str:
-    """The text with its lone surrogates spelt out: no JSON has a form for them."""
+def _encodable(text: str) -> str:
+    """The text with lone surrogates escaped, since JSON cannot hold them."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Warm child processes for ``kind: python``, seen from the worker: started when needed, kept, replaced after a kill."""
+"""The worker's pool of child processes for ``kind: python``: started on demand, reused, replaced when killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROGRAM: Final = (
 
 
 class ChildDied(Exception):
-    """The child ended while it ran a job. ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
+    """The child ended during a job. ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
 
     def __init__(self, exit_code: int, output: str) -> None:
         super().__init__(f"exit code {exit_code}")
@@ -33,15 +33,15 @@ class ChildDied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobAnswer:
-    """A child's answer frame, and what the job wrote to standard output and error, as far as it was kept."""
+    """A child's response, and the output that the job wrote; ``output_dropped`` bytes of it were dropped."""
 
     frame: bytes
     output: str
-    output_cut: int
+    output_dropped: int
 
 
 class ChildPool:
-    """At most ``max_children`` processes, each with one job at a time; more jobs wait in order of arrival."""
+    """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival."""
 
     def __init__(self, *, max_children: int, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -51,14 +51,14 @@ class ChildPool:
         self._ending: set[asyncio.Task[int]] = set()
 
     async def run(self, frame: bytes) -> JobAnswer:
-        """Runs one job. Cancelling this kills the child with everything it started.
+        """Runs one job. Cancelling it kills the child and everything it started.
 
         Raises:
-            ChildDied: if the child ended before it answered.
-            OSError: if no child could be started.
+            ChildDied: The child ended before it answered.
+            OSError: No child could be started.
         """
         async with self._slots:
-            child = self._waiting_child() or await Child.start(self._environment)
+            child = self._idle_child() or await Child.start(self._environment)
             self._busy.add(child)
             try:
                 answer = await child.run(frame)
@@ -71,18 +71,18 @@ class ChildPool:
             return answer
 
     async def close(self) -> None:
-        """Kills every child and waits until they are gone."""
+        """Kills every child and waits for them to end."""
         for child in (*self._idle, *self._busy):
             self._end(child)
         self._idle.clear()
         while self._ending:
             await asyncio.wait(self._ending)
 
-    def _waiting_child(self) -> Child | None:
-        # The last one used has its memory in the caches; the others may be left alone for ever.
+    def _idle_child(self) -> Child | None:
+        # The most recently used one has a warm cache; the others may stay idle.
         while self._idle:
             child = self._idle.pop()
-            if not child.gone:
+            if not child.has_ended:
                 return child
             self._end(child)
         return None
@@ -95,14 +95,14 @@ class ChildPool:
 
 
 class Child(asyncio.Protocol):
-    """One child process and its two ends here: the job channel and the pipe of its standard output."""
+    """A child process with its job channel and its output pipe."""
 
     @classmethod
     async def start(cls, environment: Mapping[str, str]) -> Child:
-        """Starts a process; it need not be ready yet to be given a job.
+        """Starts a process. A job may be sent before it is ready.
 
         Raises:
-            OSError: if the system does not let us.
+            OSError: The process could not be started.
         """
         ours, theirs = socket.socketpair()
         output_read, output_write = os.pipe()
@@ -126,7 +126,7 @@ class Child(asyncio.Protocol):
         return child
 
     def __init__(self, process: subprocess.Popen[bytes], output: CapturedOutput) -> None:
-        self.gone = False
+        self.has_ended = False
         self.process_id = process.pid
         self._process = process
         self._output = output
@@ -135,23 +135,23 @@ class Child(asyncio.Protocol):
         self._received = bytearray()
 
     async def run(self, frame: bytes) -> JobAnswer:
-        """The answer to one job.
+        """Runs one job.
 
         Raises:
-            ChildDied: if the process ended first.
+            ChildDied: The process ended first.
         """
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
-        if self.gone:
+        if self.has_ended:
             self._answer.set_result(None)
         else:
             self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
         answer = await self._answer
         if answer is None:
-            exit_code = await self._reaped()
+            exit_code = await self._wait()
             raise ChildDied(exit_code, self._output.take()[0])
-        output, cut = self._output.take()
-        return JobAnswer(answer, output, cut)
+        output, dropped = self._output.take()
+        return JobAnswer(answer, output, dropped)
 
     def kill(self) -> None:
         """Kills the child and what it started."""
@@ -159,19 +159,19 @@ class Child(asyncio.Protocol):
             kill_trees([self.process_id])
 
     async def end(self) -> int:
-        """Frees everything of a killed or dead child; its exit code."""
-        exit_code = await self._reaped()
+        """Releases the resources of a killed or ended child and returns its exit code."""
+        exit_code = await self._wait()
         if self._transport is not None:
             self._transport.abort()
         self._output.close()
         return exit_code
 
-    async def _reaped(self) -> int:
-        # Popen.wait() in two threads at once is safe: it keeps the first one's exit code.
+    async def _wait(self) -> int:
+        # Popen.wait() may be called from two threads: it keeps the first exit code.
         return await asyncio.to_thread(self._process.wait)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -184,16 +184,16 @@ class Child(asyncio.Protocol):
             self._answer.set_result(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.gone = True
-        # A process that closed its end and goes on is as useless as a dead one.
+        self.has_ended = True
+        # A process that closed its end but keeps running is useless.
         self.kill()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
 
 
 def _start_process(channel: socket.socket, output: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # The child imports from where the worker does, but never from the current folder; -I leaves the rest of the
-    # surroundings (PYTHONSTARTUP, the user's site folder) out.
+    # The child has the worker's import path, but without the current folder; -I ignores the rest of the environment
+    # (PYTHONSTARTUP, the user's site folder).
     path = json.dumps([entry for entry in sys.path if entry])
     arguments = [sys.executable, "-I", "-c", _PROGRAM, str(channel.fileno()), path]
     return subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Lists and mappings that playbook code can read and pass on, and not change (LANGUAGE §12 *python*).
+"""Read-only lists and mappings for playbook code (LANGUAGE §12 *python*).
 
-They are real ``dict`` and ``list`` subclasses, so that ``isinstance``, ``json.dumps`` and ``copy`` work on them. A
-write would be lost with the child process; it is said instead.
+They subclass ``dict`` and ``list``, so that ``isinstance``, ``json.dumps`` and ``copy`` work. Writing raises, since a
+write would be lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 
 def read_only(value: Any) -> Any:
-    """``value``, plain JSON, with every mapping and list in it made read-only."""
+    """A read-only copy of plain JSON."""
     if isinstance(value, dict):
         return ReadOnlyDict({key: read_only(item) for key, item in value.items()})
     if isinstance(value, list):
@@ -19,11 +19,11 @@ def read_only(value: Any) -> Any:
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise TypeError("workload, ctx and iter are read-only here; copy them, or set ctx and iter in the task's policy")
+    raise TypeError("workload, ctx and iter are read-only; copy them, or set ctx and iter in the task's policy")
 
 
 class ReadOnlyDict(dict[str, Any]):
-    """A mapping whose writing methods raise ``TypeError``. Copies are plain."""
+    """A mapping whose methods that write raise ``TypeError``. Copies are plain."""
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -42,7 +42,7 @@ class ReadOnlyDict(dict[str, Any]):
 
 
 class ReadOnlyList(list[Any]):
-    """A list whose writing methods raise ``TypeError``. Copies are plain."""
+    """A list whose methods that write raise ``TypeError``. Copies are plain."""
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse

@@ -1,4 +1,4 @@
-"""Playbook code, compiled: like a module, and with ``return`` allowed at its top level (LANGUAGE §12 *python*)."""
+"""Compiles playbook code like a module, with ``return`` allowed at the top level (LANGUAGE §12 *python*)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from types import CodeType
 from typing import Final, cast
 
 BODY: Final = "<module>"
-"""The name of the function that code with a top-level ``return`` becomes: what a traceback shows for module level."""
+"""The name of the function for code with a top-level ``return``, as tracebacks show module level."""
 MAX_PROGRAMS: Final = 256
-"""Compiled programs kept in one child process."""
+"""Compiled programs cached in a child process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Compiled code. With ``returns``, running ``code`` leaves a function called :data:`BODY` in its globals."""
+    """Compiled code. With ``returns``, running ``code`` defines a function :data:`BODY` in its globals."""
 
     code: CodeType
     returns: bool
@@ -26,10 +26,10 @@ class Program:
 
 @lru_cache(maxsize=MAX_PROGRAMS)
 def compile_program(source: str, filename: str) -> Program:
-    """``source``, ready to run. Its lines are known to tracebacks under ``filename``.
+    """Compiles ``source``. Tracebacks show its lines under ``filename``.
 
     Raises:
-        SyntaxError: if it does not parse.
+        SyntaxError: The source does not parse.
     """
     try:
         tree = ast.parse(source, filename)
@@ -38,17 +38,17 @@ def compile_program(source: str, filename: str) -> Program:
             return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)
         return Program(_with_return(source, tree, filename), returns=True)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise SyntaxError(str(error) or "is nested too deep") from None
+        raise SyntaxError(str(error) or "nested too deeply") from None
 
 
 def remember_lines(source: str, filename: str) -> None:
-    """Lets tracebacks show these lines: ``linecache`` keeps an entry without a modification time for ever."""
+    """Lets tracebacks show these lines. ``linecache`` never evicts an entry without a modification time."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
 
 
 def _with_return(source: str, tree: ast.Module, filename: str) -> CodeType:
-    # Compiled once as a plain module without its returns, code that is wrong at module level (`yield`, `await`) says so
-    # here: inside a function it would quietly mean something else.
+    # Compile once as a module without the returns, so that `yield` and `await` at module level are errors: inside a
+    # function they would silently mean something else.
     plain = cast(ast.Module, _WithoutReturns().visit(ast.parse(source, filename)))
     compile(ast.fix_missing_locations(plain), filename, "exec", dont_inherit=True)
 
@@ -57,13 +57,13 @@ def _with_return(source: str, tree: ast.Module, filename: str) -> CodeType:
     body = cast(ast.Module, _WithoutAnnotations().visit(rest)).body
     names = _locals(_compile_body(tree, head, body, filename))
     if names:
-        # The body's names stay globals, as they would be without the function around them.
+        # Keep the body's names global, as they would be at module level.
         body = [ast.Global(names=names), *body]
     return _compile_body(tree, head, body, filename)
 
 
 def _compile_body(tree: ast.Module, head: int, body: list[ast.stmt], filename: str) -> CodeType:
-    function = ast.parse("def body(): ...").body[0]  # which fields a new one needs differs from Python to Python
+    function = ast.parse("def body(): ...").body[0]  # its required fields depend on the Python version
     assert isinstance(function, ast.FunctionDef)
     function.name, function.body = BODY, body
     module = ast.Module(body=[*tree.body[:head], function], type_ignores=[])
@@ -76,7 +76,7 @@ def _locals(module: CodeType) -> list[str]:
 
 
 def _head_length(tree: ast.Module) -> int:
-    """How many first statements must stay at module level: a docstring and imports from ``__future__``."""
+    """How many leading statements must stay at module level: a docstring and imports from ``__future__``."""
     length = 0
     for statement in tree.body:
         docstring = length == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -91,7 +91,7 @@ _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambd
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of this scope, without those of functions and classes in it."""
+    """The nodes of this scope, excluding nested functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, _SCOPES):

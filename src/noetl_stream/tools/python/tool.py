@@ -1,4 +1,4 @@
-"""``kind: python``: playbook code in warm child processes (LANGUAGE §12)."""
+"""``kind: python``: playbook code in reused child processes (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -18,72 +18,72 @@ from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.python.pool import ChildDied, ChildPool, JobAnswer
 
 MIN_CHILDREN: Final = 4
-"""Child processes a worker may start on a small machine; on a larger one, as many as it has processors."""
+"""Least number of child processes that a worker may start; more if it has more processors."""
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
 _SCOPE: Final = ("workload", "ctx", "iter")
-_TAKEN: Final = frozenset({*_SCOPE, "args", "execution_id"})
+_RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"})
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
 
 
 class Library(Inputs):
-    """What a name of ``libs`` is bound to: a module, or something in it."""
+    """What a name in ``libs`` is bound to: a module, or an attribute of it."""
 
     module: str = Field(alias="from", min_length=1, description="The module.")
     attribute: str | None = Field(
-        default=None, alias="import", description="A name in it; the module itself if absent."
+        default=None, alias="import", description="An attribute of the module. Default: the module itself."
     )
 
 
-def _named_by_text(value: Any) -> Any:
+def _module_from_text(value: Any) -> Any:
     return {"from": value} if isinstance(value, str) else value
 
 
-LibraryOrName = Annotated[Library, BeforeValidator(_named_by_text, json_schema_input_type=str | Library)]
-"""A library; text is the name of a module."""
+LibraryOrName = Annotated[Library, BeforeValidator(_module_from_text, json_schema_input_type=str | Library)]
+"""A library; text is a module name."""
 
 
 class PythonInputs(Inputs):
     """Inputs of ``python``."""
 
-    code: str = Field(description="The program. Never rendered: values come in by name, through `args`.")
+    code: str = Field(description="The program. Never rendered: pass values through `args`.")
     args: dict[str, Any] | None = Field(
         default=None,
-        description="Named inputs: each is a variable of the code, all of them together are `args` and `input_data`.",
+        description="Named inputs, each a variable of the code; all together are `args` and `input_data`.",
     )
     libs: dict[str, LibraryOrName] | None = Field(
         default=None,
-        description="Imports made before the code runs: `{np: numpy}` or `{sqrt: {from: math, import: sqrt}}`.",
+        description="Imports for the code: `{np: numpy}` or `{sqrt: {from: math, import: sqrt}}`.",
     )
 
     @model_validator(mode="after")
     def _names_are_free(self) -> PythonInputs:
         args = self.args or {}
         for name in args:
-            if name in _TAKEN:
-                raise ValueError(f"args.{name}: every python task has a variable {name!r} already; choose another name")
+            if name in _RESERVED:
+                raise ValueError(f"args.{name}: reserved variable name; use another")
         for name in self.libs or {}:
             if not name.isidentifier():
-                raise ValueError(f"libs.{name}: is no name Python code could use")
-            if name in _TAKEN or name in args:
-                raise ValueError(f"libs.{name}: the name is taken by an input; choose another name")
+                raise ValueError(f"libs.{name}: not a valid Python name")
+            if name in _RESERVED or name in args:
+                raise ValueError(f"libs.{name}: already used by an input; use another name")
         return self
 
 
 class PythonKnobs(Knobs):
     """Knobs of ``python``."""
 
-    max_result_bytes: int = Field(default=MAX_RESULT_BYTES, gt=0, description="The largest result, in bytes of JSON.")
+    max_result_bytes: int = Field(default=MAX_RESULT_BYTES, gt=0, description="Size of the result, in bytes of JSON.")
 
 
 class PythonTool:
-    """Runs code in a small pool of child processes that stay warm.
+    """Runs code in a small pool of reused child processes.
 
     Args:
-        environment: Environment variables of the child processes. Code of a playbook sees what is in it, so the
-            worker's own settings and credentials must not be. By default only a search path and an encoding.
-        max_children: Child processes at the same time; further runs wait. By default as many as there are processors,
-            at least :data:`MIN_CHILDREN`.
+        environment: Environment variables of the child processes, visible to playbook code, so it must not contain the
+            worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
+        max_children: Child processes at the same time; further runs wait. Default: the number of processors, at least
+            :data:`MIN_CHILDREN`.
     """
 
     spec = KindSpec(
@@ -102,7 +102,7 @@ class PythonTool:
         self._pool = ChildPool(max_children=self._max_children, environment=environment)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """The result of the code (see :func:`~noetl_stream.tools.python.job.run_job`) and its captured output.
+        """Returns the code's result (see :func:`~noetl_stream.tools.python.job.run_job`) and its captured output.
 
         Raises:
             ToolFailure: ``exception`` and ``syntax`` (helper ``py {exception_type, traceback}``), ``result_not_json``,
@@ -116,7 +116,7 @@ class PythonTool:
         except ChildDied as died:
             raise _crashed(died, call) from None
         except OSError as error:
-            message = f"no Python process could be started: {error}"
+            message = f"cannot start a Python process: {error}"
             raise ToolFailure(ErrorInfo(kind="crashed", message=message, retryable=True)) from None
         return _outcome(answer)
 
@@ -139,11 +139,11 @@ def _frame(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
     try:
         return _encoder.encode(job)
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid_input(f"args, workload, ctx or iter cannot be handed to the code: {error}") from None
+        raise invalid_input(f"cannot pass args, workload, ctx or iter to the code: {error}") from None
 
 
 def _readable_scope(code: str, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts the code can read: a large ``ctx`` need not travel to code that never names it."""
+    """The namespaces that the code can read, so that a large ``ctx`` is not sent to code that never names it."""
     all_of_it = _REFLECTION.search(code) is not None
     return {name: scope[name] for name in _SCOPE if name in scope and (all_of_it or name in code)}
 
@@ -153,23 +153,23 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    raise TypeError(f"{type(value).__qualname__} has no JSON form")
+    raise TypeError(f"cannot encode {type(value).__qualname__} as JSON")
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _outcome(answer: JobAnswer) -> ToolResult:
-    result, error, cut = msgspec.json.decode(answer.frame)
-    output = _shown(answer.output, answer.output_cut + cut)
+    result, error, dropped = msgspec.json.decode(answer.frame)
+    output = _with_note(answer.output, answer.output_dropped + dropped)
     if error is None:
         return ToolResult(result, output=output)
     helper = {name: error[name] for name in ("exception_type", "traceback") if error[name] is not None}
     raise ToolFailure(ErrorInfo(kind=error["kind"], message=error["message"]), helper=helper, output=output)
 
 
-def _shown(output: str, cut: int) -> str:
-    return f"{output}\n… and {cut:,} more bytes, which were not kept\n" if cut else output
+def _with_note(output: str, dropped: int) -> str:
+    return f"{output}\n… {dropped:,} more bytes dropped\n" if dropped else output
 
 
 def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
@@ -178,13 +178,13 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
         how = f"signal {_signal_name(-died.exit_code)}"
     place = f"{call.step}.{call.task}"
     message = f"the process that ran {place} died ({how})"
-    # What faulthandler wrote as the process went down, the innermost line first.
+    # The traceback that faulthandler wrote, innermost line first.
     at_line = re.search(rf'File "<{re.escape(place)}>", line (\d+)', died.output)
     if at_line:
-        message += f" in line {at_line[1]}"
+        message += f" on line {at_line[1]}"
     if died.exit_code >= 0:
-        message += "; code ends with its last line or with return, os._exit() takes the process with it"
-    # A kill from outside is mostly the system's, short of memory: another time there may be enough.
+        message += "; end the code with return, not with os._exit()"
+    # SIGKILL mostly means out of memory, so a retry may succeed.
     retryable = died.exit_code == -signal.SIGKILL
     error = ErrorInfo(kind="crashed", message=message, retryable=retryable, code=str(died.exit_code))
     return ToolFailure(error, output=died.output)

@@ -1,4 +1,4 @@
-"""The reading end of a process' output pipe: kept up to a cap, then read and dropped, so that no writer has to wait."""
+"""Captures the output of a process up to a limit, then reads and drops the rest so that writers never block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class CapturedOutput:
-    """Reads ``descriptor`` as long as it is open; owns it."""
+    """Reads and owns ``descriptor``, the read end of a pipe."""
 
     def __init__(self, descriptor: int, max_bytes: int) -> None:
         os.set_blocking(descriptor, False)
@@ -19,20 +19,20 @@ class CapturedOutput:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(descriptor, self._read)
         self._kept = bytearray()
-        self._cut = 0
+        self._dropped = 0
         self._open = True
 
     def take(self) -> tuple[str, int]:
-        """What was written since the last call, as text, and how many bytes of it were dropped."""
+        """The text written since the last call, and how many bytes of it were dropped."""
         while self._read():
             pass
-        text, cut = self._kept.decode("utf-8", errors="replace"), self._cut
+        text, dropped = self._kept.decode("utf-8", errors="replace"), self._dropped
         self._kept.clear()
-        self._cut = 0
-        return text, cut
+        self._dropped = 0
+        return text, dropped
 
     def close(self) -> None:
-        """Stops reading, whoever may still hold the other end."""
+        """Stops reading, even if the write end is still open."""
         if self._open:
             self._stop()
             os.close(self._descriptor)
@@ -50,7 +50,7 @@ class CapturedOutput:
             return False
         room = self._max_bytes - len(self._kept)
         self._kept += data[:room]
-        self._cut += max(0, len(data) - room)
+        self._dropped += max(0, len(data) - room)
         return True
 
     def _stop(self) -> None:

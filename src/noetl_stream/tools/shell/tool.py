@@ -1,4 +1,4 @@
-"""``kind: shell``: one command, in a process group of its own that ends with the task (LANGUAGE §12)."""
+"""``kind: shell``: one command, in its own process group that ends with the task (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from noetl_stream.tools.shell.captured_output import CapturedOutput
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
 _SIGNAL_EXIT_CODE: Final = 128
-"""What a shell adds to the number of the signal that ended a command."""
+"""Added to the number of the signal that ended a command, as shells do."""
 _SHOWN_CHARACTERS: Final = 200
-_SHORT_OF: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
-"""What the system may have again later: processes, memory, descriptors, room."""
+_TEMPORARY_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
+"""The system is out of processes, memory, descriptors or disk space, for now."""
 
 Word = str | int | float
 
@@ -39,20 +39,18 @@ class ShellInputs(Inputs):
     command: str | Annotated[list[Word], Field(min_length=1)] = Field(
         description="Text for `/bin/sh -c`, or a list: a program and its arguments, without a shell."
     )
-    cwd: str | None = Field(
-        default=None, min_length=1, description="The folder it runs in; by default the one the worker runs in."
-    )
+    cwd: str | None = Field(default=None, min_length=1, description="Working folder. Default: the worker's.")
     env: dict[str, Word] | None = Field(
-        default=None, description="Environment variables, beside `PATH`, `LANG` and `NOETL_IDEMPOTENCY_KEY`."
+        default=None, description="Environment variables, in addition to `PATH`, `LANG` and `NOETL_IDEMPOTENCY_KEY`."
     )
-    stdin: str | None = Field(default=None, description="Text for its standard input, which is empty by default.")
+    stdin: str | None = Field(default=None, description="Text for standard input. Default: empty.")
 
     @field_validator("env")
     @classmethod
-    def _names_can_be(cls, env: dict[str, Word] | None) -> dict[str, Word] | None:
+    def _valid_names(cls, env: dict[str, Word] | None) -> dict[str, Word] | None:
         for name in env or {}:
             if not name or "=" in name:
-                raise ValueError(f"{name!r} is no name of an environment variable")
+                raise ValueError(f"invalid environment variable name {name!r}")
         return env
 
 
@@ -62,15 +60,15 @@ class ShellKnobs(Knobs):
     max_output_bytes: int = Field(
         default=MAX_OUTPUT_BYTES,
         gt=0,
-        description="Bytes kept of each of the two outputs; what comes after is dropped.",
+        description="Bytes kept of standard output and of standard error; the rest is dropped.",
     )
 
 
 class ShellTool:
-    """Runs each command in a process of its own.
+    """Runs each command in its own process group.
 
     Args:
-        allowed: Whether the operator lets commands run at all.
+        allowed: Whether the operator allows commands.
     """
 
     spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
@@ -81,23 +79,23 @@ class ShellTool:
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> ShellTool:
-        """The tool of a worker whose operator has said whether commands may run."""
+        """The tool, enabled or disabled by the operator."""
         return cls(allowed=settings.shell)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """``{exit_code, stdout, stderr}``, and ``stdout_dropped_bytes``, ``stderr_dropped_bytes`` where output was cut.
+        """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated.
 
         Raises:
-            ToolFailure: ``exit_status`` (not 0; keeps the result), ``not_allowed``, ``invalid_input`` (also a program
-                that is not there), ``crashed`` (the system is short of something), ``result_not_json``.
+            ToolFailure: ``exit_status`` (not 0; keeps the result), ``not_allowed``, ``invalid_input`` (also a missing
+                program), ``crashed`` (the system is out of resources), ``result_not_json``.
         """
         inputs = validated(ShellInputs, call.inputs)
         knobs = validated(ShellKnobs, call.knobs)
         if not self._allowed:
-            message = "the operator of this worker has switched shell tasks off (NOETL_SHELL=off)"
+            message = "the worker's operator has disabled shell tasks (NOETL_SHELL=off)"
             raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
         try:
-            result = await _finished(inputs, call.idempotency_key, knobs.max_output_bytes, self._trees)
+            result = await _run_command(inputs, call.idempotency_key, knobs.max_output_bytes, self._trees)
         except OSError as error:
             raise _not_started(error) from None
         if result["exit_code"] != 0:
@@ -105,17 +103,17 @@ class ShellTool:
         return ToolResult(result)
 
     async def close(self) -> None:
-        """Holds nothing: a command ends with its run."""
+        """Nothing to release: a command ends with its run."""
 
 
-async def _finished(
+async def _run_command(
     inputs: ShellInputs, idempotency_key: str, max_output_bytes: int, trees: TreeKiller
 ) -> dict[str, Any]:
-    """The result of the command. Cancelling this kills it with everything it started.
+    """Runs the command. Cancelling kills it and everything it started.
 
     Raises:
         ToolFailure: ``invalid_input``, ``result_not_json``.
-        OSError: the system does not let it start.
+        OSError: The command could not be started.
     """
     command = ["/bin/sh", "-c", inputs.command] if isinstance(inputs.command, str) else inputs.command
     words = [str(word) for word in command]
@@ -137,14 +135,14 @@ async def _finished(
             start_new_session=True,
             preexec_fn=adopt_orphans,
         )
-        stdout.hand_over()
-        stderr.hand_over()
+        stdout.close_writing_end()
+        stderr.close_writing_end()
         try:
             exit_code = await process.wait()
         finally:
             if process.returncode is None:
                 await trees.kill(process.pid)
-            # What it left running would outlive the task.
+            # Background processes must not outlive the task.
             kill_group(process.pid)
             await process.wait()
         return _result(exit_code, stdout.output.take(), stderr.output.take())
@@ -152,14 +150,14 @@ async def _finished(
 
 def _check(words: Sequence[str], cwd: str | None, environment: Mapping[str, str]) -> None:
     if any("\0" in text for text in (*words, cwd or "", *environment, *environment.values())):
-        raise invalid_input("command, cwd and env must not hold a NUL character")
+        raise invalid_input("command, cwd and env must not contain a NUL character")
     if cwd is not None and not Path(cwd).is_dir():
-        raise invalid_input("cwd: there is no such folder on this worker")
+        raise invalid_input("cwd: no such folder on this worker")
 
 
 @contextlib.contextmanager
 def _standard_input(text: str | None) -> Iterator[int]:
-    """A descriptor to read ``text`` from. A file: a pipe would make us wait for a command that does not read."""
+    """A descriptor to read ``text`` from. A file, since writing to a pipe would block if the command does not read."""
     if text is None:
         yield asyncio.subprocess.DEVNULL
         return
@@ -170,26 +168,26 @@ def _standard_input(text: str | None) -> Iterator[int]:
 
 
 class _Pipe:
-    """A pipe for one output of the command; the writing end is ours until the command has it."""
+    """A pipe for one output of the command. We close our writing end once the command has its own."""
 
     def __init__(self, max_bytes: int) -> None:
         reading_end, self.writing_end = os.pipe()
-        self._ours = True
+        self._is_open = True
         self.output = CapturedOutput(reading_end, max_bytes)
 
-    def hand_over(self) -> None:
-        if self._ours:
+    def close_writing_end(self) -> None:
+        if self._is_open:
             os.close(self.writing_end)
-            self._ours = False
+            self._is_open = False
 
     def close(self) -> None:
-        self.hand_over()
+        self.close_writing_end()
         self.output.close()
 
 
 def _not_started(error: OSError) -> ToolFailure:
-    reason = f"the command cannot be started: {error.strerror or error}"
-    if error.errno in _SHORT_OF:
+    reason = f"cannot start the command: {error.strerror or error}"
+    if error.errno in _TEMPORARY_ERRORS:
         return ToolFailure(ErrorInfo(kind="crashed", message=reason, retryable=True))
     return invalid_input(f"command: {reason}")
 
@@ -209,6 +207,8 @@ def _result(exit_code: int, stdout: tuple[str, int], stderr: tuple[str, int]) ->
 def _failed(result: Mapping[str, Any]) -> ToolFailure:
     exit_code = result["exit_code"]
     lines = result["stderr"].strip().splitlines()
-    said = f": {lines[-1][:_SHOWN_CHARACTERS]}" if lines else ""
-    error = ErrorInfo(kind="exit_status", message=f"the command ended with {exit_code}{said}", code=str(exit_code))
+    last_line = f": {lines[-1][:_SHOWN_CHARACTERS]}" if lines else ""
+    error = ErrorInfo(
+        kind="exit_status", message=f"the command exited with {exit_code}{last_line}", code=str(exit_code)
+    )
     return ToolFailure(error, result=dict(result))

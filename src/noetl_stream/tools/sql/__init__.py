@@ -1,1 +1,1 @@
-"""What the SQL kinds share."""
+"""Shared by the SQL kinds."""

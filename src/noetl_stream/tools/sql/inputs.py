@@ -1,4 +1,4 @@
-"""Inputs that the SQL kinds share: statements, parameters, row limits (LANGUAGE §12)."""
+"""Inputs of the SQL kinds: statements, parameters, row limits (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
 MAX_ROWS: Final = 100_000
 
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
-"""The names under which statements may stand."""
+"""The names of the input with the statements."""
 
 Params = dict[str, Any] | list[Any] | None
 
@@ -23,7 +23,7 @@ class SqlInputs(Inputs):
 
     command: str | list[str] = Field(
         validation_alias=AliasChoices("command", "query", "commands"),
-        description="SQL text of one or several statements, or a list of such texts.",
+        description="SQL with one or more statements, or a list of such texts.",
     )
     params: Params = Field(
         default=None, description="Values for `$name` (a mapping) or `$1`, `$2`, … (a list) in the statements."
@@ -31,24 +31,24 @@ class SqlInputs(Inputs):
 
     @property
     def texts(self) -> list[str]:
-        """The texts in order."""
+        """The texts, in order."""
         return [self.command] if isinstance(self.command, str) else self.command
 
 
 class SqlKnobs(Knobs):
     """Knobs of every SQL kind."""
 
-    max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows a statement may return; more are an error.")
+    max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows that a statement may return; more are an error.")
 
 
 def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
-    """Holds the parameters against what the statements name: ``name``, or the number of a place from 1.
+    """Checks the parameters against those that the statements use, by name or by position from 1.
 
     Args:
-        named: For each statement, the parameters it names.
+        named: The parameters that each statement uses.
 
     Raises:
-        ToolFailure: ``invalid_input`` if one is missing or is named by no statement, which is a misspelling.
+        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling.
     """
     given = _given(params)
     used: set[str] = set()
@@ -60,17 +60,17 @@ def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
     unused = [name for name in given if name not in used]
     if unused:
         shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
-        raise invalid_input(f"{shown}: no statement names ${unused[0]}")
+        raise invalid_input(f"{shown}: no statement uses ${unused[0]}")
 
 
 def value_of(params: Params, name: str) -> Any:
-    """The value of a parameter that :func:`check_params` let through."""
+    """The value of a parameter, after :func:`check_params`."""
     return params[int(name) - 1] if isinstance(params, list) else (params or {})[name]
 
 
 def _given(params: Params) -> list[str]:
     if isinstance(params, list):
-        return [str(place) for place in range(1, len(params) + 1)]
+        return [str(position) for position in range(1, len(params) + 1)]
     return list(params or ())
 
 
@@ -80,7 +80,7 @@ def _missing(params: Params, number: int, name: str) -> ToolFailure:
     elif isinstance(params, list):
         reason = f"params is a list of {len(params)}"
         if not name.isdecimal():
-            reason += "; names need a mapping"
+            reason += "; use a mapping for names"
     else:
-        reason = f"params has {', '.join(sorted(params)) or 'nothing'}"
-    return invalid_input(f"statement {number} names ${name}, and {reason}")
+        reason = f"params has {', '.join(sorted(params)) or 'no values'}"
+    return invalid_input(f"statement {number} uses ${name}, but {reason}")

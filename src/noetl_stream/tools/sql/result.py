@@ -1,4 +1,4 @@
-"""Rows of a database as the result of a SQL kind: ``{rows, row_count, columns, statements}`` (LANGUAGE §12)."""
+"""Builds the result of a SQL kind from rows: ``{rows, row_count, columns, statements}`` (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CONVERSIONS: Final[Conversions] = {
     ipaddress.IPv4Network: str,
     ipaddress.IPv6Network: str,
 }
-"""What databases hand back beside what playbook code may: intervals become seconds, bytes base64, addresses text."""
+"""Conversions of database types: intervals to seconds, bytes to base64, addresses to text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementRun:
-    """What one statement did. ``row_count``: rows it returned or changed, ``None`` where that means nothing."""
+    """A statement's command, and how many rows it returned or changed; ``None`` if that does not apply."""
 
     command: str
     row_count: int | None
@@ -35,27 +35,27 @@ class StatementRun:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The rows a statement returned, as the driver gave them; ``columns`` are their names."""
+    """The rows that a statement returned, as the driver gave them, and their column names."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
 
 def check_columns(columns: Sequence[str], number: int) -> None:
-    """Refuses a statement that returns two columns of one name: a row could keep only one of them.
+    """Rejects a statement that returns two columns with one name, of which a row could keep only one.
 
     Raises:
         ToolFailure: kind ``sql``.
     """
-    twice = [name for name, count in Counter(columns).items() if count > 1]
-    if twice:
-        message = f"statement {number} returns more than one column named {twice[0]!r}; name them apart with AS"
+    duplicates = [name for name, count in Counter(columns).items() if count > 1]
+    if duplicates:
+        message = f"statement {number} returns more than one column named {duplicates[0]!r}; rename them with AS"
         raise ToolFailure(ErrorInfo(kind="sql", message=message))
 
 
 def too_many_rows(number: int, max_rows: int) -> ToolFailure:
-    """The failure of a statement that returned more than ``max_rows`` rows."""
-    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT or raise the knob"
+    """The failure for more than ``max_rows`` rows."""
+    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT, or raise max_rows"
     return ToolFailure(ErrorInfo(kind="result_too_large", message=message))
 
 
@@ -65,8 +65,8 @@ def result_of(
     """The result of a SQL task.
 
     Args:
-        returned: Of the last statement that returned rows; ``None`` if none did: then ``row_count`` is that of the last
-            statement that counted the rows it changed, else 0.
+        returned: The rows of the last statement that returned any. If ``None``, ``row_count`` is how many rows the last
+            counting statement changed, else 0.
 
     Raises:
         ToolFailure: ``result_not_json``, with the row and column of the value.
@@ -86,6 +86,6 @@ def _plain_rows(columns: list[str], rows: Sequence[Sequence[Any]], also: Convers
     try:
         plain: list[Mapping[str, Any]] = to_json(mappings, name="rows", also=also)
     except NotJson as error:
-        message = f"{error.path}: {error.reason.partition(';')[0]}; cast the column to text in the statement"
+        message = f"{error.path}: {error.reason.partition(';')[0]}; cast the column to text"
         raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
     return plain

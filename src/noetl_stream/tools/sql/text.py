@@ -1,7 +1,7 @@
-"""SQL text of Postgres, cut into statements, with the parameters each one names (LANGUAGE §12 *postgres*).
+"""Splits Postgres SQL into statements and finds their parameters (LANGUAGE §12 *postgres*).
 
-A small tokenizer knows what is not SQL: strings, quoted names, dollar quotes, nested comments. It splits at ``;``
-outside of them, of parentheses and of ``BEGIN ATOMIC … END`` bodies, and finds ``$name`` and ``$1``.
+A small tokenizer recognizes strings, quoted names, dollar quotes and nested comments. Outside of these, of parentheses
+and of ``BEGIN ATOMIC … END`` bodies it splits at ``;``, and it finds ``$name`` and ``$1``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMMENTS: Final = frozenset({"line_comment", "block_comment"})
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A use of a parameter: ``name`` without its ``$``, and where it stands in the statement's text."""
+    """A use of a parameter: ``name`` without ``$``, and its position in the statement's text."""
 
     name: str
     start: int
@@ -44,10 +44,10 @@ class SqlStatement:
     """One statement.
 
     Attributes:
-        text: Without the ``;`` and the white space around it.
-        line: Its first line in the input, from 1.
-        words: Its first words, upper case, at most :data:`WORDS_KEPT`.
-        parameters: In the order they stand there; one may come several times.
+        text: The SQL, without ``;`` and surrounding white space.
+        line: The first line in the input, from 1.
+        words: The first words in upper case, at most :data:`MAX_WORDS`.
+        parameters: The uses of parameters, in order.
     """
 
     text: str
@@ -56,11 +56,11 @@ class SqlStatement:
     parameters: tuple[Parameter, ...]
 
 
-WORDS_KEPT: Final = 64
+MAX_WORDS: Final = 64
 
 
 def split_statements(text: str) -> list[SqlStatement]:
-    """The statements of ``text``, in order; comments alone are none. Never fails: Postgres says what is unfinished."""
+    """The statements of ``text``, in order, without empty ones. Never fails: Postgres reports unfinished SQL."""
     statements = []
     draft = _Draft(start=0)
     for kind, start, end in _tokens(text):
@@ -98,14 +98,14 @@ class _Draft:
             self._take_word(token.upper())
 
     def _take_word(self, word: str) -> None:
-        # The body of a function in standard SQL is the only place where statements stand in a statement.
+        # The body of a standard SQL function is the only place with statements inside a statement.
         if word == "ATOMIC" and self.words[:1] == ["CREATE"] and self.words[-1:] == ["BEGIN"]:
             self.blocks = 1
         elif self.blocks and word in ("CASE", "BEGIN"):
             self.blocks += 1
         elif self.blocks and word == "END":
             self.blocks -= 1
-        if len(self.words) >= WORDS_KEPT:
+        if len(self.words) >= MAX_WORDS:
             self.words.pop()
         self.words.append(word)
 
@@ -124,7 +124,7 @@ class _Draft:
 
 
 def _has_sql(body: str) -> bool:
-    """Whether something other than comments stands there: signs that are no token of ours, such as ``1``."""
+    """Whether there is anything but comments, such as ``1``, which is not a token here."""
     position = 0
     for kind, start, end in _tokens(body):
         if kind not in _COMMENTS or body[position:start].strip():
@@ -134,7 +134,7 @@ def _has_sql(body: str) -> bool:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
-    """Kind, start and end of every token; what lies between two tokens is numbers, operators and white space."""
+    """The kind, start and end of every token. Numbers, operators and white space are not tokens."""
     position = 0
     while (found := _TOKEN.search(text, position)) is not None:
         kind, start, end = str(found.lastgroup), found.start(), found.end()

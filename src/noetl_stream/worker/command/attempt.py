@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from typing import Any
 
 import msgspec
 
 from noetl_stream.engine.pipeline.policy import visit_of
+from noetl_stream.engine.runner.outputs import RunTask
+from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
@@ -19,36 +21,15 @@ from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
 from noetl_stream.model.reference import Payload
-from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
-from noetl_stream.worker.command.scope import NOTHING_SEEN, Iteration, RunScope
 from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS, begin_wait
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
-Value = TypeVar("Value")
-
-
-async def resolved(results: RunResults, evaluate: Callable[[], Value]) -> Value:
-    """What ``evaluate`` gives, with the results it reads by reference, and the secrets it reads, loaded first.
-
-    Raises:
-        ReferenceLost: one of them cannot be read.
-        ToolFailure: kind ``credential``: a secret cannot be had.
-    """
-    while True:
-        load: Callable[[], Awaitable[None]]
-        try:
-            return evaluate()
-        except ReferenceNeeded as needed:
-            load = partial(results.load, needed.reference)
-        except SecretNeeded as needed:
-            load = needed.load
-        await load()
 
 
 class Attempts:
@@ -61,29 +42,28 @@ class Attempts:
         self._results = results
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, command.execution_id)
 
-    async def run(self, task: TaskPlan, progress: Progress, iteration: Iteration) -> Outcome | Wait:
+    async def run(self, action: RunTask) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which ends its work."""
-        clock = self._dependencies.clock
+        clock, task, progress = self._dependencies.clock, action.task, action.progress
+        if action.answer is not None:
+            return self._with_meta(action.answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
         try:
-            if task.inputs.is_constant:
-                inputs = render(task.inputs, NOTHING_SEEN)
-            else:
-                inputs = await self._inputs(task, progress, iteration, secrets)
+            inputs = (
+                render(task.inputs, NOTHING_SEEN) if task.inputs.is_constant else await self._inputs(action, secrets)
+            )
             if task.kind in SUSPENDING_KINDS:
                 secrets.check_unread(task.kind)
-                return await begin_wait(task, inputs, iteration.path, self._dependencies)
+                return await begin_wait(task, inputs, action.iteration.path, self._dependencies)
             tool = self._dependencies.tools[task.kind]
 
             async def renewed(failure: ToolFailure) -> ToolCall | None:
                 if not secrets.renew_after(failure):
                     return None
-                again = await self._inputs(task, progress, iteration, secrets)
-                return self._call(tool, task, again, progress, iteration, secrets)
+                return self._call(tool, action, await self._inputs(action, secrets), secrets)
 
-            call = self._call(tool, task, inputs, progress, iteration, secrets)
-            result = await _call_tool(tool, call, renewed)
+            result = await _call_tool(tool, self._call(tool, action, inputs, secrets), renewed)
         except (ExpressionError, ReferenceUnavailable) as error:
             kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
             failure = ToolFailure(ErrorInfo(kind, f"the inputs of task {task.label}: {error}"))
@@ -93,10 +73,6 @@ class Attempts:
         else:
             outcome = await self._done(result)
         return self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
-
-    def answered(self, outcome: Outcome, progress: Progress) -> Outcome:
-        """``outcome`` of a wait, which the server gave, as that of this attempt."""
-        return self._with_meta(outcome, progress, self._dependencies.clock.now_ms(), 0.0)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
         ended_ms = self._dependencies.clock.now_ms()
@@ -111,23 +87,27 @@ class Attempts:
         )
         return msgspec.structs.replace(outcome, meta=meta)
 
-    async def _inputs(
-        self, task: TaskPlan, progress: Progress, iteration: Iteration, secrets: TaskSecrets
-    ) -> dict[str, Any]:
-        scope = self._scope.for_inputs(task, progress, iteration, secrets)
-        rendered: dict[str, Any] = await resolved(self._results, lambda: render(task.inputs, scope))
-        return rendered
+    async def _inputs(self, action: RunTask, secrets: TaskSecrets) -> dict[str, Any]:
+        """The inputs of the task, with the results it reads by reference, and the secrets it reads, loaded first.
 
-    def _call(
-        self,
-        tool: Tool,
-        task: TaskPlan,
-        inputs: dict[str, Any],
-        progress: Progress,
-        iteration: Iteration,
-        secrets: TaskSecrets,
-    ) -> ToolCall:
-        command = self._command
+        Raises:
+            ReferenceUnavailable: a result cannot be read.
+            ToolFailure: kind ``credential``: a secret cannot be had.
+        """
+        scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
+        while True:
+            load: Callable[[], Awaitable[None]]
+            try:
+                inputs: dict[str, Any] = render(action.task.inputs, scope)
+                return inputs
+            except ReferenceNeeded as needed:
+                load = partial(self._results.load, needed.reference)
+            except SecretNeeded as needed:
+                load = needed.load
+            await load()
+
+    def _call(self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolCall:
+        command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:
             seen = {
@@ -252,4 +232,10 @@ def _defect(call: ToolCall, what: str) -> ToolFailure:
 
 def shown_time(unix_ms: int) -> str:
     """A time as people read it: ISO 8601 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(unix_ms, 1000)
+    return f"{_shown_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=1)
+def _shown_second(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).replace(tzinfo=None).isoformat()

@@ -103,19 +103,20 @@ class Reporter:
         self._channel = channel
         self._command = command
         self._next_report = 0
-        self._groups: list[list[msgspec.Raw]] = []
+        self._groups: list[tuple[list[msgspec.Raw], int]] = []
         self._bytes = 0
         self._sender: asyncio.Task[None] | None = None
 
     def add(self, *facts: Fact) -> None:
         """Takes the run's next events. Those of one call are never torn apart into two reports."""
         group = [msgspec.Raw(codec.encode(fact)) for fact in facts]
+        size = sum(map(len, group))
         if not self._groups:
             self.since_s = self._channel.clock.monotonic_s()
             if self._sender is None:
                 self._channel.flusher.watch(self)
-        self._groups.append(group)
-        self._bytes += sum(map(len, group))
+        self._groups.append((group, size))
+        self._bytes += size
 
     @property
     def crowded(self) -> bool:
@@ -171,11 +172,11 @@ class Reporter:
         """Sends what waits now; what is added meanwhile waits for its own time."""
         waiting, self._groups = self._groups, []
         while waiting:
-            events = waiting.pop(0)
-            size = sum(map(len, events))
-            while waiting and size + (more := sum(map(len, waiting[0]))) <= MAX_REPORT_BYTES:
-                events += waiting.pop(0)
-                size += more
+            events, size = waiting.pop(0)
+            while waiting and size + waiting[0][1] <= MAX_REPORT_BYTES:
+                more, more_bytes = waiting.pop(0)
+                events += more
+                size += more_bytes
             first, self.next_event = self.next_event, self.next_event + len(events)
             await self._publish(events, first)
             self._bytes -= size

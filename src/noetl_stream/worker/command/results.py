@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +12,7 @@ from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import StepCommand
-from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
+from noetl_stream.model.reference import Payload, Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -54,7 +54,8 @@ class RunResults:
         self._clock = clock
         self._pages = pages or Pages()
         self._limit_bytes = command.limits.max_inline_bytes
-        self._prefix = f"{command.execution_id}/{command.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
+        self._execution_id = command.execution_id
+        self._run = run
         self._objects = 0
         self._loaded_bytes = 0
 
@@ -71,34 +72,37 @@ class RunResults:
         encoded = codec.encode(value)
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
-        reference = await self._store(encoded)
+        reference = await self.store(encoded)
         preview = encoded[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
         reference = msgspec.structs.replace(reference, schema_hint=_hint_of(value), preview=preview)
         return Payload(reference=reference)
 
-    async def keep_pages(self, pages: Sequence[list[Any]]) -> list[Page]:
-        """The items of a loop, a list a page: all are stored when this returns."""
-        kept: list[Page] = []
-        first = 0
-        for items in pages:
-            kept.append(Page(first, len(items), await self._store(codec.encode(items))))
-            first += len(items)
-        return kept
+    async def store(self, encoded: bytes) -> Reference:
+        """What this JSON can be read by; it is stored when this returns."""
+        run = self._run
+        prefix = f"{self._execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
+        key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
+        self.keeping += 1
+        try:
+            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
+        finally:
+            self.keeping -= 1
+        return Reference("nats", key, len(encoded), f"sha256:{sha256(encoded).hexdigest()}")
 
-    async def item(self, place: ItemPosition) -> Any:
-        """The item of a loop that stands there.
+    async def page(self, reference: Reference) -> list[Any]:
+        """The page of a loop's items that ``reference`` leads to.
 
         Raises:
-            ReferenceLost: its page is not there, or damaged.
+            ReferenceUnavailable: it is not there, or damaged.
         """
-        page = await self._pages.page(place.page, self._read)
-        return page[place.index]
+        page: list[Any] = await self._pages.page(reference, self._read)
+        return page
 
     async def load(self, reference: Reference) -> None:
         """Reads the value of ``reference`` into :attr:`loaded`.
 
         Raises:
-            ReferenceLost: it is not there, damaged, or more than a run may read.
+            ReferenceUnavailable: it is not there, damaged, or more than a run may read.
         """
         self._loaded_bytes += reference.size
         if self._loaded_bytes > MAX_LOADED_BYTES:
@@ -107,15 +111,6 @@ class RunResults:
                 hint="return the part that is needed from a task",
             )
         self.loaded[reference.key] = await self._read(reference)
-
-    async def _store(self, encoded: bytes) -> Reference:
-        key, self._objects = f"{self._prefix}/{self._objects}", self._objects + 1
-        self.keeping += 1
-        try:
-            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
-        finally:
-            self.keeping -= 1
-        return Reference("nats", key, len(encoded), f"sha256:{sha256(encoded).hexdigest()}")
 
     async def _read(self, reference: Reference) -> Any:
         place = reference if reference.store == "nats" else await self._gathered(reference)

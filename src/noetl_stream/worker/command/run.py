@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Literal
+from typing import Literal
 
-from noetl_stream.engine.pipeline.local_loops import OpenedLevel
-from noetl_stream.model.events import (
-    Fact,
-    LoopIterationDone,
-    LoopIterationFailed,
-    LoopIterationStarted,
-    LoopPagedOut,
-    StepDone,
-    StepFailed,
-    StepStarted,
-    StepSuspended,
-)
+from noetl_stream.engine.runner.runner import CommandRunner, end_of
+from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.plan import Plan, StepPlan
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.worker.cancellation import Cancellations, Interruption
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.claim import claim, may_be_a_copy
-from noetl_stream.worker.command.local_loop import LocalLoop
-from noetl_stream.worker.command.pipeline import PipelineRun
+from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
-from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
-from noetl_stream.worker.command.scope import RunScope, iteration_around, level_at
+from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import LONGEST_PAUSE_S, PLAN_TRIES
@@ -65,6 +53,7 @@ class CommandRun:
         self._why: Interruption | None = None
         self._reason = ""
         self._is_pausing = False
+        self._runner: CommandRunner | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -93,6 +82,8 @@ class CommandRun:
     def pause(self) -> None:
         """Lets a local loop begin no further iteration; everything else goes on to its end."""
         self._is_pausing = True
+        if self._runner is not None:
+            self._runner.pause()
 
     def lose_contact(self) -> None:
         """NATS is out of reach for long: ends tools, but gives no finished result up."""
@@ -155,7 +146,7 @@ class CommandRun:
             return "done"
         try:
             plan = self._dependencies.plans.cached(command.digest) or await self._load_plan()
-            step = self._usable_step(plan)
+            self._check_usable(plan)
         except PlanUnknown as error:
             log.error("command %s is given back for now: %s", command.command_id, error)
             return self._interrupted() if self._why else "return_later"
@@ -166,7 +157,7 @@ class CommandRun:
             return self._interrupted()
         self._is_pausing = self._is_pausing or self._cancellations.is_pausing(command.command_id)
         self._phase = "working"
-        await self._work(plan, step, go)
+        await self._work(plan, go)
         return "done"
 
     async def _load_plan(self) -> Plan:
@@ -178,7 +169,8 @@ class CommandRun:
             await self._dependencies.clock.sleep(LONGEST_PAUSE_S)
         return await self._dependencies.plans.load(self._command.digest)
 
-    def _usable_step(self, plan: Plan) -> StepPlan:
+    def _check_usable(self, plan: Plan) -> None:
+        """Raises :class:`PlanUnusable` if this worker cannot run the command's step."""
         step = plan.steps.get(self._command.step)
         if step is None or not step.tasks:
             raise PlanUnusable(f"playbook {plan.path} has no step {self._command.step} that a worker could run")
@@ -188,75 +180,20 @@ class CommandRun:
                     f"worker {self._dependencies.worker} has no tool of kind {task.kind}, which step {step.name} needs",
                     hint="install the plugin of that kind, or give the step a pool whose workers have it",
                 )
-        return step
 
-    async def _work(self, plan: Plan, step: StepPlan, go: Go) -> None:
-        """Runs the pipeline, or the local loop around it, until it ends or has to wait; or pages a loop out."""
-        command, dependencies, reporter = self._command, self._dependencies, self._reporter
+    async def _work(self, plan: Plan, go: Go) -> None:
+        """Runs the command until its runner has reported an end."""
+        dependencies, command, results, reporter = self._dependencies, self._command, self._results, self._reporter
         if plan.reference_first:
-            self._results.keep_references_first()
-        scope = RunScope(plan, step, command, dependencies.tools, self._results.loaded)
-        if go.ctx:
-            scope.patch_ctx(go.ctx)
-        attempts = Attempts(dependencies, command, scope, self._results)
-        pipeline = PipelineRun(
-            step=step,
-            command=command,
-            go=go,
-            attempts=attempts,
-            scope=scope,
-            results=self._results,
-            reporter=reporter,
-            clock=dependencies.clock,
+            results.keep_references_first()
+        self._runner = runner = CommandRunner(
+            plan, command, go, kinds=dependencies.kinds, worker=dependencies.worker, references=results.loaded
         )
-        if command.path:
-            reporter.add(LoopIterationStarted(command.path, dependencies.worker))
-        elif command.items is None:
-            reporter.add(StepStarted(dependencies.worker))
-        try:
-            iteration = iteration_around(step, command, await self._chain())
-        except ReferenceUnavailable as error:
-            reporter.add(self._failed(error.kind, f"loop: {error}"))
-            return
-        if command.paging:
-            opened = await pipeline.open_level(level_at(step, len(command.path)), iteration)
-            reporter.add(self._paged_out(opened))
-            return
-        if command.items is None:
-            wait = (await pipeline.run(go.vars or command.vars, iteration, self._ending)).wait
-            waits = None if wait is None else [wait]
-        else:
-            loop, worker = level_at(step, len(command.path)), dependencies.worker
-            waits = await LocalLoop(
-                loop=loop,
-                around=iteration,
-                command=command,
-                go=go,
-                pipeline=pipeline,
-                reporter=reporter,
-                worker=worker,
-                pausing=lambda: self._is_pausing,
-            ).run()
-        if waits is not None:
-            reporter.add(StepSuspended(waits, self._is_pausing and command.items is not None))
-
-    async def _chain(self) -> list[Any]:
-        """The element at each level around the iteration, read from its page where it stands in one."""
-        chain = list(self._command.chain)
-        for depth, place in self._command.places.items():
-            chain[depth] = await self._results.item(place)
-        return chain
-
-    def _paged_out(self, opened: OpenedLevel | ErrorInfo) -> Fact:
-        if isinstance(opened, ErrorInfo):
-            return self._ending(opened)
-        return LoopPagedOut(opened.total, list(opened.pages), opened.at_once, self._command.path)
-
-    def _ending(self, error: ErrorInfo | None) -> Fact:
-        command = self._command
-        if command.path:
-            return LoopIterationDone(command.path) if error is None else LoopIterationFailed(command.path, error)
-        return StepDone(command.step_run_id) if error is None else StepFailed(command.step_run_id, error)
+        if self._is_pausing:
+            runner.pause()
+        attempts = Attempts(dependencies, command, runner.scope, results)
+        await Driver(runner, attempts, results, reporter, dependencies.clock).run()
+        self._runner = None
 
     def _failed(self, kind: str, message: str) -> Fact:
-        return self._ending(ErrorInfo(kind, message))
+        return end_of(self._command, self._command.path, ErrorInfo(kind, message))

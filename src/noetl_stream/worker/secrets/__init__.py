@@ -1,1 +1,1 @@
-"""Secrets on the worker: where they come from, and how they are kept out of everything it reports (LANGUAGE §11)."""
+"""Secrets on the worker: resolving them, and redacting them from everything it reports (LANGUAGE §11)."""

@@ -1,4 +1,4 @@
-"""Secrets a worker keeps for a while, so that it need not ask for each task (legacy architecture §5.2)."""
+"""A cache of secrets, so that a worker need not request them for every task (legacy architecture §5.2)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from noetl_stream.worker.limits import MAX_SECRETS_KEPT
 from noetl_stream.worker.secrets.client import Secret
 
 Key: TypeAlias = tuple[str, ...]
-"""Whose it is (an execution's id, '' for all) and what it is."""
+"""The owner (an execution's id, '' for all) and the name of a secret."""
 
 
-class Kept(NamedTuple):
+class CachedSecret(NamedTuple):
     """A secret and how many seconds from now it may be used."""
 
     secret: Secret
@@ -23,15 +23,15 @@ class Kept(NamedTuple):
 
 
 class SecretCache:
-    """Bounded; callers that want the same secret at once load it once."""
+    """A bounded cache; concurrent callers of one secret load it once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(MAX_SECRETS_KEPT)
         self._loading: dict[Key, asyncio.Task[Secret]] = {}
 
-    async def get(self, key: Key, load: Callable[[], Awaitable[Kept]]) -> Secret:
-        """The secret of ``key``, from ``load`` if it is not kept or its time is over. Errors are those of ``load``."""
+    async def get(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
+        """The secret of ``key``, from ``load`` if it is not cached or has expired. Errors are those of ``load``."""
         until_s, secret = self._secret(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
@@ -43,12 +43,12 @@ class SecretCache:
         return await asyncio.shield(loading)
 
     def drop(self, key: Key, secret: Secret) -> None:
-        """Forgets ``secret``, unless ``key`` has a newer one by now."""
+        """Drops ``secret``, unless ``key`` has a newer one by now."""
         if self._secret(key)[1] is secret:
             self._kept.drop(key)
 
     async def close(self) -> None:
-        """Ends what is being loaded."""
+        """Cancels pending loads."""
         loading = list(self._loading.values())
         for task in loading:
             task.cancel()
@@ -57,7 +57,7 @@ class SecretCache:
     def _secret(self, key: Key) -> tuple[float, Secret | None]:
         return self._kept.get(key) or (0.0, None)
 
-    async def _load(self, key: Key, load: Callable[[], Awaitable[Kept]]) -> Secret:
+    async def _load(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
         secret, kept_s = await load()
         now_s = self._clock.monotonic_s()
         for old in [old for old, (until_s, _) in self._kept.items() if until_s <= now_s]:
@@ -68,4 +68,4 @@ class SecretCache:
     def _loaded(self, key: Key, task: asyncio.Task[Secret]) -> None:
         self._loading.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever waits for it has it; if all were cancelled, nobody needs it
+            task.exception()  # retrieved here: all who waited for it may have been cancelled

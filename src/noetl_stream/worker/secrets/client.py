@@ -1,4 +1,4 @@
-"""Stored credentials, asked of any server: sealed to a key that is made for the one question (LANGUAGE §11)."""
+"""Requests stored credentials from any server, sealed to a key made for the one request (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.sealing.handover import Question, Sealed
+from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.waiting import ask
 
@@ -23,10 +23,10 @@ class Secret:
     """A resolved secret.
 
     Attributes:
-        value: What ``keychain.<name>`` is.
-        version: Of a stored credential.
-        expires_ms: When it is no longer good, ms since the epoch; ``None`` if it does not say so.
-        token: For a token: what ``auth`` uses of it.
+        value: The value of ``keychain.<name>``.
+        version: The version of a stored credential.
+        expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
+        token: For a token, what ``auth`` uses of it.
     """
 
     value: CredentialValue = field(repr=False)
@@ -36,19 +36,19 @@ class Secret:
 
     @property
     def credential(self) -> CredentialValue:
-        """What a tool is given for ``auth``: a copy, since what is kept must not be changed by anybody."""
+        """The value given to a tool for ``auth``: a copy, since the cached one must not change."""
         return deepcopy(self.value) if self.token is None else {"token": self.token}
 
 
 @dataclass(frozen=True, slots=True)
 class NotStored:
-    """No credential has that name; ``near`` is one that is like it, or ''."""
+    """The name is not stored; ``near`` is a similar one, or ''."""
 
     near: str
 
 
 class SecretsClient:
-    """Asks on :data:`~noetl_stream.ports.subjects.ASK_SECRET`, again as long as no server answers."""
+    """Asks on :data:`~noetl_stream.ports.subjects.ASK_SECRET` until a server answers."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
@@ -58,10 +58,10 @@ class SecretsClient:
         """The stored credential ``name``.
 
         Raises:
-            ToolFailure: kind ``credential``: it is stored and cannot be had; the message says why.
+            ToolFailure: kind ``credential``: it is stored but was refused; the message says why.
         """
-        question = Question()
-        asked = SecretQuestion(execution_id, name, question.public_key)
+        reply_key = ReplyKey()
+        asked = SecretQuestion(execution_id, name, reply_key.public_key)
         body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(asked))
         try:
             answer = codec.decode_secret_answer(body)
@@ -70,7 +70,7 @@ class SecretsClient:
             if not answer.version:
                 return NotStored(answer.near)
             sealed = Sealed(answer.public_key, answer.body)
-            value = codec.decode_json(question.open(sealed, subject_of(asked, answer.version)))
+            value = codec.decode_json(reply_key.open(sealed, subject_of(asked, answer.version)))
         except NoetlError as error:
             raise _refused(name, error.message) from None
         return Secret(value, version=answer.version)

@@ -1,4 +1,4 @@
-"""Where secrets come from: the playbook's keychain, the credential store, the worker itself (LANGUAGE §11)."""
+"""Resolves secrets: from the playbook's keychain, the credential store, the worker's own settings (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from noetl_stream.worker.limits import (
     TOKEN_MARGIN_S,
     UNKNOWN_LIFETIME_S,
 )
-from noetl_stream.worker.secrets.cache import Kept, Key, SecretCache
+from noetl_stream.worker.secrets.cache import CachedSecret, Key, SecretCache
 from noetl_stream.worker.secrets.client import NotStored, Secret, SecretsClient
 from noetl_stream.worker.secrets.redaction import Redactor
 
 Credentials = Callable[[str], Awaitable[CredentialValue]]
-"""Resolves a name the worker itself was given; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind
+"""Resolves a credential of the worker's own; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind
 ``credential``."""
 
 
 class Keychain:
-    """Resolves secrets for all runs of one worker, and keeps them for their time.
+    """Resolves and caches secrets for all runs of one worker.
 
     Attributes:
-        known: Hides every secret that was ever resolved here, for the logs of the process.
+        redactor: Redacts every secret ever resolved here, for the logs of the process.
 
     Args:
-        own: What the worker itself was given (``NOETL_CREDENTIAL_<NAME>``).
-        asked: The credential store; ``None`` for a worker that has no server to ask.
-        http: The tool that tokens are fetched with.
+        own: The worker's own credentials (``NOETL_CREDENTIAL_<NAME>``).
+        store: The credential store; ``None`` for a worker without servers.
+        http: The tool that fetches tokens.
     """
 
     def __init__(
-        self, clock: Clock, own: Credentials, asked: SecretsClient | None = None, http: Tool | None = None
+        self, clock: Clock, own: Credentials, store: SecretsClient | None = None, http: Tool | None = None
     ) -> None:
-        self.known = Redactor()
+        self.redactor = Redactor()
         self._clock = clock
         self._own = own
-        self._asked = asked
+        self._store = store
         self._http = http
         self._cache = SecretCache(clock)
         self._absent: dict[str, tuple[float, str]] = {}
 
     async def entry(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
-        """What an entry of a playbook's keychain stands for; with its key in the cache if it is a token.
+        """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
@@ -69,11 +69,11 @@ class Keychain:
             secret, key = await self._resolved(execution_id, entry)
         except ToolFailure as failure:
             raise _with_message(failure, f"keychain.{entry.name}: {failure.error.message}") from None
-        self.known.learn(secret.value)
+        self.redactor.learn(secret.value)
         return secret, key
 
     async def named(self, execution_id: str, name: str, *, is_global: bool = False) -> Secret:
-        """The stored credential ``name``, else what the worker itself was given under it.
+        """The stored credential ``name``, else the worker's own credential of that name.
 
         Raises:
             ToolFailure: kind ``credential``.
@@ -83,32 +83,32 @@ class Keychain:
                 _stored_key(execution_id, name, is_global), lambda: self._ask(execution_id, name)
             )
         except _Absent as absent:
-            secret = await self._given(name, absent.near)
-        self.known.learn(secret.value)
+            secret = await self._own_credential(name, absent.near)
+        self.redactor.learn(secret.value)
         return secret
 
     def drop(self, key: Key, token: Secret) -> None:
-        """The other side does not take ``token`` any more."""
+        """Drops a ``token`` that the remote end rejected."""
         self._cache.drop(key, token)
 
     async def close(self) -> None:
-        """Ends what is still being asked for."""
+        """Cancels pending requests."""
         await self._cache.close()
 
-    async def _ask(self, execution_id: str, name: str) -> Kept:
-        """The stored credential. That there is none is remembered for a moment, whoever asks."""
+    async def _ask(self, execution_id: str, name: str) -> CachedSecret:
+        """The stored credential. Its absence is cached for a moment, for all callers."""
         until_s, near = self._absent.get(name, (0.0, ""))
-        if self._asked is None or self._clock.monotonic_s() < until_s:
+        if self._store is None or self._clock.monotonic_s() < until_s:
             raise _Absent(near)
-        found = await self._asked.find(execution_id, name)
+        found = await self._store.find(execution_id, name)
         if isinstance(found, NotStored):
             if len(self._absent) >= MAX_SECRETS_KEPT:
                 self._absent.clear()
             self._absent[name] = (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near)
             raise _Absent(found.near)
-        return Kept(found, SECRET_KEPT_S)
+        return CachedSecret(found, SECRET_KEPT_S)
 
-    async def _given(self, name: str, near: str) -> Secret:
+    async def _own_credential(self, name: str, near: str) -> Secret:
         try:
             return Secret(await self._own(name))
         except ToolFailure as failure:
@@ -130,9 +130,9 @@ class Keychain:
             model = OauthSettings.model_validate(settings)
             key = ("", "token", written)
             return await self._cache.get(key, lambda: self._fetch(execution_id, model)), key
-        return await self._cache.get((execution_id, entry.kind, written), lambda: _plugged(entry)), None
+        return await self._cache.get((execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
-    async def _fetch(self, execution_id: str, settings: OauthSettings) -> Kept:
+    async def _fetch(self, execution_id: str, settings: OauthSettings) -> CachedSecret:
         name = settings.credential
         stored = None if name is None else await self.named(execution_id, name)
         found: Any = {} if stored is None else stored.value
@@ -144,22 +144,22 @@ class Keychain:
             raise _failed(f"credential {name!r} must hold client_id and client_secret as text")
         if self._http is None:
             raise _failed("this worker has no tool of kind http to fetch a token with")
-        self.known.learn(client_secret)
+        self.redactor.learn(client_secret)
         try:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
-            if name is not None and stored is not None:  # it may have been set anew since
+            if name is not None and stored is not None:  # it may have been replaced since
                 self._cache.drop(_stored_key(execution_id, name, False), stored)
             raise
         lives_s = UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
         value = {"access_token": token.value, "token_type": token.type}
         secret = Secret(value, expires_ms=expires_ms, token=token.value)
-        return Kept(secret, lives_s - min(TOKEN_MARGIN_S, lives_s / 10))
+        return CachedSecret(secret, lives_s - min(TOKEN_MARGIN_S, lives_s / 10))
 
 
 class _Absent(Exception):
-    """The name is not stored; ``near`` is one like it."""
+    """The name is not stored; ``near`` is a similar one."""
 
     def __init__(self, near: str) -> None:
         super().__init__(near)
@@ -197,7 +197,7 @@ def _value(text: str, what: str) -> CredentialValue:
         raise _failed(error.message) from None
 
 
-async def _plugged(entry: KeychainPlan) -> Kept:
+async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
     plugin = installed_kinds().plugins.get(entry.kind)
     if plugin is None:
         reason = installed_kinds().unusable.get(entry.kind, f"this worker has no keychain kind {entry.kind!r}")
@@ -207,12 +207,12 @@ async def _plugged(entry: KeychainPlan) -> Kept:
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):
-        raise _failed(f"kind {entry.kind!r} gave neither text nor a mapping")
+        raise _failed(f"kind {entry.kind!r} returned neither text nor a mapping")
     try:
-        check_secrets(value, f"what kind {entry.kind!r} gave")
+        check_secrets(value, f"the value from kind {entry.kind!r}")
     except PayloadRefused as error:
         raise _failed(error.message) from None
-    return Kept(Secret(value), SECRET_KEPT_S)
+    return CachedSecret(Secret(value), SECRET_KEPT_S)
 
 
 def _with_message(failure: ToolFailure, message: str) -> ToolFailure:

@@ -1,4 +1,4 @@
-"""Takes secrets out of what leaves a worker: results, errors, helper blocks, output, log lines (LANGUAGE §11)."""
+"""Redacts secrets from everything that leaves a worker: results, errors, helper blocks, output, logs (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from noetl_stream.worker.limits import MAX_SECRETS_HIDDEN
 
 HIDDEN: Final = "***"
 SHORTEST_LINE: Final = 8
-"""A line of a secret of several lines is one by itself from this length on."""
+"""From this length on, each line of a multi-line secret is redacted by itself."""
 SHORTEST_PIECE: Final = 8
-"""A piece of a secret that a text was cut in is hidden from this length on."""
+"""From this length on, a piece of a secret cut off by a text's end is redacted."""
 LONGEST_PATTERN: Final = 8_192
-"""A longer secret is looked for as it is, and line by line: a pattern of it would take too long to make."""
+"""Longer secrets are searched for verbatim and line by line: compiling their pattern would take too long."""
 
 _NAMED: Final = {
     " ": ("+",),
@@ -38,14 +38,14 @@ _NAMED: Final = {
     '"': ("&quot;", "&#34;"),
     "'": ("&#39;", "&#x27;"),
 }
-"""What some characters become in URLs, JSON and HTML, beside their number."""
+"""Escapes of characters in URLs, JSON and HTML, besides their numeric form."""
 
 
 class HiddenText:
-    """One secret, in every way it is likely to be written: as it is, in URLs, JSON, Python, HTML, and base64.
+    """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and base64.
 
     Attributes:
-        anchor: A part of it that all but base64 leave as it is: where that is not, nothing needs to be looked for.
+        anchor: A part that all forms but base64 leave unchanged: a text without it needs no search.
     """
 
     __slots__ = ("_base64", "_pattern", "anchor")
@@ -68,16 +68,16 @@ class HiddenText:
 
 
 class Redactor:
-    """Knows secrets and replaces them by ``***``.
+    """Replaces known secrets by ``***``.
 
-    One of fewer than :data:`SHORTEST_SECRET` characters is left alone: it would take ordinary text with it.
+    Secrets of fewer than :data:`SHORTEST_SECRET` characters are ignored: they would redact ordinary text.
     """
 
     def __init__(self) -> None:
         self._hidden: LruCache[str, HiddenText] = LruCache(MAX_SECRETS_HIDDEN)
 
     def learn(self, credential: Any) -> None:
-        """Hides the secrets of ``credential`` from now on; of very many, those learnt last."""
+        """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
         for secret in secrets_of(credential):
             for part in _parts(secret):
                 if self._hidden.get(part) is None:
@@ -91,24 +91,24 @@ class Redactor:
         return text
 
     def cut_text(self, text: str) -> str:
-        """``text`` without secrets, and without a piece of one at its beginning or end, where it may have been cut."""
+        """``text`` without secrets, and without pieces of one at its ends, where it may have been cut."""
         text = self.text(text)
         for secret in self._hidden:
             text = _without_end(_without_start(text, secret), secret)
         return text
 
     def value(self, value: Any) -> Any:
-        """A plain JSON value without secrets: in its texts, its keys, its numbers."""
+        """A plain JSON value without secrets in its texts, keys and numbers."""
         return self._walk(value) if self._may_hold(value) else value
 
     def result(self, result: ToolResult) -> ToolResult:
-        """What a tool gave, without secrets."""
+        """A tool's result without secrets."""
         if not self._hidden:
             return result
         return ToolResult(self.value(result.result), self.value(dict(result.helper)), self.text(result.output))
 
     def failure(self, failure: ToolFailure) -> ToolFailure:
-        """How a tool failed, without secrets."""
+        """A tool's failure without secrets."""
         if not self._hidden:
             return failure
         error = failure.error
@@ -126,7 +126,7 @@ class Redactor:
         try:
             written = codec.encode(value).decode()
         except PayloadRefused:
-            return True  # it will be refused further on, and the refusal may show a part of it
+            return True  # it will be rejected later, and the error may show a part of it
         return any(hidden.may_be_in(written) for _, hidden in self._hidden.items())
 
     def _walk(self, value: Any) -> Any:
@@ -142,7 +142,7 @@ class Redactor:
 
 
 class RedactedLines(logging.Formatter):
-    """Log lines of another formatter, without secrets: message, facts and traceback alike."""
+    """Formats log lines with another formatter, then redacts them: message, extra fields and traceback."""
 
     def __init__(self, lines: logging.Formatter, redactor: Redactor) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class RedactedLines(logging.Formatter):
 
 
 def hide_in_logs(redactor: Redactor) -> Callable[[], None]:
-    """Everything this process logs goes through ``redactor``, until the function that is returned is called."""
+    """Redacts everything this process logs, until the returned function is called."""
     wrapped = [(handler, handler.formatter or logging.Formatter()) for handler in logging.getLogger().handlers]
     for handler, lines in wrapped:
         handler.setFormatter(RedactedLines(lines, redactor))
@@ -167,7 +167,7 @@ def hide_in_logs(redactor: Redactor) -> Callable[[], None]:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """What of ``secret`` is to be hidden: itself, and its lines, which tools may put onto one."""
+    """The parts of ``secret`` to redact: the whole, and its lines, which tools may join."""
     if len(secret) >= SHORTEST_SECRET:
         yield secret
     lines = [line.strip() for line in secret.splitlines()]
@@ -176,12 +176,12 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _pattern_of(secret: str) -> str:
-    signs = re.findall(r"\\+|[^\\]", secret)  # several backslashes are as good as one
-    return "".join(_ways_to_write(sign[0]) for sign in signs)
+    signs = re.findall(r"\\+|[^\\]", secret)  # several backslashes count as one
+    return "".join(_escapes_of(sign[0]) for sign in signs)
 
 
-def _ways_to_write(sign: str) -> str:
-    """A pattern for one character. What is escaped may be so several times over: JSON in JSON, a traceback in it."""
+def _escapes_of(sign: str) -> str:
+    """A pattern for one character, which may be escaped several times over: JSON in JSON, a traceback in that."""
     if sign.isascii() and sign.isalnum():
         return sign
     percent = "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", errors="replace"))
@@ -201,9 +201,9 @@ def _ways_to_write(sign: str) -> str:
 
 
 def _base64_core(encoded: bytes, offset: int) -> str:
-    """The base64 characters that ``encoded`` alone decides when so many bytes (modulo 3) stand before it.
+    """The base64 characters that ``encoded`` alone determines when ``offset`` bytes (modulo 3) precede it.
 
-    So it is found in ``user:secret`` too, and in whatever else was encoded with it.
+    They appear in ``user:secret`` too, and in whatever else was encoded with it.
     """
     whole = base64.b64encode(b"\0" * offset + encoded).decode()
     first = -(-offset * 8 // 6)

@@ -1,4 +1,4 @@
-"""The secrets of one step run: what its tasks have read, and so what must not be seen of them (LANGUAGE §11)."""
+"""The secrets of one step run: those its tasks have read, to be redacted from its reports (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.worker.secrets.redaction import Redactor
 
 
 class SecretNeeded(Exception):
-    """A template read an entry of the keychain: await ``load()``, then render again."""
+    """A template read a keychain entry: await ``load()``, then render again."""
 
     def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
         super().__init__("a secret must be loaded first")
@@ -25,10 +25,10 @@ class SecretNeeded(Exception):
 
 
 class RunSecrets:
-    """What the runs of a step's tasks share: the playbook's entries, and what they have used so far.
+    """Shared by the tasks of a step run: the playbook's keychain entries, and the secrets used so far.
 
     Attributes:
-        used: Hides every secret that a task of this run has read.
+        used: Redacts every secret that a task of this run has read.
     """
 
     def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], execution_id: str) -> None:
@@ -38,7 +38,7 @@ class RunSecrets:
         self._execution_id = execution_id
 
     async def resolve(self, name: str) -> tuple[Secret, Key | None]:
-        """``name`` as an entry of the playbook, else as a credential; with its key if it is a token.
+        """``name`` as an entry of the playbook's keychain, else as a credential; with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
@@ -57,7 +57,7 @@ class RunSecrets:
 
 
 class TaskSecrets(Mapping[str, Any]):
-    """The secrets of one attempt. As a mapping it is what templates see as ``keychain``: read when they read it.
+    """The secrets of one attempt. As a mapping it is the templates' ``keychain``, resolved when read.
 
     Args:
         opened: Names that ``kind: secrets`` tasks of this pipeline have made readable.
@@ -86,17 +86,17 @@ class TaskSecrets(Mapping[str, Any]):
         return len(self._run.entries.keys() | set(self._opened))
 
     async def credential(self, name: str) -> CredentialValue:
-        """What ``auth: name`` stands for. Raises as :meth:`RunSecrets.resolve`."""
+        """The credential for ``auth: name``. Raises like :meth:`RunSecrets.resolve`."""
         return (await self._resolve(name)).credential
 
     async def describe(self, name: str) -> dict[str, Any]:
-        """``{name, version, expires_at}``, once its value can be had. Raises as :meth:`RunSecrets.resolve`."""
+        """``{name, version, expires_at}``, once the value is available. Raises like :meth:`RunSecrets.resolve`."""
         secret = await self._resolve(name)
         expires_at = None if secret.expires_ms is None else iso(secret.expires_ms)
         return {"name": name, "version": secret.version, "expires_at": expires_at}
 
     def renew_after(self, failure: ToolFailure) -> bool:
-        """Whether the other side has refused a token that was used here: the next attempt then fetches another."""
+        """Whether the remote end rejected a token used here: the next attempt then fetches a new one."""
         refused = failure.error.kind == "http_status" and failure.error.code == "401"
         if not (refused and self._tokens):
             return False
@@ -109,7 +109,7 @@ class TaskSecrets(Mapping[str, Any]):
     def check_unread(self, kind: str) -> None:
         """Raises :class:`~noetl_stream.tools.contract.ToolFailure` if a template has read a secret.
 
-        The inputs of a task that suspends its pipeline are written into events, where no secret may be.
+        The inputs of a task that suspends its pipeline are recorded in events, which must not hold secrets.
         """
         if self._loaded:
             names = ", ".join(f"keychain.{name}" for name in self._loaded)

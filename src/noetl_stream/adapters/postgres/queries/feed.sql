@@ -1,14 +1,14 @@
 -- A tick whose executions are all deleted gives one row without an event, so that readers get past it. What is deleted
 -- leaves the numbers of what is not as they were.
 select f.partition, f.tick, coalesce(e.before + e.position - e.first, 0),
-       coalesce(e.execution_id, ''), coalesce(e.trace_id, ''), coalesce(e.path, ''),
+       coalesce(e.execution_id, ''), coalesce(e.trace_id, ''), coalesce(e.digest, ''), coalesce(e.path, ''),
        :stored_event.columns
 from unnest(:partition_ids::int[], :ticks::bigint[]) as seen (partition, tick)
 cross join lateral (
     select partition, tick, entries from noetl.feed where partition = seen.partition and tick > seen.tick order by tick limit :limit
 ) f
 left join lateral (
-    select x.n, x.before, x.first, d.trace_id, d.path, v.*
+    select x.n, x.before, x.first, d.trace_id, d.digest, d.path, v.*
     from (
         select n, entry ->> 0 as execution_id, (entry ->> 1)::int as first, (entry ->> 2)::int as last,
                sum((entry ->> 2)::int - (entry ->> 1)::int + 1) over (order by n)

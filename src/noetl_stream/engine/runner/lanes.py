@@ -1,0 +1,137 @@
+"""Lanes: generators that take turns. Each yields the action it needs next, and continues with its result."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+from noetl_stream.engine.runner.outputs import Action, Output, ReportFacts, Withdraw
+from noetl_stream.model.events import Fact
+
+T = TypeVar("T")
+Work: TypeAlias = "Generator[Action | list[Work[bool]], Any, T]"
+"""A generator that yields an action, is sent what completes it, and returns a ``T``.
+
+It may also yield a list of generators to run side by side, and continues when they have ended. One that returns true
+ends the others. What is sent are the ids of the actions that were under way for those: they are to be withdrawn.
+"""
+
+
+class IllegalInput(Exception):
+    """The driver broke the law of the runner; nothing has changed."""
+
+
+class _Lane:
+    """``around`` is the lane that forked it, ``inside`` are those it forked, ``action`` is what it waits for."""
+
+    __slots__ = ("action", "around", "inside", "is_closed", "work")
+
+    def __init__(self, work: Work[Any], around: _Lane | None = None) -> None:
+        self.work = work
+        self.around = around
+        self.inside: set[_Lane] | None = None
+        self.action: Action | None = None
+        self.is_closed = False
+
+
+class Lanes:
+    """One lane, and all that fork from it. Ready lanes run last in, first out.
+
+    Attributes:
+        over: Whether the first lane has ended.
+    """
+
+    def __init__(self) -> None:
+        self.over = False
+        self._ready: list[tuple[_Lane, Any]] = []
+        self._waiting: dict[int, _Lane] = {}
+        self._unwanted: set[int] = set()
+        self._outputs: list[Output] = []
+
+    def begin(self, work: Work[None]) -> list[Output]:
+        """Runs the first lane and those it forks until all of them wait; what they report and need, in order.
+
+        Raises:
+            IllegalInput: it was opened before.
+        """
+        if self.over or self._waiting:
+            raise IllegalInput("the run has begun")
+        return self._go_on(_Lane(work), None)
+
+    def complete(self, action_id: int, result: Any) -> list[Output]:
+        """Continues the lane that waits for this action; what is reported and needed until all lanes wait again.
+
+        Raises:
+            IllegalInput: no lane waits for it, or not for something like that.
+        """
+        lane = self._waiting.get(action_id)
+        if lane is None or lane.action is None:
+            if action_id not in self._unwanted:
+                raise IllegalInput(f"no action {action_id} is under way: it has ended, or was never handed out")
+            self._unwanted.remove(action_id)
+            return []
+        if not isinstance(result, lane.action.accepts):
+            raise IllegalInput(f"{lane.action} cannot be completed with {result!r}")
+        if isinstance(lane.action, Withdraw):
+            self._unwanted.difference_update(lane.action.ids)
+        del self._waiting[action_id]
+        lane.action = None
+        return self._go_on(lane, result)
+
+    def report(self, *facts: Fact) -> None:
+        """Adds an output of the lane whose turn it is."""
+        self._outputs.append(ReportFacts(facts))
+
+    def _go_on(self, lane: _Lane, given: Any) -> list[Output]:
+        self._outputs = []
+        self._turn(lane, given)
+        while self._ready:
+            lane, given = self._ready.pop()
+            if not lane.is_closed:
+                self._turn(lane, given)
+        return self._outputs
+
+    def _turn(self, lane: _Lane, given: Any) -> None:
+        try:
+            needed = lane.work.send(given)
+        except StopIteration as end:
+            self._end(lane, end.value)
+            return
+        if isinstance(needed, list):
+            lanes = [_Lane(work, lane) for work in needed]
+            lane.inside = set(lanes)
+            self._ready.extend((each, None) for each in lanes)
+        else:
+            lane.action = needed
+            self._waiting[needed.id] = lane
+            self._outputs.append(needed)
+
+    def _end(self, lane: _Lane, ends_others: bool) -> None:
+        lane.is_closed = True
+        around = lane.around
+        if around is None:
+            self.over = True
+            return
+        beside = around.inside
+        assert beside is not None
+        unwanted: tuple[int, ...] = ()
+        beside.remove(lane)
+        if ends_others:
+            unwanted = tuple(sorted(number for each in beside for number in self._close(each)))
+            self._unwanted.update(unwanted)
+            beside.clear()
+        if not beside:
+            around.inside = None
+            self._ready.append((around, unwanted))
+
+    def _close(self, lane: _Lane) -> Iterator[int]:
+        """Ends a lane and those inside it early; the ids of the actions that were under way for them."""
+        lane.is_closed = True
+        lane.work.close()
+        if lane.action is not None:
+            del self._waiting[lane.action.id]
+            yield lane.action.id
+            if isinstance(lane.action, Withdraw):
+                yield from self._unwanted.intersection(lane.action.ids)
+        for inner in lane.inside or ():
+            yield from self._close(inner)

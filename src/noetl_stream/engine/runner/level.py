@@ -1,0 +1,120 @@
+"""A level of a local loop: what it runs over, and its progress (LANGUAGE §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from noetl_stream.engine.decide.admission import expression_failure
+from noetl_stream.engine.decide.loops import loop_items, loop_window
+from noetl_stream.engine.pipeline.paging import in_pages
+from noetl_stream.engine.runner.scope import Iteration
+from noetl_stream.model import codec
+from noetl_stream.model.events import Wait
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import LoopProgress
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.reference import Page, place_of
+from noetl_stream.playbook.plan import LoopPlan
+from noetl_stream.template import ExpressionError, Scope
+
+
+class OpenedLevel(NamedTuple):
+    """The items of a level, or the pages they stand in; and how many of its iterations may run at once."""
+
+    items: list[Any]
+    at_once: int
+    pages: Sequence[Page] = ()
+
+    @property
+    def total(self) -> int:
+        """How many items there are."""
+        return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
+
+    def at(self, index: int) -> Any:
+        """The item, or its :class:`~noetl_stream.model.reference.ItemPosition` if it stands in a page."""
+        return place_of(self.pages, index) if self.pages else self.items[index]
+
+
+def open_level(
+    level: LoopPlan, scope: Scope, limits: Limits, stands: LoopProgress | None = None
+) -> OpenedLevel | ErrorInfo:
+    """``in`` and ``max_in_flight``, or why the level cannot open.
+
+    Args:
+        stands: Where a level stands that has begun before: ``in`` is evaluated once.
+
+    Raises:
+        ReferenceNeeded: one of them reads a result kept by reference.
+    """
+    try:
+        if stands is not None:
+            return OpenedLevel(stands.items or [], loop_window(level, scope, limits.max_in_flight), tuple(stands.pages))
+        return OpenedLevel(*loop_items(level, scope, limits.max_in_flight))
+    except ExpressionError as error:
+        return expression_failure("loop", error)
+
+
+def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]] | ErrorInfo | None:
+    """The items page by page, if they must be paged out; or why they cannot be.
+
+    Args:
+        paging: Whether they must be in any case, and not only if they are too many for an event.
+    """
+    size = len(codec.encode(opened.items))
+    if not paging and size <= limits.max_loop_items_bytes:
+        return None
+    pages = list(in_pages(opened.items, size))
+    if len(pages) > limits.max_loop_pages:
+        text = f"loop.in gave {size} bytes in {len(pages)} pages; limits.max_loop_pages is {limits.max_loop_pages}"
+        return ErrorInfo("limit_exceeded", text)
+    return pages
+
+
+class Halted(NamedTuple):
+    """It cannot go on in this run: it waits for these, or the execution pauses, then possibly for nothing."""
+
+    waits: list[Wait]
+
+
+Result: TypeAlias = ErrorInfo | Halted | None
+"""What became of a pass, an iteration or a level in this run: it failed, it halted, or it is done."""
+
+
+class Level:
+    """A running level in the iteration ``around`` it. ``stands`` is its progress before this run."""
+
+    def __init__(self, plan: LoopPlan, around: Iteration, opened: OpenedLevel, stands: LoopProgress) -> None:
+        self.plan = plan
+        self.around = around
+        self.opened = opened
+        self.stands = stands
+        self.ok = stands.ok
+        self.failed = stands.failed
+        self.first_error = stands.first_error
+        self.is_halted = False
+        self.waits: list[Wait] = []
+
+    @property
+    def broken_by(self) -> ErrorInfo | None:
+        """The failure that ends a ``fail_fast`` level."""
+        return self.first_error if self.plan.failure_mode == "fail_fast" else None
+
+    def left(self) -> Iterator[int]:
+        """The iterations that have not ended, in order."""
+        above = frozenset(self.stands.above)
+        return (index for index in range(self.stands.low, self.opened.total) if index not in above)
+
+    def take(self, index: int, result: Result) -> None:
+        """Counts the result of the iteration ``index``."""
+        if result is None:
+            self.ok += 1
+        elif isinstance(result, Halted):
+            self.is_halted = True
+            self.waits += result.waits
+        else:
+            self.failed += 1
+            if self.first_error is None:
+                self.first_error = msgspec.structs.replace(result, index=index)

@@ -1,0 +1,85 @@
+"""What a command runner hands out: facts to report, and actions that its driver carries out."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from noetl_stream.engine.runner.scope import Iteration
+from noetl_stream.model.events import Fact, Wait
+from noetl_stream.model.messages import Progress
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import Reference
+from noetl_stream.playbook.plan import TaskPlan
+
+Accepted: TypeAlias = tuple[type, ...]
+
+
+class ReportFacts(msgspec.Struct, frozen=True):
+    """This has happened, in this order. Facts of one report reach the journal together or not at all."""
+
+    facts: tuple[Fact, ...]
+
+
+class RunTask(msgspec.Struct, frozen=True):
+    """Run this task once, in the pipeline of ``iteration`` that has come as far as ``progress``.
+
+    With an ``answer`` the task has waited, and this is its outcome: the driver only adds its
+    :class:`~noetl_stream.model.outcome.Meta`.
+    """
+
+    accepts: ClassVar[Accepted] = (Outcome, Wait)
+    id: int
+    task: TaskPlan
+    progress: Progress
+    iteration: Iteration
+    answer: Outcome | None = None
+
+
+class LoadReference(msgspec.Struct, frozen=True):
+    """Make the value of this reference readable for templates."""
+
+    accepts: ClassVar[Accepted] = (type(None), ErrorInfo)
+    id: int
+    reference: Reference
+
+
+class LoadPage(msgspec.Struct, frozen=True):
+    """Read this page of a loop's items."""
+
+    accepts: ClassVar[Accepted] = (list, ErrorInfo)
+    id: int
+    page: Reference
+
+
+class StorePage(msgspec.Struct, frozen=True):
+    """Store these items of a loop."""
+
+    accepts: ClassVar[Accepted] = (Reference,)
+    id: int
+    items: list[Any]
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    """Wait; 0 s only lets others have their turn."""
+
+    accepts: ClassVar[Accepted] = (type(None),)
+    id: int
+    seconds: float
+
+
+class Withdraw(msgspec.Struct, frozen=True):
+    """End these actions: their results are no longer wanted.
+
+    Until this is completed, one of them that ends by itself may still be completed; it has no effect. Another
+    :class:`Withdraw` may be among them, along with those it names that have not ended.
+    """
+
+    accepts: ClassVar[Accepted] = (type(None),)
+    id: int
+    ids: tuple[int, ...]
+
+
+Action = RunTask | LoadReference | LoadPage | StorePage | Sleep | Withdraw
+Output = ReportFacts | Action

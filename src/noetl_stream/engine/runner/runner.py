@@ -1,0 +1,409 @@
+"""The command runner: the machine that decides everything about one run of one command, and does nothing itself.
+
+The law
+-------
+
+1. **The runner decides; a driver does.** Which task is next, what its policy makes of an outcome, what is retried, how
+   many iterations run at once, what waits, when the run ends and with which facts: all of that is here, and nowhere
+   else. Nothing here does IO, reads a clock or draws at random. A worker drives a runner with real tools, a scenario
+   with outcomes that a test made up.
+
+2. **Every input gives outputs.** :meth:`CommandRunner.begin` and each :meth:`CommandRunner.complete` return what is to
+   be reported and done now, in order. Then the runner waits for the next completion, or it is
+   :attr:`~CommandRunner.over`.
+
+3. **Outputs** are :class:`ReportFacts`, in the order in which the facts are numbered (PROTOCOL §3 *Numbering*), and
+   **actions**, each with an id of its own:
+
+   ======================  ==================================  =========================================
+   output                  asks the driver to                  completed with
+   ======================  ==================================  =========================================
+   :class:`ReportFacts`    report these facts                  nothing
+   :class:`RunTask`        run a task once, inputs rendered    its ``Outcome``, or a ``Wait``
+   :class:`LoadReference`  make a result readable              ``None``, or an ``ErrorInfo``
+   :class:`LoadPage`       read a page of a loop's items       the items, or an ``ErrorInfo``
+   :class:`StorePage`      store a page of a loop's items      its ``Reference``
+   :class:`Sleep`          wait                                ``None``
+   :class:`Withdraw`       end actions that are under way      ``None``, when they have ended
+   ======================  ==================================  =========================================
+
+4. **Each action is completed once**, in any order, unless a :class:`Withdraw` names it. Only parallel loops have
+   several under way at once, and never more tasks than the windows of their levels allow.
+
+5. **An illegal input changes nothing.** To begin twice, to complete what is not under way, or with what its action does
+   not accept, raises ``IllegalInput``; the run then continues as if it had not been tried.
+
+6. **The same inputs give the same outputs.** The inputs are the arguments of the runner, the order of completions with
+   what they bring, and :meth:`CommandRunner.pause`.
+
+7. **A run ends once**: with the fact that ends the step or iteration, with :class:`StepSuspended`, or with
+   :class:`LoopPagedOut`. That is its last output. The last task of a pipeline and the end of the pipeline are one
+   report, so that no journal holds a pipeline that is over but has not ended.
+
+Reading order: :meth:`CommandRunner._run` is one command from start to end, ``_local_loop`` to ``_iterate`` are the
+levels of its loop, ``_pass`` is its pipeline. They are generators that yield actions and are sent what completes them;
+``lanes`` lets those of a parallel level take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task
+from noetl_stream.engine.runner.lanes import Lanes, Work
+from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
+from noetl_stream.engine.runner.outputs import (
+    LoadPage,
+    LoadReference,
+    Output,
+    RunTask,
+    Sleep,
+    StorePage,
+    Withdraw,
+)
+from noetl_stream.engine.runner.scope import (
+    NOTHING_SEEN,
+    OUTSIDE,
+    Iteration,
+    RunScope,
+    iteration_around,
+    iteration_of,
+    level_at,
+)
+from noetl_stream.model import codec
+from noetl_stream.model.events import (
+    Fact,
+    LoopDone,
+    LoopIterationDone,
+    LoopIterationFailed,
+    LoopIterationStarted,
+    LoopPagedOut,
+    LoopStarted,
+    Path,
+    StepDone,
+    StepFailed,
+    StepStarted,
+    StepSuspended,
+    TaskProcessed,
+    TaskStarted,
+    Wait,
+)
+from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import ItemPosition, Page, Reference
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
+from noetl_stream.template import ReferenceNeeded
+from noetl_stream.template.runtime.scope import References
+
+MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
+"""How large what one command waits for may be together, args of called playbooks included: it is one event."""
+
+T = TypeVar("T")
+
+
+def end_of(command: StepCommand, path: Path, error: ErrorInfo | None = None) -> Fact:
+    """The fact that ends the iteration ``path``, or outside loops the step: that it went well, or its error."""
+    if path:
+        return LoopIterationDone(path) if error is None else LoopIterationFailed(path, error)
+    return StepDone(command.step_run_id) if error is None else StepFailed(command.step_run_id, error)
+
+
+class CommandRunner:
+    """One run of one command.
+
+    Args:
+        go: Where to go on: the answer to a claim, or what the command of a later segment carries.
+        kinds: The tool kinds at hand, for what policies see of their outcomes.
+        worker: Who runs it, as events show it.
+        references: Where templates read results that are kept by reference; a :class:`LoadReference` fills it.
+
+    Attributes:
+        scope: What the templates of its tasks see at the moment; a driver renders their inputs with it.
+    """
+
+    def __init__(
+        self, plan: Plan, command: StepCommand, go: Go, *, kinds: Kinds, worker: str, references: References
+    ) -> None:
+        self.scope = RunScope(plan, command, kinds, references)
+        if go.ctx:
+            self.scope.patch_ctx(go.ctx)
+        self._step = plan.steps[command.step]
+        self._command = command
+        self._go = go
+        self._worker = worker
+        self._vars = go.vars or command.vars
+        self._goes_on = bool(go.progress or go.answers or go.waits)
+        self._waits_bytes = sum(len(codec.encode(wait)) for wait in go.waits.values()) if go.waits else 0
+        self._is_pausing = False
+        self._new_id = count(1).__next__
+        self._lanes = Lanes()
+        self._report = self._lanes.report
+
+    def begin(self) -> list[Output]:
+        """Starts the run; what is to be reported and done first.
+
+        Raises:
+            IllegalInput: the run has begun.
+        """
+        return self._lanes.begin(self._run())
+
+    def complete(self, action_id: int, result: Any) -> list[Output]:
+        """Takes the result of an action; what is to be reported and done now.
+
+        Raises:
+            IllegalInput: no such action is under way, or it does not accept this.
+        """
+        return self._lanes.complete(action_id, result)
+
+    def pause(self) -> None:
+        """Begins no further iteration of a local loop; everything else goes on to its end."""
+        self._is_pausing = True
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has reported its end."""
+        return self._lanes.over
+
+    # --- the command --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> Work[None]:
+        """Runs the pipeline, or the local loop around it, until it ends or has to wait; or pages a loop out."""
+        command = self._command
+        if command.path:
+            self._report(LoopIterationStarted(command.path, self._worker))
+        elif command.items is None:
+            self._report(StepStarted(self._worker))
+        around = OUTSIDE
+        if command.path:
+            found = yield from self._around()
+            if isinstance(found, ErrorInfo):
+                self._report(end_of(command, command.path, found))
+                return
+            around = found
+        if command.paging:
+            yield from self._page_out(around)
+            return
+        result = yield from (self._pass(around) if command.items is None else self._local_loop(around))
+        if isinstance(result, Halted):
+            self._report(StepSuspended(result.waits, self._is_pausing and command.items is not None))
+
+    def _around(self) -> Work[Iteration | ErrorInfo]:
+        """The iteration of distributed loops that the command is about."""
+        chain = list(self._command.chain)
+        for depth, place in self._command.places.items():
+            chain[depth] = item = yield from self._item(place)
+            if isinstance(item, ErrorInfo):
+                return item
+        return iteration_around(self._step, self._command, chain)
+
+    def _page_out(self, around: Iteration) -> Work[None]:
+        """The command does not run the level: it evaluates its items and stores them."""
+        path = self._command.path
+        opened = yield from self._open(level_at(self._step, len(path)), around)
+        if isinstance(opened, ErrorInfo):
+            self._report(end_of(self._command, path, opened))
+        else:
+            self._report(LoopPagedOut(opened.total, list(opened.pages), opened.at_once, path))
+
+    # --- the levels of a local loop (LANGUAGE §6) ---------------------------------------------------------------------
+
+    def _local_loop(self, around: Iteration) -> Work[Result]:
+        """The loop over the command's items, from the beginning or from where another run or segment stopped."""
+        command, stands = self._command, self._go.loop or LoopProgress()
+        assert command.items is not None
+        plan = level_at(self._step, len(command.path))
+        at_once = 1 if plan.mode == "sequential" else max(1, command.max_in_flight)
+        opened = OpenedLevel(command.items, at_once, command.pages)
+        if not self._goes_on and stands == LoopProgress():
+            if self._is_pausing:
+                return Halted([])
+            # Its items stand in the command: only those of levels inside are told.
+            self._report(LoopStarted(command.step_run_id, opened.total, [], at_once, local=True, path=around.path))
+        return (yield from self._level(Level(plan, around, opened, stands)))
+
+    def _level(self, level: Level) -> Work[Result]:
+        """Runs what is left of the level and reports its end."""
+        around, opened = level.around, level.opened
+        if level.broken_by is None:
+            left, most = level.left(), min(opened.at_once, opened.total)
+            if most <= 1:
+                yield from self._take_turns(level, left)
+            elif unwanted := (yield [self._take_turns(level, left) for _ in range(most)]):
+                yield Withdraw(self._new_id(), unwanted)
+        if level.broken_by is not None:
+            self._report(end_of(self._command, around.path, level.broken_by))
+            return level.broken_by
+        if level.is_halted:
+            return Halted(level.waits)
+        skipped = opened.total - level.ok - level.failed
+        run_id = self._command.step_run_id
+        self._report(LoopDone(run_id, opened.total, level.ok, level.failed, skipped, around.path))
+        return None
+
+    def _take_turns(self, level: Level, left: Iterator[int]) -> Work[bool]:
+        """One iteration after the other until none is left, or one has to wait: it stays in flight.
+
+        Returns:
+            Whether a failure has ended the level, and so all that runs beside it.
+        """
+        for index in left:
+            if self._is_pausing and not self._has_begun(level, index):
+                level.is_halted = True
+                continue
+            result = yield from self._iterate(level, index)
+            level.take(index, result)
+            if level.broken_by is not None:
+                return True
+            if isinstance(result, Halted):
+                return False
+        return False
+
+    def _has_begun(self, level: Level, index: int) -> bool:
+        """Whether this iteration began in another run or segment."""
+        if level.plan.inner is not None:
+            return index in level.stands.inner
+        go, key = self._go, path_key((*level.around.path, index))
+        return self._goes_on and (key in go.progress or key in go.answers or key in go.waits)
+
+    def _iterate(self, level: Level, index: int) -> Work[Result]:
+        """One iteration: a pass of the pipeline, or a level of its own."""
+        plan, path = level.plan, (*level.around.path, index)
+        item = level.opened.at(index)
+        if isinstance(item, ItemPosition):
+            item = yield from self._item(item)
+            if isinstance(item, ErrorInfo):
+                self._report(LoopIterationFailed(path, item))
+                return item
+        iteration = iteration_of(plan, index, item, level.opened.total, level.around)
+        if plan.inner is None:
+            parked = self._go.waits.get(path_key(path)) if self._go.waits else None
+            if parked is not None:
+                return Halted([parked])
+            self._report(LoopIterationStarted(path, self._worker))
+            return (yield from self._pass(iteration))
+        stands = level.stands.inner.get(index)
+        if stands is None:
+            self._report(LoopIterationStarted(path, self._worker))
+        opened = yield from self._open(plan.inner, iteration, stands)
+        if isinstance(opened, ErrorInfo):
+            self._report(LoopIterationFailed(path, opened))
+            return opened
+        if stands is None:
+            run_id, items, pages = self._command.step_run_id, opened.items, list(opened.pages)
+            self._report(LoopStarted(run_id, opened.total, items, opened.at_once, local=True, path=path, pages=pages))
+        return (yield from self._level(Level(plan.inner, iteration, opened, stands or LoopProgress())))
+
+    def _open(
+        self, level: LoopPlan, around: Iteration, stands: LoopProgress | None = None
+    ) -> Work[OpenedLevel | ErrorInfo]:
+        """What a level runs over; where it ``stands`` if it has begun before.
+
+        Too many items for an event, and those a command asks for, are stored page by page.
+        """
+        yield Sleep(self._new_id(), 0.0)  # thousands of empty levels may follow each other
+        scope, limits = self.scope.for_level(around), self._command.limits
+        opened = yield from self._read(lambda: open_level(level, scope, limits, stands), "loop")
+        if isinstance(opened, ErrorInfo) or stands is not None:
+            return opened
+        cut_up = cut(opened, limits, paging=self._command.paging)
+        if cut_up is None or isinstance(cut_up, ErrorInfo):
+            return cut_up or opened
+        pages: list[Page] = []
+        first = 0
+        for items in cut_up:
+            reference: Reference = yield StorePage(self._new_id(), items)
+            pages.append(Page(first, len(items), reference))
+            first += len(items)
+        return OpenedLevel([], opened.at_once, pages)
+
+    # --- one pass of the pipeline (LANGUAGE §5, §8) -------------------------------------------------------------------
+
+    def _pass(self, iteration: Iteration) -> Work[Result]:
+        """The pipeline in ``iteration``, from where it stands until it ends or has to wait.
+
+        In loops that run in order ``vars`` pass from each iteration to the next; others cannot set any.
+        """
+        go, key, path = self._go, path_key(iteration.path) if self._goes_on else "", iteration.path
+        progress = go.progress.get(key) or Progress(vars=self._vars)
+        is_answered, answer = key in go.answers, go.answers.get(key)
+        while True:
+            task = current_task(self._step, progress)
+            if progress.delay_s > 0 and not is_answered:
+                wait = Wait(path, task.name, delay_s=progress.delay_s)
+                if progress.delay_s > self._command.limits.inline_delay_s and self._may_wait(wait):
+                    return Halted([wait])
+                yield Sleep(self._new_id(), progress.delay_s)
+            if answer is None:
+                self._report(TaskStarted(task.name, progress.attempt, path))
+            outcome: Outcome | Wait = yield RunTask(self._new_id(), task, progress, iteration, answer)
+            is_answered, answer = False, None
+            if isinstance(outcome, Wait):
+                if self._may_wait(outcome):
+                    return Halted([outcome])
+                is_answered, answer = True, _too_much(task)
+                continue
+            if task.policy is None:
+                limits = self._command.limits
+                fact = decide_task(self._step, progress, outcome, NOTHING_SEEN, seed="", limits=limits, path=path)
+            else:
+                fact = yield from self._decide(task, progress, iteration, outcome)
+            progress = advance_progress(progress, fact)
+            if fact.set_ctx:
+                self.scope.patch_ctx(fact.set_ctx)
+            if fact.set_shared and not path:
+                self.scope.share(fact.set_shared)
+            if fact.to is None:
+                self._vars = progress.vars
+                self._report(fact, end_of(self._command, path, fact.error))
+                return fact.error
+            self._report(fact)
+
+    def _decide(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome
+    ) -> Work[TaskProcessed]:
+        """What the policy of the task makes of its outcome."""
+        path, limits = iteration.path, self._command.limits
+        scope = self.scope.for_policy(task, progress, iteration, outcome)
+        seed = f"{self._command.command_id}{path}"
+        fact = yield from self._read(
+            lambda: decide_task(self._step, progress, outcome, scope, seed=seed, limits=limits, path=path),
+            f"the policy of task {task.label}",
+            task.name,
+        )
+        return fail_task(task, progress, outcome, fact, path) if isinstance(fact, ErrorInfo) else fact
+
+    def _may_wait(self, wait: Wait) -> bool:
+        """Whether what this command waits for still fits one event; if so, this is part of it."""
+        size = len(codec.encode(wait))
+        if self._waits_bytes + size > MAX_WAITS_BYTES:
+            return False
+        self._waits_bytes += size
+        return True
+
+    # --- what is kept by reference ------------------------------------------------------------------------------------
+
+    def _read(self, evaluate: Callable[[], T], reader: str, task: str | None = None) -> Work[T | ErrorInfo]:
+        """What ``evaluate`` returns once the results it reads by reference are loaded, or the error of ``reader``."""
+        while True:
+            try:
+                return evaluate()
+            except ReferenceNeeded as needed:
+                reference = needed.reference
+            lost: ErrorInfo | None = yield LoadReference(self._new_id(), reference)
+            if lost is not None:
+                return ErrorInfo(lost.kind, f"{reader}: {lost.message}", task=task)
+
+    def _item(self, place: ItemPosition) -> Work[Any]:
+        """The item at this position, or the error if its page cannot be read."""
+        page: list[Any] | ErrorInfo = yield LoadPage(self._new_id(), place.page)
+        return ErrorInfo(page.kind, f"loop: {page.message}") if isinstance(page, ErrorInfo) else page[place.index]
+
+
+def _too_much(task: TaskPlan) -> Outcome:
+    limit = f"what this command waits for is together larger than {MAX_WAITS_BYTES} bytes"
+    hint = "hand smaller args to the playbook, or let fewer iterations of the loop run at once"
+    return Outcome("error", error=ErrorInfo("limit_exceeded", f"task {task.name}: {limit}; {hint}"))

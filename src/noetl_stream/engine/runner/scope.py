@@ -1,0 +1,167 @@
+"""What the templates of a pipeline see (LANGUAGE §2, §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from noetl_stream.engine.evolve.progress import results_after
+from noetl_stream.engine.pipeline.policy import share
+from noetl_stream.engine.scope import iteration_names
+from noetl_stream.model.events import Path, SharedValue
+from noetl_stream.model.messages import Progress, StepCommand
+from noetl_stream.model.outcome import Outcome
+from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
+from noetl_stream.playbook.vocabulary.names import result_name
+from noetl_stream.template import ABSENT, ResultView, Scope
+from noetl_stream.template.runtime.scope import References, outcome_view, result_of
+
+NOTHING_SEEN: Final = Scope({})
+"""The scope of what reads nothing: constant inputs, the default policy."""
+
+NO_SECRETS: Final[Mapping[str, Any]] = {}
+
+
+class Iteration:
+    """Which pass of the pipeline this is: ``()`` and no names outside loops.
+
+    ``names`` are the read-only names under ``iter``: the iterator, ``index``, ``count``, and in an inner loop
+    ``parent``, the same of the iteration around it.
+    """
+
+    __slots__ = ("names", "path")
+
+    def __init__(self, path: Path = (), names: dict[str, Any] | None = None) -> None:
+        self.path = path
+        self.names = names or {}
+
+
+OUTSIDE: Final = Iteration()
+"""Where a pipeline without loop runs, and the outermost level of a loop."""
+
+
+def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Iteration = OUTSIDE) -> Iteration:
+    """The pass for the item at ``index`` of a level, in the iteration ``around`` it."""
+    names = {level.iterator: item, "index": index, "count": count}
+    if around.path:
+        names["parent"] = around.names
+    return Iteration((*around.path, index), names)
+
+
+def iteration_around(step: StepPlan, command: StepCommand, chain: Sequence[Any]) -> Iteration:
+    """The iteration of distributed loops that the command is about; ``chain`` is the element at each level."""
+    if step.loop is None:
+        return OUTSIDE
+    return Iteration(command.path, iteration_names(step.loop, command.path, chain, command.counts))
+
+
+def level_at(step: StepPlan, depth: int) -> LoopPlan:
+    """The level of the step's loop that is inside ``depth`` others."""
+    level = step.loop
+    for _ in range(depth):
+        level = level and level.inner
+    assert level is not None
+    return level
+
+
+class RunScope:
+    """The namespaces of one step run. What cannot change during the run is made once, when it is first needed."""
+
+    def __init__(self, plan: Plan, command: StepCommand, kinds: Kinds, references: References) -> None:
+        self.ctx: dict[str, Any] = command.ctx
+        self.keychain = plan.keychain
+        self._plan = plan
+        self._step = plan.steps[command.step]
+        self._command = command
+        self._kinds = kinds
+        self._references = references
+        self._fixed: dict[str, Any] | None = None
+
+    def patch_ctx(self, patches: Mapping[str, Any]) -> None:
+        """The step run has set these keys of ``ctx``; it sees them from here on."""
+        self.ctx = {**self.ctx, **patches}
+
+    def share(self, contributions: Mapping[str, SharedValue]) -> None:
+        """A rule outside loops has contributed to these keys of ``ctx``: it sees that from here on."""
+        self.patch_ctx(share(self.ctx, contributions))
+
+    def iter_of(self, progress: Progress, iteration: Iteration) -> dict[str, Any]:
+        """``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
+        return {**progress.iter, **iteration.names} if iteration.names else progress.iter
+
+    def opened(self, progress: Progress) -> list[str]:
+        """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
+        return [
+            secret_name(task.name, task.verbatim)
+            for task in self._step.tasks
+            if task.kind == SECRETS_KIND and result_name(task.name) in progress.results
+        ]
+
+    def for_inputs(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, keychain: Mapping[str, Any] = NO_SECRETS
+    ) -> Scope:
+        """What the inputs of ``task`` see before this run of it."""
+        namespaces = self._namespaces(task, progress, iteration, progress.results)
+        namespaces["keychain"] = keychain
+        return self._scope(namespaces)
+
+    def for_policy(self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome) -> Scope:
+        """What the policy of ``task`` sees: the state before any rule, the task's own result and ``outcome``."""
+        results = results_after(progress, task.name, outcome)
+        namespaces = self._namespaces(task, progress, iteration, results)
+        namespaces["outcome"] = outcome_view(outcome, self._helper(task))
+        return self._scope(namespaces)
+
+    def for_level(self, around: Iteration) -> Scope:
+        """What ``in`` and ``max_in_flight`` of a level inside the iteration ``around`` see."""
+        return self._scope({**self._always(), "ctx": self.ctx, "iter": around.names})
+
+    def _scope(self, namespaces: Mapping[str, Any]) -> Scope:
+        return Scope(namespaces, self._references, self._command.limits)
+
+    def _namespaces(
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, results: Mapping[str, Outcome]
+    ) -> dict[str, Any]:
+        previous = progress.results[progress.previous] if progress.previous is not None else None
+        return {
+            **self._always(),
+            "ctx": self.ctx,
+            "vars": progress.vars,
+            "iter": self.iter_of(progress, iteration),
+            "results": self._result_views(results),
+            "_prev": ABSENT if previous is None else result_of(previous),
+            "_task": task.name,
+            "_attempt": progress.attempt,
+        }
+
+    def _always(self) -> dict[str, Any]:
+        if self._fixed is None:
+            self._fixed = self._unchanging()
+        return self._fixed
+
+    def _unchanging(self) -> dict[str, Any]:
+        command = self._command
+        steps: dict[str, Any] = dict.fromkeys(self._plan.steps, ABSENT)
+        steps |= {name: ResultView(value.outcome, value.results) for name, value in command.steps.items()}
+        return {
+            "workload": command.workload,
+            "args": command.args,
+            "execution_id": command.execution_id,
+            "steps": steps,
+        }
+
+    def _result_views(self, results: Mapping[str, Outcome]) -> dict[str, Any]:
+        views: dict[str, Any] = {}
+        for task in self._step.tasks:
+            name = result_name(task.name)
+            if name is None:
+                continue
+            outcome, helper = results.get(name), self._helper(task) if name == task.name else None
+            views[name] = ABSENT if outcome is None else ResultView(outcome, helper=helper)
+        return views
+
+    def _helper(self, task: TaskPlan) -> str | None:
+        kind = self._kinds.get(task.kind)  # the language's own kinds may be missing, and have no helper
+        return None if kind is None else kind.helper

@@ -1,1 +1,0 @@
-"""Shapes of answers: the schemas of the OpenAPI document."""

@@ -1,0 +1,136 @@
+"""Drives the runner of one command: tools and stores are called, time passes, facts are reported (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any, TypeVar, assert_never
+
+from noetl_stream.engine.runner.outputs import (
+    Action,
+    LoadPage,
+    LoadReference,
+    Output,
+    ReportFacts,
+    RunTask,
+    Sleep,
+    StorePage,
+    Withdraw,
+)
+from noetl_stream.engine.runner.runner import CommandRunner
+from noetl_stream.model import codec
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.ports.clock import Clock
+from noetl_stream.worker.command.attempt import Attempts
+from noetl_stream.worker.command.reporter import Reporter
+from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
+from noetl_stream.worker.limits import TURNS_PER_YIELD
+
+Value = TypeVar("Value")
+
+
+class Driver:
+    """Carries out the actions of one runner, as many at once as it asks for."""
+
+    def __init__(
+        self, runner: CommandRunner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
+    ) -> None:
+        self._runner = runner
+        self._attempts = attempts
+        self._results = results
+        self._reporter = reporter
+        self._clock = clock
+        self._turns = 0
+        self._queue: deque[Action] = deque()
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._is_starting = False
+
+    async def run(self) -> None:
+        """Returns when the runner is over. Cancelled, it ends what is under way first."""
+        queue = self._queue
+        self._take(self._runner.begin())
+        while queue:
+            if len(queue) > 1:
+                async with asyncio.TaskGroup() as group:
+                    self._start(group)
+            else:
+                # Nothing is under way beside it, so nothing can withdraw it: it needs no task of its own.
+                action = queue.popleft()
+                self._take(self._runner.complete(action.id, await self._carry_out(action)))
+        assert self._runner.over, "a runner that is not over has something under way"
+
+    def _take(self, outputs: list[Output]) -> None:
+        """Adds facts to the report and actions to the queue."""
+        for output in outputs:
+            if isinstance(output, ReportFacts):
+                self._reporter.add(*output.facts)
+            else:
+                self._queue.append(output)
+
+    def _start(self, group: asyncio.TaskGroup) -> None:
+        self._is_starting = True
+        group.create_task(self._work(group))
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        """Carries out queued actions until none is left, and starts another task if there are more than this one.
+
+        So there are as many tasks as actions under way at once, and not one for each action.
+        """
+        self._is_starting = False
+        task = asyncio.current_task()
+        assert task is not None
+        while self._queue:
+            action = self._queue.popleft()
+            if self._queue and not self._is_starting:
+                self._start(group)
+            self._under_way[action.id] = task
+            try:
+                result = await self._carry_out(action)
+            finally:
+                del self._under_way[action.id]
+            self._take(self._runner.complete(action.id, result))
+
+    async def _carry_out(self, action: Action) -> Any:
+        """What completes the action."""
+        match action:
+            case RunTask():
+                self._turns += 1
+                if self._turns % TURNS_PER_YIELD == 0 or self._reporter.crowded:
+                    await self._give_way()
+                return await self._attempts.run(action)
+            case Sleep():
+                await (self._clock.sleep(action.seconds) if action.seconds else self._give_way())
+            case LoadReference():
+                return await _or_error(self._results.load(action.reference))
+            case LoadPage():
+                return await _or_error(self._results.page(action.page))
+            case StorePage():
+                return await self._results.store(codec.encode(action.items))
+            case Withdraw():
+                await self._withdraw(action)
+            case _:
+                assert_never(action)
+        return None
+
+    async def _withdraw(self, action: Withdraw) -> None:
+        """Cancels those of the actions that are still running. All have begun: they were queued before this one."""
+        tasks = [self._under_way[number] for number in action.ids if number in self._under_way]
+        for task in tasks:
+            if not task.cancelling():  # a second time would interrupt its cleaning up
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _give_way(self) -> None:
+        """Lets others run now and then, and waits while too much is unreported: no tool needs to wait for anything."""
+        await asyncio.sleep(0)
+        if self._reporter.crowded:
+            await self._reporter.room()
+
+
+async def _or_error(loading: Awaitable[Value]) -> Value | ErrorInfo:
+    try:
+        return await loading
+    except ReferenceUnavailable as error:
+        return ErrorInfo(error.kind, str(error))

@@ -1,0 +1,251 @@
+"""The envelope of events: which worker, tokens, iteration, guards and digest stand in which of them (LANGUAGE §13)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from client_stage import BY, ClientStage
+
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.client.executions import run_workers
+from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.events import EvaluatedGuard, StepFailed
+from noetl_stream.model.ids import RunId, report_id
+from noetl_stream.model.messages import Report
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports.operations.executions import RerunOptions, Start
+from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.testing.simulation.work import playbook, then, work
+
+WORKERS = ("ann", "bob")
+PARALLEL = {"mode": "parallel", "max_in_flight": 3}
+RETRY = {"when": "{{ outcome.error }}", "then": {"do": "retry", "attempts": 2, "delay": 0}}
+GUARD = "{{ ctx.missing | default(false) }}"
+VARIED = playbook(
+    "varied",
+    [
+        {
+            "step": "start",
+            "tool": {"name": "try", **work(1, failures=1), "spec": {"policy": {"rules": [RETRY]}}},
+            "next": {"spec": {"mode": "inclusive"}, "arcs": [{"step": "here"}, {"step": "there"}]},
+        },
+        {
+            "step": "here",
+            "loop": {"in": [1, 2, 3], "iterator": "n", "spec": {**PARALLEL, "exec": "local"}},
+            "tool": {"name": "one", **work("{{ iter.n }}", 0.1)},
+            "next": then("both"),
+        },
+        {
+            "step": "there",
+            "loop": {"in": [1, 2], "iterator": "n", "spec": {**PARALLEL, "exec": "distributed"}},
+            "tool": {"name": "other", **work("{{ iter.n }}", 0.1)},
+            "next": then("both"),
+        },
+        {"step": "both", "spec": {"join": "all"}, "tool": work("end"), "next": then("never", when=GUARD)},
+        {"step": "never", "tool": work(0)},
+    ],
+)
+LONG = playbook("long", [{"step": "long", "tool": work("done", 10.0)}])
+
+
+@pytest.fixture
+async def crew() -> AsyncIterator[ClientStage]:
+    """A stage with two workers."""
+    stage = ClientStage()
+    await stage.begin(WORKERS)
+    yield stage
+    await stage.close()
+
+
+async def journal_of(stage: ClientStage, execution_id: str) -> list[EventDocument]:
+    return await stage.executions.events(execution_id, 0, 10_000)
+
+
+async def varied(stage: ClientStage) -> list[EventDocument]:
+    ended = await stage.run(VARIED)
+    assert ended.status == "completed", ended.error
+    return await journal_of(stage, ended.execution_id)
+
+
+def named(events: list[EventDocument], *names: str) -> list[EventDocument]:
+    found = [event for event in events if event.name in names]
+    assert found, f"there is no {names}"
+    return found
+
+
+def run_of(event: EventDocument) -> str:
+    assert event.report_id is not None
+    return event.report_id.rpartition(".")[0]
+
+
+# --- the actor --------------------------------------------------------------------------------------------------------
+
+
+async def test_every_event_of_a_worker_has_that_worker_as_its_actor(crew: ClientStage) -> None:
+    events = await varied(crew)
+    reported = [event for event in events if event.source == "worker"]
+    assert {"task.started", "loop.started", "loop.iteration.done", "loop.done", "step.done"} <= {
+        event.name for event in reported
+    }
+    said = {run_of(event): event.data["worker"] for event in reported if "worker" in event.data}
+    assert [event.actor for event in reported] == [said[run_of(event)] for event in reported]
+    assert set(said.values()) == set(WORKERS), "both have worked"
+    assert {event.actor for event in events if event.source == "server"} == {"server"}
+    assert {event.actor for event in events if event.source == "client"} == {BY}
+
+
+async def test_an_event_is_the_same_whichever_page_it_comes_in(
+    crew: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = await varied(crew)
+    monkeypatch.setattr(run_workers, "EVENTS_AT_ONCE", 3)
+    for event in whole:
+        executions = crew.fresh_executions()  # one that has read nothing yet
+        assert await executions.events(event.execution_id, event.position - 1, 1) == [event]
+
+
+async def test_a_worker_that_takes_a_step_over_is_the_actor_from_its_claim_on() -> None:
+    stage = ClientStage()
+    await stage.begin(workers=())
+    ann = stage.begin_worker("ann")
+    await stage.clock.sleep(1)
+    started = await stage.executions.start(Start(playbook=LONG), BY)
+    await stage.clock.sleep(1)
+    ann.cancel()
+    stage.begin_worker("bob")
+    ended = await stage.executions.wait(started.execution_id, 600)
+    assert ended.status == "completed"
+    events = await journal_of(stage, started.execution_id)
+    told = [(event.name, event.actor) for event in events if event.source == "worker"]
+    assert told[:2] == [("step.started", "ann"), ("task.started", "ann")]
+    assert told[2] == ("step.claimed", "bob") and {actor for _, actor in told[2:]} == {"bob"}
+    await stage.close()
+
+
+async def test_a_run_that_names_nobody_has_the_role_as_its_actor() -> None:
+    stage = ClientStage()
+    await stage.begin(workers=())
+    started = await stage.executions.start(Start(playbook=LONG), BY)
+    (order,) = named(await journal_of(stage, started.execution_id), "step.scheduled")
+    step_run_id, run = order.data["step_run_id"], RunId(order.data["command_id"], 1, 1, "nonce")
+    failed = codec.encode(StepFailed(step_run_id, ErrorInfo("exception", "no")))
+    report = Report(
+        execution_id=started.execution_id,
+        step_run_id=step_run_id,
+        command_id=run.command_id,
+        issue=run.issue,
+        num_delivered=run.num_delivered,
+        nonce=run.nonce,
+        number=0,
+        first=0,
+        events=[msgspec.Raw(failed)],
+    )
+    await stage.broker.event_log.publish_reported(started.execution_id, report_id(run, 0), codec.encode(report))
+    await stage.executions.wait(started.execution_id, 60)
+    (told,) = named(await journal_of(stage, started.execution_id), "step.failed")
+    assert (told.source, told.actor) == ("worker", "worker")
+    await stage.close()
+
+
+# --- the feed ---------------------------------------------------------------------------------------------------------
+
+
+async def heard(feed: AsyncIterator[list[FeedEvent]], last: str = "playbook.processed") -> list[FeedEvent]:
+    found: list[FeedEvent] = []
+    async for some in feed:
+        found += some
+        if any(one.name == last for one in some):
+            break
+    return found
+
+
+async def test_feeds_tell_the_same_events_as_the_journal(crew: ClientStage) -> None:
+    def feed() -> LiveFeed:
+        return LiveFeed(crew.store, MemoryFeed(crew.store, crew.clock), crew.broker.bus, crew.clock)
+
+    everything = await feed().everything(None)
+    events = await varied(crew)
+    execution_id = events[0].execution_id
+    told = await heard(everything)
+    assert [one.event for one in told] == events
+    half = len(told) // 2
+    assert [one.event for one in await heard(await feed().everything(told[half].id))] == events[half + 1 :]
+    assert [one.event for one in await heard(await feed().execution(execution_id, 0))] == events
+    assert [one.event for one in await heard(await feed().execution(execution_id, half))] == events[half:]
+
+
+# --- tokens, tasks, guards, digest ------------------------------------------------------------------------------------
+
+
+async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: ClientStage) -> None:
+    events = await varied(stage)
+    produced = Counter(token for event in events for token in event.tokens_produced or ())
+    consumed = Counter(token for event in events for token in event.tokens_consumed or ())
+    assert produced == consumed and set(produced.values()) == {1}
+    (joined,) = [
+        event
+        for event in named(events, "token.enqueued")
+        if event.data["token"]["step"] == "both" and event.tokens_consumed
+    ]
+    assert joined.tokens_consumed == joined.data["joined"] and len(joined.data["joined"]) == 2
+    for claimed in named(events, "token.claimed"):
+        assert (claimed.tokens_consumed, claimed.tokens_produced) == ([claimed.entity_id], None)
+    for other in named(events, "token.joined", "step.started", "next.evaluated"):
+        assert (other.tokens_consumed, other.tokens_produced) == (None, None)
+
+
+async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: ClientStage) -> None:
+    original = await stage.run(VARIED)
+    again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
+    await stage.executions.wait(again.execution_id, 60)
+    events = await journal_of(stage, again.execution_id)
+    produced = Counter(token for event in events for token in event.tokens_produced or ())
+    consumed = Counter(token for event in events for token in event.tokens_consumed or ())
+    (reused,) = named(events, "execution.reused")
+    assert len(reused.tokens_produced or ()) > 3
+    assert produced == consumed and set(produced.values()) == {1}
+
+
+async def test_tasks_say_their_attempt_and_iterations_their_path(stage: ClientStage) -> None:
+    events = await varied(stage)
+    tasks = named(events, "task.started", "task.processed")
+    assert all(event.task is not None and event.attempt is not None for event in tasks)
+    said = sorted(
+        (event.task or "", event.attempt or 0, event.iteration or []) for event in named(events, "task.processed")
+    )
+    assert said == [
+        ("both_task", 1, []),
+        ("one", 1, [0]),
+        ("one", 1, [1]),
+        ("one", 1, [2]),
+        ("other", 1, [0]),
+        ("other", 1, [1]),
+        ("try", 1, []),
+        ("try", 2, []),
+    ]
+    iterations = named(events, "loop.iteration.started", "loop.iteration.done")
+    assert [event.iteration for event in iterations] == [event.data["path"] for event in iterations]
+    outside = [event for event in events if event.entity not in ("task", "loop", "step")]
+    assert {(event.task, event.attempt, event.iteration) for event in outside} == {(None, None, None)}
+
+
+async def test_guards_stand_with_text_and_value_where_any_was_evaluated(stage: ClientStage) -> None:
+    events = await varied(stage)
+    routed = named(events, "next.evaluated")
+    assert [EvaluatedGuard(GUARD, False, 0)] in [event.guards for event in routed]
+    assert [event.guards or [] for event in routed] == [
+        [EvaluatedGuard(**guard) for guard in event.data.get("guards", [])] for event in routed
+    ]
+    tried = [event.guards for event in named(events, "task.processed") if event.task == "try"]
+    assert tried == [[EvaluatedGuard(RETRY["when"], value, 0)] for value in (True, False)]
+    assert {event.guards is None for event in named(events, "token.enqueued", "step.done")} == {True}
+
+
+async def test_every_event_has_the_digest_of_the_playbook_it_follows(stage: ClientStage) -> None:
+    assert {event.digest for event in await varied(stage)} == {digest_of(VARIED)}

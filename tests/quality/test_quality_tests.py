@@ -1,0 +1,61 @@
+"""What the tests promise about themselves: each asserts something, and none leans on another or on what is private.
+
+Ruff's ``SLF001`` refuses private attributes of other objects, in ``src`` and in ``tests`` alike.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+FILES = sorted(TESTS.rglob("*.py"))
+TEST_FILES = sorted(TESTS.rglob("test_*.py"))
+CONFORMANCE = sorted((TESTS.parent / "src").rglob("testing/**/*.py"))
+ASSERTING = ("check_", "assert_", "expect_")
+"""What a helper's name begins with when it fails if something is wrong."""
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """Each imported module, with each name that is taken from it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def asserts(node: ast.AST, tested: set[str]) -> bool:
+    """Whether it has an ``assert``, a ``pytest.raises`` or a call of a helper that asserts, none of ``tested``."""
+    if isinstance(node, ast.Assert):
+        return True
+    if isinstance(node, ast.Call):
+        called = node.func
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        return name == "raises" or (name.lstrip("_").startswith(ASSERTING) and name not in tested)
+    return False
+
+
+def test_nothing_is_imported_from_a_test_file_and_nothing_private() -> None:
+    test_modules = {file.stem for file in TEST_FILES}
+    wrong = [
+        (path.name, module, name)
+        for path in FILES
+        for module, name in imports(path)
+        if module in test_modules or (module.startswith("noetl_stream") and name.startswith("_"))
+    ]
+    assert wrong == []
+
+
+def test_every_test_asserts_something() -> None:
+    silent = []
+    for path in TEST_FILES + CONFORMANCE:
+        tested = {
+            name for module, name in imports(path) if module.startswith("noetl_stream") and ".testing" not in module
+        }
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_test = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+            if is_test and not any(asserts(inner, tested) for inner in ast.walk(node)):
+                silent.append((path.name, node.name))
+    assert silent == []
