@@ -3,8 +3,8 @@
     python benchmarks/compare.py OLD NEW [pairs]
 
 OLD and NEW are checkouts with an environment in ``.venv``. Each pair runs ``noetl-stream bench`` once in each, in turns
-first one and then the other, so that a machine whose speed drifts is the same for both. Prints medians, and of the ratio
-NEW / OLD the median and the interval without the lowest and highest pair.
+first one and then the other, so that a machine whose speed drifts is the same for both. Prints medians, and of the
+ratio NEW / OLD the median and the interval without the lowest and highest pair.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BURST: Final = ("--executions", "500", "--steps", "3", "--latency-runs", "1", "-
 
 def bench(checkout: Path, home: Path) -> dict[str, float]:
     """One burst: steps a second, and microseconds of CPU a step by process."""
-    command = [checkout / ".venv/bin/noetl-stream", "bench", *BURST, "--home", home, "-o", "json"]
+    command = [str(checkout / ".venv/bin/noetl-stream"), "bench", *BURST, "--home", str(home), "-o", "json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     spent = found["cpu_us_per_step"]
     return {"steps/s": found["steps_per_s"][0], **spent, "all processes": sum(spent.values())}
