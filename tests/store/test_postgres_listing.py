@@ -21,7 +21,7 @@ ERROR = {"kind": "http_status", "message": f"GET /a-b: 503 Größe, it's «odd»
 LABELS = {"team": "data", "tier": 1, "none": None}
 
 
-async def test_what_ended_before_is_found_by_its_labels_and_words(
+async def test_executions_from_before_the_migration_are_found_by_labels_and_words(
     dsn: str, postgres_store: PostgresStore, watcher: Any
 ) -> None:
     source = "text"
