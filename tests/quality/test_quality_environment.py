@@ -130,7 +130,7 @@ def test_the_environment_overrides_the_file_and_indexes_are_added(tmp_path: Path
     assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
 
 
-def test_where_pip_may_ask_no_index_uv_is_not_used(tmp_path: Path) -> None:
+def test_uv_is_not_used_where_pip_may_not_ask_an_index(tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nno-index = true\n")
     assert settings_for_uv(file) is None
