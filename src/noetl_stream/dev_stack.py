@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from noetl_stream.concurrency import result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting import (
     StackAccess,
@@ -60,7 +61,7 @@ async def develop(
         tasks.append(asyncio.create_task(_watch(settings, stack, children)))
         try:
             if servers:
-                await _first(_wait_for_server(stack), ending.wait())
+                await result_until(_wait_for_server(stack), ending.wait())
             has_gateway = gateway_port is not None and await _wait_for_port(port, ending)
             for line in _address(stack):
                 echo(line)
@@ -73,16 +74,6 @@ async def develop(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first(*works: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _wait_for_server(stack: StackAccess) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import prepare_home
@@ -159,10 +160,8 @@ class Roles:
             pool, slots = worker
             self._hosted = make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
             tasks.append(asyncio.create_task(self._hosted.worker.run()))
-        ending = asyncio.create_task(self._ending.wait())
         self._connected.nats.on_ended(self._lose)
-        await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
-        ending.cancel()
+        await first_done(tasks, self._ending.wait())
         if self._hosted is not None:
             self._hosted.worker.drain()
             await asyncio.wait([tasks[-1]])

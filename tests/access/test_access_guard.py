@@ -167,7 +167,7 @@ async def test_two_headers_are_one_too_many(closed: Client, keeper: DirectAccess
     assert (await closed.get("/things/x", headers=both)).status == 401
 
 
-async def test_what_the_handler_itself_forbids_is_on_record(
+async def test_a_refusal_by_the_handler_itself_is_on_record(
     closed: Client, closed_house: House, keeper: DirectAccess, audit: MemoryAudit
 ) -> None:
     closed_house.error = Forbidden("not this one")
@@ -203,7 +203,7 @@ async def test_a_stream_ends_soon_after_its_token(
     assert looked == [0, LOOKED_AT_EVERY_S - 0.1]
 
 
-async def test_a_stream_goes_on_while_nobody_can_be_asked(
+async def test_a_stream_continues_while_the_tokens_store_is_away(
     closed_house: House, keeper: DirectAccess, clock: ManualClock, tokens: MemoryTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(token_id: str) -> None:
@@ -282,7 +282,7 @@ async def test_a_refusal_stays_one_when_it_cannot_be_put_on_record(closed: Clien
     assert (await closed.get("/things/x")).status == 401
 
 
-async def test_who_knocks_without_end_is_told_to_wait(closed: Client, audit: BreakableAudit) -> None:
+async def test_a_caller_that_keeps_guessing_is_told_to_wait(closed: Client, audit: BreakableAudit) -> None:
     audit.held = asyncio.Event()
     knocking = [asyncio.create_task(closed.get("/things/x")) for _ in range(REFUSALS_AT_ONCE)]
     await until(lambda: audit.adding == REFUSALS_AT_ONCE)
@@ -293,7 +293,9 @@ async def test_who_knocks_without_end_is_told_to_wait(closed: Client, audit: Bre
     assert len(await recorded(audit)) == REFUSALS_AT_ONCE + 1
 
 
-async def test_what_no_database_takes_does_not_keep_a_call_off_the_record(closed: Client, audit: MemoryAudit) -> None:
+async def test_a_value_no_database_takes_does_not_keep_a_call_off_the_record(
+    closed: Client, audit: MemoryAudit
+) -> None:
     answer = await closed.get("/things/%00a%0Ab", headers={"X-Correlation-Id": "x" * 1000, "Idempotency-Key": "\udcff"})
     assert answer.status == 401
     (entry,) = await recorded(audit)
@@ -349,7 +351,7 @@ async def test_an_open_gateway_takes_nothing_that_other_pages_send(
     assert [entry.attempt.principal for entry in await recorded(audit)] == [""]
 
 
-async def test_a_browser_that_asks_first_is_told_nothing(opened: Client) -> None:
+async def test_a_preflight_request_gets_no_permission(opened: Client) -> None:
     asking = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     answer = await opened.options("/things/x", headers=asking)
     assert answer.status == 405

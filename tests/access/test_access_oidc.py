@@ -136,7 +136,7 @@ async def test_a_key_says_what_it_is_for(issuer: Issuer, provider: OidcProvider)
             await provider.caller(bad)
 
 
-async def test_keys_that_nobody_can_use_do_no_harm(issuer: Issuer, provider: OidcProvider) -> None:
+async def test_unusable_keys_do_no_harm(issuer: Issuer, provider: OidcProvider) -> None:
     issuer.keys = [
         *({"kty": kind, "kid": "rsa"} for kind in ("RSA", "EC", "OKP", "", None, 7)),
         {"kty": "RSA", "kid": ["rsa"], "n": "AQAB", "e": "AQAB"},

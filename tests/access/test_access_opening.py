@@ -21,13 +21,13 @@ ELSEWHERE = ["0.0.0.0", "::", "", "192.168.1.5", "gateway.example", "localhost.e
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-async def test_on_a_loopback_address_it_is_open_and_says_so(tokens: MemoryTokens, host: str) -> None:
+async def test_a_gateway_on_a_loopback_address_is_open_and_says_so(tokens: MemoryTokens, host: str) -> None:
     opening = await decide_open_mode(host, None, tokens, 0, provider=False)
     assert opening == (True, "open: callers without a token are admin `local`")
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
-async def test_on_any_other_address_it_does_not_start_without_a_decision(tokens: MemoryTokens, host: str) -> None:
+async def test_a_gateway_on_any_other_address_needs_a_decision_to_start(tokens: MemoryTokens, host: str) -> None:
     with pytest.raises(UsageError, match="no admin's token to open it") as refused:
         await decide_open_mode(host, None, tokens, 0, provider=False)
     for way in ("token create", "NOETL_OIDC_ISSUER", "NOETL_GATEWAY_AUTH=open"):
@@ -35,7 +35,7 @@ async def test_on_any_other_address_it_does_not_start_without_a_decision(tokens:
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
-async def test_open_to_everybody_is_said_with_a_warning(tokens: MemoryTokens, host: str) -> None:
+async def test_an_open_gateway_logs_a_warning(tokens: MemoryTokens, host: str) -> None:
     opening = await decide_open_mode(host, "open", tokens, 0, provider=True)
     assert opening.open_to_all
     assert "whoever reaches this address may do everything" in opening.sentence
@@ -78,7 +78,7 @@ async def test_only_a_token_of_an_admin_that_holds_opens_it(
 PROVIDER = {"NOETL_OIDC_ISSUER": "https://issuer.example", "NOETL_OIDC_AUDIENCE": "noetl"}
 
 
-def test_nothing_said_is_no_provider_and_no_wish() -> None:
+def test_without_settings_there_is_no_provider() -> None:
     settings = Settings.from_environment({})
     assert (settings.oidc, settings.gateway_auth) == (None, None)
 
@@ -106,7 +106,7 @@ def test_a_provider_and_a_wish_are_read() -> None:
         (PROVIDER | {"NOETL_OIDC_DEFAULT_ROLE": "root"}, "NOETL_OIDC_DEFAULT_ROLE"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(given: dict[str, str], named: str) -> None:
+def test_an_invalid_value_is_refused_by_name(given: dict[str, str], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         Settings.from_environment(given)
 

@@ -132,7 +132,7 @@ async def test_nothing_elsewhere_is_started(scoped: Operations, wanted: Start) -
     ("wanted", "error"),
     [(Start(path="team/a/nothing"), NotFound), (Start(playbook="apiVersion: 7"), PlaybookRefused)],
 )
-async def test_what_cannot_be_started_says_why(scoped: Operations, wanted: Start, error: type[NoetlError]) -> None:
+async def test_a_refused_start_says_why(scoped: Operations, wanted: Start, error: type[NoetlError]) -> None:
     with pytest.raises(error):
         await scoped.executions.start(wanted, "token:ci")
 

@@ -135,7 +135,7 @@ async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: DirectAcce
     assert [(token.name, token.revoked_by) for token in await keeper.tokens()] == [("ci", "bob"), ("ci", None)]
 
 
-async def test_what_is_not_there_cannot_be_revoked(keeper: DirectAccess) -> None:
+async def test_a_token_that_does_not_exist_cannot_be_revoked(keeper: DirectAccess) -> None:
     with pytest.raises(NotFound, match="no token 'x'"):
         await keeper.revoke_token("x", "bob")
 

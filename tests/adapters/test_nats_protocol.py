@@ -35,7 +35,7 @@ def test_statuses_are_read_with_or_without_text(headers: bytes, code: int, text:
     assert (status.code, status.text) == (code, text)
 
 
-def test_headers_of_a_message_are_no_status() -> None:
+def test_headers_of_a_message_are_not_a_status() -> None:
     assert parse_status(b"NATS/1.0\r\nNats-Msg-Id: c1.1\r\n\r\n") is None
 
 

@@ -73,7 +73,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "Traceback" not in found.stderr
 
 
-def test_a_shell_is_told_how_a_word_may_go_on() -> None:
+def test_a_shell_gets_completions() -> None:
     asked = {"_NOETL_STREAM_COMPLETE": "bash_complete", "COMP_WORDS": "noetl-stream execution st", "COMP_CWORD": "2"}
     assert noetl(**asked).stdout.split() == ["plain,start", "plain,steps"]
     assert "_NOETL_STREAM_COMPLETE=zsh_complete" in noetl("completion", "zsh").stdout

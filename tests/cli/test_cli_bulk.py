@@ -69,7 +69,7 @@ async def test_an_execution_that_was_begun_counts_as_done_though_it_has_a_field_
     assert capsys.readouterr() == (f"{IDS[0]}\n", "")
 
 
-def test_a_no_to_the_question_does_nothing_and_without_a_terminal_there_is_no_question(
+def test_a_no_changes_nothing_and_without_a_terminal_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = StringIO("n\ny\n")
@@ -82,7 +82,7 @@ def test_a_no_to_the_question_does_nothing_and_without_a_terminal_there_is_no_qu
     confirm("cancel", 2)
 
 
-async def test_what_concerns_all_of_them_ends_it() -> None:
+async def test_an_error_that_concerns_all_ends_the_command() -> None:
     asked = []
 
     async def act(session: Session, execution_id: str) -> AcceptedDocument:

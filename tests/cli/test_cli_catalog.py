@@ -87,7 +87,7 @@ def test_another_text_under_a_version_is_refused_after_those_before_it(shared_ho
     [("a b", None, "'a b' cannot be a path"), ("a//b", None, "cannot be a path"), ("a@b", None, "cannot be a path")]
     + [("a", version, "cannot be a version") for version in ("#1", "1 2", "1@2")],
 )
-def test_what_nobody_could_address_is_refused(
+def test_an_unaddressable_version_is_refused(
     fresh_home: Path, playbook: Write, path: str, version: str | None, said: str
 ) -> None:
     found = noetl("playbook", "register", playbook(text_of(f'"{path}"', version)), "--home", fresh_home)
@@ -186,7 +186,7 @@ def test_diff_says_what_changed_and_whether(shared_home: Path, playbook: Write, 
     assert told["before"]["digest"] != told["after"]["digest"]
 
 
-def test_run_takes_the_latest_or_the_version_it_is_told(shared_home: Path, catalog: Callable[..., Any]) -> None:
+def test_run_takes_the_latest_or_the_given_version(shared_home: Path, catalog: Callable[..., Any]) -> None:
     old = catalog(text_of("run/one", "1.0"))
     new = catalog(text_of("run/one", "2.0", says="ho"))
     for argument, says, entry in (("run/one", "ho", new), ("run/one@1.0", "hi", old)):
@@ -222,7 +222,7 @@ def test_a_file_that_is_there_comes_before_the_catalog(
         ("far-away", "no playbook far-away in the catalog", "`noetl-stream playbook list`"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(
+def test_an_unknown_name_is_reported_with_the_known_ones(
     shared_home: Path, catalog: Callable[..., Any], command: tuple[str, ...], argument: str, said: str, hint: str
 ) -> None:
     catalog(text_of("wrong/one", "1.0"))
@@ -243,7 +243,7 @@ def test_an_ambiguous_version_names_both_revisions(shared_home: Path, catalog: C
 
 
 @pytest.mark.parametrize("argument", ["absent.yaml", "./absent", "~/absent", "a b", "a@1@2", "a//b", "a@", "/a/b"])
-def test_what_is_no_address_is_a_file_that_is_missing(fresh_home: Path, tmp_path: Path, argument: str) -> None:
+def test_a_word_that_is_not_a_path_is_a_missing_file(fresh_home: Path, tmp_path: Path, argument: str) -> None:
     found = noetl("run", argument, "--home", fresh_home, cwd=tmp_path)
     assert found.returncode == 2
     assert "no such file" in one_clear_line(found)
@@ -274,7 +274,7 @@ def test_a_mistake_is_named_before_anything_is_started(fresh_home: Path, words: 
     assert not fresh_home.exists()
 
 
-def test_a_file_that_is_no_text_is_named(playbook: Write) -> None:
+def test_a_file_that_is_not_text_is_named(playbook: Write) -> None:
     file = playbook("")
     file.write_bytes(b"\xff\xfe")
     assert "is not UTF-8 text" in one_clear_line(noetl("playbook", "show", file))

@@ -74,7 +74,7 @@ def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
         (("a", "--url", "http://x", "--token-stdin"), "", "standard input is empty"),
     ],
 )
-def test_what_cannot_be_a_context_is_refused(ann: Person, words: tuple[str, ...], given: str, said: str) -> None:
+def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], given: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         raise_from(ann.says("add", *words, given=given))
     assert not ann.file.exists()
@@ -154,7 +154,7 @@ def test_two_options_that_say_where_are_a_usage_error(ann: Person, target: Targe
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "noetl.example.com", "http://ann:hidden@x", "http://"])
-def test_what_is_no_address_of_a_gateway_is_refused(ann: Person, address: str) -> None:
+def test_an_invalid_gateway_address_is_refused(ann: Person, address: str) -> None:
     with pytest.raises(UsageError, match="--url") as refused:
         gateway_of(Target(url=address), ann.settings())
     assert "hidden" not in str(refused.value)

@@ -111,7 +111,7 @@ def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
     assert all_gone(everything, 10)
 
 
-def test_what_a_run_left_in_the_background_makes_way_for_it(fresh_home: Path, waiting: Path) -> None:
+def test_a_background_process_makes_way_for_dev(fresh_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(PATIENCE_S)
         run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", fresh_home)

@@ -109,7 +109,7 @@ def test_an_id_that_names_no_execution_is_a_usage_error(shared_home: Path, verb:
 
 
 @pytest.mark.parametrize("execution_id", ["", "a b", "a.b", "x" * 65, "*"])
-def test_what_cannot_be_an_id_is_a_usage_error(execution_id: str) -> None:
+def test_an_impossible_id_is_a_usage_error(execution_id: str) -> None:
     found = noetl("execution", "cancel", execution_id, "--home", "/nowhere/at/all")
     assert found.returncode == 2
     assert "is no execution id" in one_clear_line(found)
@@ -122,7 +122,7 @@ def test_a_word_that_is_missing_is_named(verb: str, word: str) -> None:
     assert f"Missing argument '{word}'" in found.stderr
 
 
-def test_asking_twice_is_no_mistake_but_says_so(waiting: Waiting) -> None:
+def test_a_repeated_request_succeeds_and_says_so(waiting: Waiting) -> None:
     already = f"{waiting.execution_id}: was so already\n"
     assert waiting.ask("resume").stdout == already
     assert "done" in waiting.ask("pause").stdout
@@ -188,7 +188,7 @@ def test_a_merge_goes_deep_and_null_deletes(waiting: Waiting) -> None:
     assert waiting.described()["ctx"] == {"order": {"b": 3}}
 
 
-def test_what_is_no_json_stays_text_and_is_never_lost(waiting: Waiting) -> None:
+def test_a_value_that_is_not_json_stays_text_and_is_never_lost(waiting: Waiting) -> None:
     assert waiting.ask("patch", "--set", "a=NaN", "--set", "b=1e999", "--set", "c=-Infinity").returncode == 0
     assert waiting.described()["ctx"] == {"a": "NaN", "b": "1e999", "c": "-Infinity"}
     assert waiting.ask("signal", "go", "--payload", '{"a": NaN}').returncode == 0
@@ -207,7 +207,7 @@ def test_a_signal_that_cannot_be_is_refused(waiting: Waiting) -> None:
     assert said == "noetl-stream: the payload has 70002 bytes; limits.max_inline_bytes is 65536\n"
 
 
-def test_where_nothing_runs_a_newcomer_is_told_what_is_there(fresh_home: Path) -> None:
+def test_a_command_on_a_new_home_reports_that_nothing_is_there(fresh_home: Path) -> None:
     """A home that nobody has used is made ready by looking at it; no server is started for an id that is not there."""
     found = noetl("execution", "cancel", "some-id", "--home", fresh_home)
     assert (found.returncode, one_clear_line(found).splitlines()[0]) == (2, "noetl-stream: no execution some-id")

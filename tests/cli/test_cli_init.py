@@ -76,7 +76,7 @@ def test_init_does_not_write_through_a_link_that_leads_nowhere(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
-def test_where_a_folder_cannot_be_made_one_line_says_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = noetl("init", "file/project", cwd=tmp_path)
     assert refused.returncode == 2

@@ -16,12 +16,12 @@ from noetl_stream.cli.base.output import print_table
 ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 
 
-def test_on_a_pipe_a_row_of_a_table_is_a_line_without_blanks_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_of_a_table_on_a_pipe_is_a_line_without_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "said"), [["first", "word " * 100 + "\nend"], ["日本", None]])
     assert capsys.readouterr().out == f"name   said\nfirst  {'word ' * 100} end\n日本\n"
 
 
-def test_on_a_narrow_terminal_ids_stay_whole_and_long_cells_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_stay_whole_and_long_cells_fold_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdout", terminal)

@@ -37,7 +37,7 @@ HELD = ReasonDocument("held", "It is held.", "", None, None, None, None, [], {})
 TIMER = replace(HELD, kind="timer", sentence="A timer.", until="2999-01-01T00:00:00.000+00:00")
 
 
-def test_a_step_is_said_to_start_and_to_end() -> None:
+def test_a_step_is_reported_when_it_starts_and_ends() -> None:
     heard = ProgressFold()
     assert [heard.take(news) for news in (ENQUEUED, CLAIMED, DONE)] == [[], ["greet: started"], ["greet: done"]]
     assert heard.steps["greet"].open == 0
@@ -49,7 +49,7 @@ def test_a_report_that_is_heard_before_its_step_run_is_known_waits_for_it() -> N
     assert heard.steps["greet"].state == "done"
 
 
-def test_what_a_task_printed_is_shown_before_its_retry() -> None:
+def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
     heard = ProgressFold()
     outcome = Outcome("error", error=ErrorInfo("exception", "it broke"), output="one\ntwo\n")
     tried = ProgressUpdate(TaskProcessed("call", 1, outcome, "retry", path=(3,), to="call", delay_s=2.0), "run1")
@@ -69,7 +69,7 @@ def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> 
     assert heard.take(CLAIMED) == ["greet: started"]
 
 
-def test_what_is_waited_for_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress(stderr=False)
     progress.waits([HELD, TIMER])
     progress.waits([HELD])
@@ -100,7 +100,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
     )
 
 
-def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_none() -> None:
+def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_nothing() -> None:
     fact = TaskProcessed("call", 2, Outcome("ok", output="three"), "continue")
     event = envelope(
         execution_id="x",

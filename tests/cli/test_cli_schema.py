@@ -26,7 +26,7 @@ def test_kinds_that_are_installed_elsewhere_can_be_allowed() -> None:
     assert "task_snowflake" in json.loads(noetl("playbook", "schema", "--kinds", "snowflake").stdout)["$defs"]
 
 
-def test_a_file_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     found = noetl("playbook", "schema", "-o", tmp_path / "nowhere" / "schema.json")
     assert found.returncode == 2
     assert (

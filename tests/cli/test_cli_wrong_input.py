@@ -20,14 +20,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert "absent.yaml: no such file" in one_clear_line(found)
 
 
-def test_a_folder_is_no_playbook(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_playbook(tmp_path: Path) -> None:
     found = noetl("run", tmp_path)
     assert found.returncode == 2
     assert "is a folder" in one_clear_line(found)
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF\x02\x01\x00\x00\xd0", b"apiVersion: \xff\xfe", b"name: caf\xe9"])
-def test_a_file_that_is_no_text_gets_a_diagnostic(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_text_gets_a_diagnostic(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "binary.yaml"
     file.write_bytes(content)
     found = noetl("run", file)
@@ -114,7 +114,7 @@ def test_a_postgres_that_does_not_answer_is_named_without_its_password() -> None
     assert "secret" not in said
 
 
-def test_a_port_where_something_else_listens_is_no_nats(one_step: Path) -> None:
+def test_a_port_where_something_else_listens_is_not_nats(one_step: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"nats://127.0.0.1:{other.getsockname()[1]}"
         found = noetl("run", one_step, NOETL_NATS_URL=url, NOETL_POSTGRES_DSN=NO_POSTGRES)

@@ -103,7 +103,7 @@ async def test_a_server_that_cannot_say_is_asked_again() -> None:
     assert len(world.published()) == 1, "the log knows the message by its id"
 
 
-async def test_a_publication_of_unknown_outcome_is_no_failure() -> None:
+async def test_a_publication_of_unknown_outcome_is_not_a_failure() -> None:
     world = await serving(DONE)
     log: Any = world.broker.event_log
 

@@ -60,7 +60,7 @@ def test_everything_that_waits_is_named_with_its_end() -> None:
     ]
 
 
-def test_what_has_what_it_waited_for_is_not_named_any_more() -> None:
+def test_an_execution_that_got_what_it_waited_for_is_not_named() -> None:
     scenario = waiting()
     scenario.signal("go")
     assert "ear" not in {wait.step for wait in awaited(scenario.execution)}

@@ -156,7 +156,7 @@ async def test_a_letter_is_listed_and_looked_at(stage: ClientStage) -> None:
     assert shown == plain(listed) | {"body": '{"type":"ä"}', "encoding": "text"}
 
 
-async def test_a_body_that_is_no_text_is_shown_in_base64(stage: ClientStage) -> None:
+async def test_a_body_that_is_not_text_is_shown_in_base64(stage: ClientStage) -> None:
     await publish(stage, b"\xff\x00")
     (listed,) = await letters(stage)
     shown = await stage.cluster.dead_letter(listed.id)

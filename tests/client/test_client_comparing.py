@@ -39,7 +39,7 @@ def test_steps_are_compared_by_what_they_say() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "text", "workflow: 1", "workflow: {a: 1}", "workflow: [1, {a: 1}, null]", "a: 1"]
 )
-def test_a_text_that_is_no_playbook_has_no_steps(text: str) -> None:
+def test_a_text_that_is_not_a_playbook_has_no_steps(text: str) -> None:
     assert changed_steps(text, BEFORE)["added"] == ["keep", "change", "leave"]
 
 

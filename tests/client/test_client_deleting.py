@@ -64,7 +64,7 @@ async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_th
         await stage.broker.blobs.get(key)
 
 
-async def test_what_a_rerun_reuses_outlives_the_original(stage: ClientStage) -> None:
+async def test_reused_results_outlive_the_original(stage: ClientStage) -> None:
     failed = await stage.run(playbook("again", STEPS))
     (key,) = (key for key in stage.broker.blobs.keys if key.startswith(failed.execution_id))
     again = await stage.executions.rerun(failed.execution_id, AGAIN, BY)
@@ -76,7 +76,7 @@ async def test_what_a_rerun_reuses_outlives_the_original(stage: ClientStage) -> 
         await stage.broker.blobs.get(key)
 
 
-async def test_what_is_being_run_again_stays_until_it_is_known_what_is_reused(stage: ClientStage) -> None:
+async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: ClientStage) -> None:
     failed = (await stage.run(playbook("again", STEPS))).execution_id
     read, held = stage.store.journal, asyncio.Event()
 
@@ -116,7 +116,7 @@ async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(s
     assert await stage.broker.blobs.get(key)
 
 
-async def test_what_is_being_deleted_cannot_be_run_again(stage: ClientStage) -> None:
+async def test_an_execution_that_is_being_deleted_cannot_be_rerun(stage: ClientStage) -> None:
     failed = (await stage.run(playbook("again", STEPS))).execution_id
     await stage.store.begin_deleting(failed)
     with pytest.raises(NotFound, match="is being deleted"):

@@ -128,7 +128,7 @@ async def test_a_worker_that_takes_a_step_over_is_the_actor_from_its_claim_on() 
     await stage.close()
 
 
-async def test_a_run_that_names_nobody_has_the_role_as_its_actor() -> None:
+async def test_a_run_without_a_known_worker_has_the_role_as_its_actor() -> None:
     stage = ClientStage()
     await stage.begin(workers=())
     started = await stage.executions.start(Start(playbook=LONG), BY)

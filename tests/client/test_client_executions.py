@@ -50,7 +50,7 @@ async def test_a_text_is_started_and_is_there_when_that_is_answered(stage: Clien
     assert ended.finished >= ended.started == started.started
 
 
-async def test_what_is_registered_is_started_by_path_version_and_digest(stage: ClientStage) -> None:
+async def test_a_registered_playbook_is_started_by_path_version_and_digest(stage: ClientStage) -> None:
     older, newer = (playbook("kept", [{"step": "only", "tool": work(n)}]) for n in (1, 2))
     for source in (older, newer):
         await stage.playbooks.register(source.encode(), "file", BY)
@@ -78,7 +78,7 @@ async def test_what_is_registered_is_started_by_path_version_and_digest(stage: C
         (Start(playbook=ONE, workload={"n": BIG * 20}), UsageError, "limits.max_workload_bytes"),
     ],
 )
-async def test_what_cannot_be_started_is_said(
+async def test_a_start_that_cannot_be_done_is_refused_with_the_reason(
     stage: ClientStage, wanted: Start, error: type[UsageError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -112,7 +112,7 @@ async def test_two_at_once_with_the_same_ids_are_one(stage: ClientStage) -> None
     assert set(stage.effects.values()) == {1}
 
 
-async def test_without_a_server_that_is_said_and_the_request_stays() -> None:
+async def test_without_a_server_the_call_fails_and_the_request_stays() -> None:
     stage = ClientStage()
     with pytest.raises(Unreachable, match=f"no server has answered within {PATIENCE_S:g} s") as raised:
         await stage.executions.start(Start(playbook=ONE), BY)
@@ -133,7 +133,7 @@ async def test_waiting_ends_with_the_time(stage: ClientStage) -> None:
     assert 7 <= stage.clock.monotonic_s() - began_s < 8
 
 
-async def test_an_execution_nobody_knows_is_not_found(stage: ClientStage) -> None:
+async def test_an_unknown_execution_is_not_found(stage: ClientStage) -> None:
     executions = stage.executions
     for work_ in (
         executions.get(UNKNOWN),
@@ -255,7 +255,7 @@ async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientSta
     assert (await stage.executions.get(execution_id)).ctx_version == found.version
 
 
-async def test_what_is_asked_is_answered_or_refused_by_its_kind(stage: ClientStage) -> None:
+async def test_a_request_is_answered_or_refused_by_its_kind(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     execution_id = started.execution_id
     await stage.until_status(execution_id, "waiting")
@@ -291,7 +291,7 @@ async def test_a_failed_run_is_run_again_from_its_step(stage: ClientStage) -> No
     assert (change.keys, change.reason) == (["name"], "set")
 
 
-async def test_what_cannot_be_run_again_is_said(stage: ClientStage) -> None:
+async def test_an_execution_that_cannot_be_rerun_is_refused_with_the_reason(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
     with pytest.raises(Conflict, match="has not failed"):
         await stage.executions.rerun(ended.execution_id, RerunOptions(), BY)

@@ -22,7 +22,7 @@ async def test_history_comes_first_then_what_happens() -> None:
     assert await waiting == numbered("a", 4, 5)
 
 
-async def test_what_is_committed_between_history_and_live_is_neither_missed_nor_doubled() -> None:
+async def test_an_event_committed_between_history_and_live_comes_once() -> None:
     stage = await world()
     await stage.grow("a", by=2)
     feed = await stage.one("a", 0)

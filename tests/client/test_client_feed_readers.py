@@ -13,7 +13,7 @@ from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.testing.simulation.time import simulated_clock
 
 
-async def test_a_reader_that_is_stuck_holds_nobody_up_twice() -> None:
+async def test_a_stuck_reader_holds_others_up_once() -> None:
     stage = await world(kept_events=5)
     await stage.grow("a")
     stuck, quick = await stage.one("a", 0), await stage.one("a", 0)
@@ -102,7 +102,7 @@ async def test_the_feed_of_an_execution_that_is_deleted_ends(heard: int) -> None
             await anext(feed)
 
 
-async def test_what_is_deleted_within_a_tick_hides_nothing_else_of_it() -> None:
+async def test_a_deletion_within_a_tick_hides_nothing_else_of_it() -> None:
     stage = await world()
     feed = await stage.all(None)
     waiting = asyncio.ensure_future(anext(feed))
@@ -130,7 +130,7 @@ async def test_at_the_end_no_tick_is_read_again() -> None:
     assert (await waiting, stage.ticks.rows) == (["a.101"], 101)
 
 
-async def test_a_reader_that_is_overtaken_by_forgetting_is_told() -> None:
+async def test_a_reader_overtaken_by_trimming_gets_an_error() -> None:
     stage = await world(kept_events=5)
     feed = await stage.all(None)
     waiting = asyncio.ensure_future(anext(feed))

@@ -64,7 +64,7 @@ async def test_a_cursor_leads_to_the_next_page(stage: ClientStage) -> None:
             await stage.executions.page(ExecutionFilter(), 2, cursor)
 
 
-async def test_what_no_execution_can_have_is_said(stage: ClientStage) -> None:
+async def test_an_impossible_filter_is_refused_with_the_reason(stage: ClientStage) -> None:
     with pytest.raises(UsageError, match="status 'ended'"):
         await stage.executions.page(ExecutionFilter(status=["ended"]), 10, None)
     with pytest.raises(UsageError, match="no word"):

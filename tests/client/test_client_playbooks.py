@@ -30,7 +30,7 @@ async def test_a_check_says_what_is_wrong_and_stores_nothing(stage: ClientStage)
     assert (await stage.playbooks.page("", {}, 10, None)).items == []
 
 
-async def test_what_is_registered_is_shown_with_its_text(stage: ClientStage) -> None:
+async def test_a_registered_playbook_is_shown_with_its_text(stage: ClientStage) -> None:
     entry = await register(stage, FLOW)
     assert (entry.created, entry.revision, entry.registered_by) == (True, 1, BY)
     shown = plain(await stage.playbooks.get("/simulation/flow", None))
@@ -39,7 +39,7 @@ async def test_what_is_registered_is_shown_with_its_text(stage: ClientStage) -> 
     assert (await register(stage, FLOW)).created is False
 
 
-async def test_what_cannot_be_registered_is_said(stage: ClientStage) -> None:
+async def test_a_playbook_that_cannot_be_registered_is_refused_with_the_reason(stage: ClientStage) -> None:
     first, second = (
         FLOW.replace('"name": "flow"', f'"version": "1.0", "description": "{n}", "name": "flow"') for n in "ab"
     )
@@ -71,7 +71,7 @@ async def test_plan_and_graph_are_those_of_the_text(stage: ClientStage) -> None:
     }
 
 
-async def test_what_is_deleted_is_not_found_and_executions_keep_their_text(stage: ClientStage) -> None:
+async def test_a_deleted_playbook_is_not_found_and_executions_keep_their_text(stage: ClientStage) -> None:
     one, two = (playbook("flow", [{"step": "only", "tool": work(n)}]) for n in (1, 2))
     for source in (one, two):
         await register(stage, source)

@@ -60,5 +60,5 @@ async def test_a_server_is_missing_where_none_answers() -> None:
         (hanging, "does not answer within 2 s"),
     ],
 )
-async def test_each_store_is_named_and_no_address_is_told(verify: Any, words: str) -> None:
+async def test_each_store_is_named_without_its_address(verify: Any, words: str) -> None:
     assert await missing(verify, verify) == [f"NATS {words}", f"Postgres {words}"]

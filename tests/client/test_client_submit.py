@@ -42,6 +42,6 @@ async def test_it_has_the_code_that_the_answer_would_have() -> None:
     assert (refused.message, refused.code) == ("it has not failed", "not_failed")
 
 
-async def test_what_a_playbook_is_refused_for_has_no_code_of_its_own() -> None:
+async def test_a_refused_playbook_has_diagnostics_and_no_code_of_its_own() -> None:
     refused = await heard_refusal([{"code": "unknown_key", "message": "what is this", "line": 3}])
     assert (refused.code, refused.diagnostics[0]["line"]) == ("", 3)

@@ -133,7 +133,7 @@ def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
     assert "the step fails" in found.moves
 
 
-def test_what_a_patch_has_changed_is_seen_in_the_guard() -> None:
+def test_a_guard_sees_what_a_patch_has_changed() -> None:
     scenario = Scenario(GATE)
     scenario.start(workload={"stage": "test"})
     scenario.done("work")
@@ -206,7 +206,7 @@ def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
     assert "task `act`, attempt 2" in reasons(scenario)["running"].sentence
 
 
-def test_a_signal_is_named_with_those_that_nobody_takes() -> None:
+def test_a_signal_is_named_with_those_that_no_step_takes() -> None:
     scenario = waits_for("kind: wait, signal: go, timeout_s: 60")
     scenario.signal("goo")
     found = reasons(scenario)["signal"]
@@ -234,7 +234,7 @@ def test_a_pause_says_who_and_what_still_runs() -> None:
     assert why(scenario).reasons[0].kind == "paused"
 
 
-def test_a_token_that_nobody_looks_at_during_a_pause_is_named() -> None:
+def test_a_token_not_judged_during_a_pause_is_named() -> None:
     scenario = Scenario(GATE)
     scenario.start()
     scenario.pause()
@@ -358,7 +358,7 @@ workflow:
         ),
     ],
 )
-def test_whatever_decided_a_failure_is_said(policy: str, said: str) -> None:
+def test_the_rule_that_decided_a_failure_is_named(policy: str, said: str) -> None:
     scenario = Scenario(HEAD + f"workflow: [{{step: work, tool: {{name: act, kind: noop, {policy}}}}}]\n")
     scenario.start()
     scenario.failed("work")

@@ -29,7 +29,7 @@ TWO = """
 """
 
 
-def test_a_patch_to_a_key_that_another_step_run_has_changed_meanwhile_is_said_to_have_overwritten_it() -> None:
+def test_a_patch_to_a_key_that_another_step_run_has_changed_is_recorded_as_an_overwrite() -> None:
     scenario = started(WRITERS.replace("START", "{step: left}, {step: right}").replace("LEFT", ""))
     scenario.done("left")
     assert scenario.facts(CtxOverwrote) == []

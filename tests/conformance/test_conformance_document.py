@@ -144,7 +144,7 @@ def naming(name: str, what: str) -> str:
 
 @pytest.mark.parametrize("what", ["step", "task", "iterator"])
 @pytest.mark.parametrize("name", ["fetch-all", "2nd", "a.b", "größe", "a b", "{{ workload.name }}"])
-def test_a_name_that_is_no_identifier_is_refused_and_never_rendered(name: str, what: str) -> None:
+def test_a_name_that_is_not_an_identifier_is_refused_and_never_rendered(name: str, what: str) -> None:
     assert codes(naming(name, what)) == ["invalid_name"]
 
 
@@ -158,7 +158,7 @@ def test_the_name_of_a_namespace_is_refused(name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sink", "loop"])
-def test_storing_and_looping_are_no_tool_kinds(kind: str) -> None:
+def test_storing_and_looping_are_not_tool_kinds(kind: str) -> None:
     assert codes(pipeline(f"- {{ kind: {kind} }}")) == ["unknown_kind"]
 
 

@@ -60,7 +60,7 @@ def test_the_events_of_the_language_are_those_of_its_table_by_whom_it_says() -> 
     assert [(name, by) for name, by in said if by not in page[name]] == []
 
 
-def test_whoever_says_an_event_in_the_model_does_so_on_the_page() -> None:
+def test_events_have_the_same_source_in_the_model_and_on_the_page() -> None:
     module = {name: fact.__module__.rpartition(".")[2].removesuffix("_events") for name, fact in FACTS.items()}
     module["loop.paged"] = "server"  # it stands with the other facts about loops
     module |= {"execution.reused": "server", "execution.rerun_refused": "server"}  # with what they are made of

@@ -129,7 +129,7 @@ def test_a_store_that_loses_a_race_is_retried_and_any_other_error_fails(sqlstate
     assert ran.error == "sql"
 
 
-def test_where_the_example_goes_on_after_its_loop() -> None:
+def test_the_example_continues_after_its_loop() -> None:
     scenario = Scenario(EXAMPLE)
     scenario.start({"endpoints": []})
     assert scenario.working == [("validate_results", None)]

@@ -74,7 +74,7 @@ def test_the_others_precede_the_runtime_state_page(text: str, problems: list[str
     assert codes(text) == problems
 
 
-def test_what_language_leaves_out_stands_as_the_sources_have_it() -> None:
+def test_sentences_left_out_of_the_language_stand_as_in_the_sources() -> None:
     """The shape of an admission rule stands in v10 §5.2.1 alone, where a jump says its target in v10 §5.4."""
 
     def admitting(then: str) -> str:

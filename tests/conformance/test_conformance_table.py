@@ -95,7 +95,7 @@ def test_every_row_names_a_test_that_exists() -> None:
     assert bare == [], f"rows without a test: {rows_named(bare)}"
 
 
-def test_what_is_not_yet_names_the_capability_that_brings_it_and_no_test() -> None:
+def test_a_row_in_state_not_yet_names_its_capability_and_no_test() -> None:
     left = [row for row in all_rows() if row.state == "not-yet"]
     assert [row.id for row in left if row.tests] == [], "these have tests: give them another state"
     assert {row.comes_with for row in left} == set(read_table().capabilities)
@@ -153,7 +153,7 @@ def test_every_section_has_rows_of_its_own_or_in_its_parts(source: Source) -> No
     assert bare == ROWLESS.get(source.name, set())
 
 
-def test_sentences_and_quotes_are_short_and_said_once() -> None:
+def test_sentences_and_quotes_are_short_and_unique() -> None:
     assert [row.id for row in all_rows() if not 0 < len(row.sentence) <= LONGEST_SENTENCE] == []
     assert [row.id for row in all_rows() if not 0 < len(row.quote) <= LONGEST_QUOTE] == []
     said = Counter((source_of(row).name, row.section, row.sentence) for row in all_rows())

@@ -56,7 +56,7 @@ def test_else_decides_when_no_guard_holds() -> None:
 
 
 @pytest.mark.parametrize("rules", [allow("false"), f"{allow('false')}, {ELSE_DENY}"], ids=["no match", "else"])
-def test_what_no_rule_allows_is_denied(rules: str) -> None:
+def test_a_token_no_rule_allows_is_denied(rules: str) -> None:
     scenario = gated(rules)
     scenario.start()
     assert "token.claimed" not in scenario.names

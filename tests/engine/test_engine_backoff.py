@@ -35,7 +35,7 @@ def test_very_many_attempts_do_not_overflow() -> None:
     assert wait("exponential", 10_000) == 300.0
 
 
-def test_the_wait_is_never_shorter_than_what_the_other_side_asked_for() -> None:
+def test_the_wait_is_never_shorter_than_retry_after() -> None:
     assert wait("none", 1, delay_s=0.5, asked=42.0) == 42.0
 
 
@@ -43,7 +43,7 @@ def test_retry_after_wins_over_max_delay() -> None:
     assert wait("none", 1, most=10.0, asked=42.0) == 42.0
 
 
-def test_a_shorter_request_of_the_other_side_changes_nothing() -> None:
+def test_a_shorter_retry_after_changes_nothing() -> None:
     assert wait("fixed", 1, asked=0.1) == wait("fixed", 1) >= 2.0
 
 

@@ -136,7 +136,7 @@ THREE_ENDS = """
 
 
 @pytest.mark.parametrize("order", ["xyz", "zyx", "yzx"])
-def test_of_several_ends_the_last_in_the_file_counts_whenever_it_ended(order: str) -> None:
+def test_the_last_end_in_the_file_counts_whenever_it_ended(order: str) -> None:
     scenario = started(THREE_ENDS)
     for step in order:
         scenario.done(step, f"of {step}")
@@ -151,7 +151,7 @@ def test_only_successful_step_runs_count() -> None:
     assert scenario.result == "of y"
 
 
-def test_of_a_step_that_ends_several_branches_its_last_run_counts() -> None:
+def test_the_last_run_counts_of_a_step_that_ends_several_branches() -> None:
     scenario = started(
         """
         - step: start
@@ -235,7 +235,7 @@ TWICE = """
 """
 
 
-def test_of_a_step_that_ran_several_times_the_last_finished_run_is_read() -> None:
+def test_the_last_finished_run_of_a_step_is_read() -> None:
     scenario = started(TWICE)
     scenario.done("reader")
     scenario.done("x", "first")
@@ -245,7 +245,7 @@ def test_of_a_step_that_ran_several_times_the_last_finished_run_is_read() -> Non
     assert scenario.take("reader").inputs == {"args": {"x": "second"}}
 
 
-def test_of_a_step_whose_last_run_failed_there_is_no_result() -> None:
+def test_a_step_whose_last_run_failed_has_no_result() -> None:
     scenario = started(TWICE)
     scenario.done("reader")
     scenario.done("x", "first")

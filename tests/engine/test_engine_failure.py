@@ -62,7 +62,7 @@ def test_waiting_tokens_are_discarded_and_unclaimed_commands_given_up() -> None:
     assert scenario.facts(ExecutionFinished)[0].discarded == 1
 
 
-def test_the_execution_ends_when_the_workers_that_were_told_to_stop_have_answered() -> None:
+def test_the_execution_ends_when_the_workers_it_stopped_have_answered() -> None:
     scenario = started(BRANCHES)
     run = scenario.take("b")
     run.begin()
@@ -72,7 +72,7 @@ def test_the_execution_ends_when_the_workers_that_were_told_to_stop_have_answere
     assert scenario.status == "failed"
 
 
-def test_a_step_that_succeeds_although_it_was_told_to_stop_is_not_routed() -> None:
+def test_a_step_that_succeeds_after_its_cancellation_is_not_routed() -> None:
     scenario = started(BRANCHES)
     run = scenario.take("b")
     run.begin()

@@ -426,7 +426,7 @@ WAITING_FOR_EACH_OTHER = """
 
 
 @pytest.mark.parametrize(("first", "then", "join", "other"), [("a", "b", "one", "two"), ("b", "a", "two", "one")])
-def test_of_deadlocked_joins_the_one_with_the_oldest_token_fires(first: str, then: str, join: str, other: str) -> None:
+def test_the_deadlocked_join_with_the_oldest_token_fires(first: str, then: str, join: str, other: str) -> None:
     scenario = started(WAITING_FOR_EACH_OTHER)
     scenario.done(first)
     scenario.done(then)
@@ -545,7 +545,7 @@ def test_merged_args_are_laid_over_each_other_in_the_order_of_the_file() -> None
     assert args["arrivals"][0]["args"] == {"who": "c", "c": 1}
 
 
-def test_by_step_holds_the_last_of_a_step_that_arrives_twice_and_arrivals_both() -> None:
+def test_by_step_holds_the_last_arrival_of_a_step_and_arrivals_holds_both() -> None:
     scenario = started(
         """
         - step: start
@@ -669,7 +669,7 @@ def test_tokens_that_arrive_at_one_moment_are_ordered(join: str) -> None:
     assert scenario.status == "completed"
 
 
-def test_what_several_joins_have_merged_descends_from_the_firings_of_all() -> None:
+def test_a_token_merged_by_several_joins_descends_from_all_their_firings() -> None:
     scenario = started(
         """
         - step: start

@@ -40,7 +40,7 @@ def test_a_chain_that_ends_at_the_limit_itself_ends_whole(length: int) -> None:
 
 
 @pytest.mark.parametrize("at_most", range(3, 12))
-def test_wherever_the_limit_falls_the_execution_ends_whole(at_most: int) -> None:
+def test_an_execution_ends_whole_wherever_the_limit_falls(at_most: int) -> None:
     scenario = started(
         "- step: start\n  next: {arcs: [{step: end, when: false}]}\n- step: end\n  tool: {kind: noop}\n",
         limits(max_decisions_per_fact=at_most),

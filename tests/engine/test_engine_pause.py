@@ -426,7 +426,7 @@ EVERYTHING = """
 
 
 @pytest.mark.parametrize("at", range(40))
-def test_wherever_it_is_paused_an_execution_comes_to_the_same_end(at: int) -> None:
+def test_an_execution_paused_anywhere_comes_to_the_same_end(at: int) -> None:
     """Before every fact of the whole run: pause, let a few more facts come in, resume."""
     plain = finish(started(EVERYTHING))
     scenario = started(EVERYTHING)

@@ -67,7 +67,7 @@ def end_of(plan: Plan, random: Random, weather: Weather) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seeds", chunks(), ids=named)
-def test_where_order_cannot_matter_it_does_not(seeds: range) -> None:
+def test_order_does_not_matter_where_it_cannot(seeds: range) -> None:
     """Neither do crashes, duplicates, pauses, or where results are kept."""
     for seed in range(seeds.start // STORMS_A_PLAYBOOK, seeds.stop // STORMS_A_PLAYBOOK):
         plan = compiled(seed, confluent=True)

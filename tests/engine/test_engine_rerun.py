@@ -81,7 +81,7 @@ def began(scenario: Scenario) -> list[str]:
 # --- a line of steps --------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_descend_from_the_chosen_step_run_is_reused() -> None:
+def test_step_runs_that_do_not_descend_from_the_chosen_one_are_reused() -> None:
     again = rerun(line(), "b")
     assert (reused(again), again.working) == (["a"], [("b", None)])
     again.done("b", "other")
@@ -327,7 +327,7 @@ def test_before_it_knows_what_is_reused_it_waits_and_can_only_be_cancelled() -> 
     ended(again)
 
 
-def test_what_is_long_is_taken_over_page_by_page_and_each_page_once() -> None:
+def test_a_long_journal_is_taken_over_page_by_page_and_each_page_once() -> None:
     steps = "".join(
         f"- step: s{number}\n  tool: {{kind: noop}}\n  next: {{arcs: [{{step: s{number + 1}}}]}}\n"
         for number in range(12)
@@ -387,7 +387,7 @@ def test_the_other_branch_waits_at_the_join_for_the_one_that_is_run_again(join: 
 
 
 @pytest.mark.parametrize("join", ["all", "2"])
-def test_what_a_join_merged_is_merged_again_when_its_own_step_is_chosen(join: str) -> None:
+def test_a_join_merges_again_when_its_own_step_is_chosen(join: str) -> None:
     again = rerun(joined(join), "j")
     assert (sorted(reused(again)), again.working) == (["l", "r", "start"], [("j", None)])
     (token,) = again.facts(TokenEnqueued)
@@ -460,7 +460,7 @@ def test_a_sibling_that_ended_well_while_the_execution_failed_is_reused() -> Non
     ended(again)
 
 
-def test_what_failed_the_execution_starts_over_beside_the_chosen_step() -> None:
+def test_failed_steps_start_over_beside_the_chosen_step() -> None:
     scenario = started(FAN.replace("JOIN", "all"))
     scenario.done("r", 2)
     scenario.failed("l")
@@ -496,7 +496,7 @@ def test_failures_that_were_routed_or_ended_their_branch_stay() -> None:
     ended(again)
 
 
-def test_of_inclusive_arcs_only_the_chosen_branch_runs_again() -> None:
+def test_only_the_chosen_branch_of_inclusive_arcs_runs_again() -> None:
     scenario = started("""
         - step: start
           next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b, when: "{{ false }}"}, {step: c}]}
@@ -535,7 +535,7 @@ CYCLE = """
 """
 
 
-def test_of_a_step_with_several_runs_the_last_is_chosen() -> None:
+def test_the_last_of_several_runs_of_a_step_is_chosen() -> None:
     scenario = started(CYCLE)
     for _ in range(3):
         scenario.done("turn", 1)

@@ -323,7 +323,7 @@ def test_a_window_is_full_and_its_actions_end_in_any_order() -> None:
     assert watched.facts[-1] == LoopDone("run-1", 4, 4, 0, 0)
 
 
-def test_the_first_failure_withdraws_what_runs_beside_it_and_is_told_when_that_has_ended() -> None:
+def test_the_first_failure_withdraws_what_runs_beside_it_and_is_reported_when_that_has_ended() -> None:
     watched = begun(AT_ONCE, items=["a", "b", "c", "d"], max_in_flight=3)
     first, third = watched.at(0), watched.at(2)
     _, withdraw = watched.complete(watched.at(1), FAILED)

@@ -96,7 +96,7 @@ def test_floats_add_up_alike_in_any_order_of_answers() -> None:
     assert totals == {0.1 + 1e16 - 1e16 + 0.3} and not math.isclose(totals.pop(), sum(sorted(values)))
 
 
-def test_what_was_there_is_left_as_it_is_for_those_who_have_seen_it() -> None:
+def test_a_reducer_leaves_the_earlier_value_unchanged() -> None:
     present = [0]
     scenario = sharing(one("append"), present=present)
     before = scenario.ctx

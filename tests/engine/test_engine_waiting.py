@@ -128,7 +128,7 @@ def test_signals_queue_by_name_first_in_first_out_and_one_wait_takes_one() -> No
     assert scenario.result == {"all": [1, 2, 3]}
 
 
-def test_of_several_waits_the_oldest_takes_the_signal() -> None:
+def test_the_oldest_of_several_waits_takes_the_signal() -> None:
     scenario = started(
         """
         - step: start
@@ -473,7 +473,7 @@ def test_a_failure_elsewhere_ends_what_waits_at_once() -> None:
     assert (scenario.status, scenario.execution.timers) == ("failed", {})
 
 
-def test_a_command_that_suspends_although_it_was_told_to_stop_is_not_waited_for() -> None:
+def test_a_command_that_suspends_after_its_cancellation_is_not_waited_for() -> None:
     scenario = started(NAP.replace("WAIT", "for_s: 60"))
     run = scenario.take("start")
     run.begin()
@@ -483,7 +483,7 @@ def test_a_command_that_suspends_although_it_was_told_to_stop_is_not_waited_for(
     assert scenario.status == "cancelled"
 
 
-def test_what_a_step_runs_waits_for_does_not_survive_it() -> None:
+def test_a_wait_does_not_survive_its_step_run() -> None:
     scenario = started(LOCAL.replace("parallel, exec: local", "parallel, exec: distributed, max_in_flight: 3"))
     scenario.done("start", index=0)
     scenario.take("start", index=1).answer(error=ErrorInfo("exception", "no wait today"))
@@ -500,7 +500,7 @@ def test_a_step_that_the_server_itself_fails_leaves_nothing_waiting() -> None:
     assert scenario.names.count("step.cancelled") == 0
 
 
-def test_an_iteration_that_suspends_although_it_was_told_to_stop_is_skipped() -> None:
+def test_an_iteration_that_suspends_after_its_cancellation_is_skipped() -> None:
     scenario = started(LOCAL.replace(", exec: local", ""))
     run = scenario.take("start", index=0)
     run.begin()

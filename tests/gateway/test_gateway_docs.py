@@ -69,7 +69,7 @@ def test_a_stack_has_a_gateway_and_says_where(shared_home: Path) -> None:
 
 
 @pytest.mark.xdist_group("stack")
-def test_a_port_that_is_taken_is_said_in_one_line(shared_home: Path, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_one_clear_line(shared_home: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for command in (["gateway", "--port", port, "--home", shared_home], ["dev", "--gateway-port", port]):

@@ -49,7 +49,7 @@ async def test_a_body_that_does_not_come_is_refused_in_time(
     assert stage.gateway.pressure.requests == 0
 
 
-async def test_who_leaves_in_the_middle_of_a_body_is_no_defect_of_ours(
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_an_internal_error(
     stage: GatewayStage, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await sent(stage, START + b"Content-Length: 100\r\n\r\n{")
@@ -68,7 +68,7 @@ async def test_who_leaves_in_the_middle_of_a_body_is_no_defect_of_ours(
         b"\x16\x03\x01\x02\x00\x01\x00",
     ],
 )
-async def test_what_is_no_http_is_refused_and_does_not_fill_the_log(
+async def test_bytes_that_are_not_http_are_refused_and_do_not_fill_the_log(
     stage: GatewayStage, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
     reader, writer = await sent(stage, text)

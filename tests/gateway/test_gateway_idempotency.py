@@ -48,7 +48,7 @@ async def test_calls_at_once_under_one_key_are_one(api: Described) -> None:
     assert len(await executions(api)) == 1
 
 
-async def test_what_cannot_be_done_twice_is_waited_for() -> None:
+async def test_a_call_that_must_not_be_repeated_is_waited_for() -> None:
     stage = GatewayStage(GatewayLimits())
     asked = 0
 
@@ -82,7 +82,7 @@ async def test_a_refusal_is_repeated_as_it_was(api: Described) -> None:
     assert (again.status, again.body, again.headers[REPLAYED]) == (refused.status, refused.body, "true")
 
 
-async def test_who_dies_between_claim_and_answer_is_done_again_with_the_same_ids() -> None:
+async def test_a_call_whose_gateway_died_is_repeated_with_the_same_ids() -> None:
     stage = GatewayStage(GatewayLimits())
     real = stage.operations.executions
     drawn: list[RequestIds | None] = []
@@ -113,7 +113,7 @@ async def test_an_intervention_is_done_once(api: Described) -> None:
     assert [change["keys"] for change in history] == [["seen"]]
 
 
-async def test_a_key_that_is_none_is_refused(api: Described) -> None:
+async def test_an_invalid_key_is_refused(api: Described) -> None:
     for key in ("with space", "x" * 129, "ü"):
         refused = await api.call("startExecution", headers={"Idempotency-Key": key}, body=WANTED)
         assert (refused.status, refused.body["errors"][0]["parameter"]) == (400, "Idempotency-Key")

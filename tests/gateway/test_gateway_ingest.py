@@ -69,7 +69,7 @@ async def test_a_step_is_run_by_reports_over_http(stage: GatewayStage, api: Desc
         ({"name": "task.started", "task": "start", "path": [-1]}, "has an invalid path"),
     ],
 )
-async def test_what_no_worker_can_mean_is_pointed_at(
+async def test_a_report_no_worker_can_send_is_refused_by_its_pointer(
     stage: GatewayStage, api: Described, event: dict[str, Any], words: str
 ) -> None:
     command = await taken(stage, api)

@@ -154,7 +154,7 @@ async def test_credentials_are_kept_and_never_shown(api: Described) -> None:
     assert (await api.call("getCredential", name="shop")).status == 404
 
 
-async def test_what_runs_the_executions_is_shown(api: Described) -> None:
+async def test_workers_pools_and_partitions_are_shown(api: Described) -> None:
     [worker] = (await api.call("listWorkers")).body["items"]
     assert (worker["name"], worker["slots"], worker["busy"]) == ("worker-1", 8, 0)
     assert [pool["pool"] for pool in (await api.call("listPools")).body["items"]] == ["default"]

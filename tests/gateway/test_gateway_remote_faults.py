@@ -50,7 +50,7 @@ async def asking(url: str, token: str | None = None) -> AsyncIterator[Operations
 
 
 @pytest.mark.parametrize("broken_after", [0, 40])
-async def test_what_was_asked_is_done_once_though_the_answer_was_lost(stage: GatewayStage, broken_after: int) -> None:
+async def test_a_call_whose_answer_was_lost_is_done_once(stage: GatewayStage, broken_after: int) -> None:
     async with BrokenLine(stage.url, [broken_after] * 2).open() as line, asking(line.url) as remote:
         begun = await remote.executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), "")
         keys = {key for method, _, key, _ in line.seen if method == "POST"}
@@ -66,7 +66,7 @@ async def test_what_was_asked_is_done_once_though_the_answer_was_lost(stage: Gat
         assert [event.position for event in events if event.name == "signal.received"] == [answer.position]
 
 
-async def test_what_may_not_be_repeated_is_not_and_that_is_said(stage: GatewayStage) -> None:
+async def test_a_call_that_must_not_be_repeated_is_not_and_its_error_says_so(stage: GatewayStage) -> None:
     async with BrokenLine(stage.url, [5]).open() as line, asking(line.url) as remote:
         with pytest.raises(OutcomeUnknown, match="broke before the answer came"):
             await remote.credentials.put("shop", {"token": "hidden"}, "")
@@ -134,7 +134,7 @@ async def test_a_feed_of_everything_that_broke_before_its_first_event_says_so(st
             await anext(feed)
 
 
-async def test_where_nobody_listens_the_address_is_named() -> None:
+async def test_an_address_without_a_listener_is_named() -> None:
     async with asking("http://127.0.0.1:1") as remote:
         with pytest.raises(Unreachable, match=r"no gateway answers at http://127\.0\.0\.1:1: Connection refused"):
             await remote.executions.get("x")
@@ -152,7 +152,7 @@ async def test_where_nobody_listens_the_address_is_named() -> None:
         (200, {"Content-Type": "application/json"}, Unreachable, "cannot read", 4),
     ],
 )
-async def test_what_is_no_gateway_is_said_to_be_none(
+async def test_a_server_that_is_not_a_gateway_is_reported_as_such(
     status: int, headers: dict[str, str], error: type[NoetlError], said: str, asked: int
 ) -> None:
     authorizations = []
@@ -169,7 +169,7 @@ async def test_what_is_no_gateway_is_said_to_be_none(
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'"ready"', b""])
-async def test_json_that_is_not_what_was_asked_for_is_said_to_be_something_else(body: bytes) -> None:
+async def test_json_of_another_kind_is_reported_as_such(body: bytes) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(headers={"Content-Type": "application/json"}, body=body)
 
@@ -189,7 +189,7 @@ async def test_what_only_a_newer_gateway_says_is_passed_over(stage: GatewayStage
         assert await remote.executions.get(begun.execution_id) == begun
 
 
-async def test_who_is_not_known_or_may_not_is_told_what_it_takes() -> None:
+async def test_unknown_and_forbidden_callers_get_the_reason() -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         access = stage.operations.access
         viewer = (await access.create_token(NewToken("eve", "viewer"), "test")).secret

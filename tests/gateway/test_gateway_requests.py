@@ -64,7 +64,7 @@ async def test_each_wrong_parameter_is_named(stage: GatewayStage, path: str, fau
         ("[]", [""]),
     ],
 )
-async def test_what_is_wrong_with_a_body_is_pointed_at(stage: GatewayStage, body: str, pointers: list[str]) -> None:
+async def test_a_fault_in_a_body_is_named_by_its_pointer(stage: GatewayStage, body: str, pointers: list[str]) -> None:
     status, kind, document = await problem(stage, "POST", "/api/v1/executions", data=body, headers=JSON)
     assert (status, kind) == (400, "invalid-request")
     assert [fault["pointer"] for fault in document["errors"]] == pointers
@@ -95,7 +95,7 @@ async def test_a_body_over_its_limit_is_refused_with_the_limits_name() -> None:
         assert "NOETL_GATEWAY_MAX_PLAYBOOK_BYTES" in document["detail"]
 
 
-async def test_more_requests_than_the_limit_are_told_to_come_again() -> None:
+async def test_requests_beyond_the_limit_are_answered_429() -> None:
     stage = GatewayStage(GatewayLimits(max_requests=1))
     release = asyncio.Event()
     begun = asyncio.Event()
@@ -154,7 +154,7 @@ async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
         (KeyError("secret detail"), 500, "internal"),
     ],
 )
-async def test_what_fails_inside_is_a_problem_that_tells_no_internals(error: Exception, status: int, kind: str) -> None:
+async def test_an_internal_failure_is_a_problem_without_internals(error: Exception, status: int, kind: str) -> None:
     stage = GatewayStage(GatewayLimits())
 
     async def failing(*_: Any) -> Any:
@@ -189,7 +189,7 @@ def test_every_kind_of_problem_is_met_by_its_own_error() -> None:
         )
 
 
-async def test_who_waits_is_answered_when_the_time_is_over(api: Described) -> None:
+async def test_a_waiting_call_is_answered_when_the_time_is_over(api: Described) -> None:
     soon = await api.call("startExecution", query={"wait": "20ms"}, body={"playbook": HELD})
     assert (soon.status, soon.body["status"]) == (202, "waiting")
     execution_id = soon.body["execution_id"]
@@ -197,7 +197,7 @@ async def test_who_waits_is_answered_when_the_time_is_over(api: Described) -> No
     assert asked.body["status"] == "waiting"
 
 
-async def test_who_waits_is_answered_when_the_gateway_ends(stage: GatewayStage, api: Described) -> None:
+async def test_a_waiting_call_is_answered_when_the_gateway_ends(stage: GatewayStage, api: Described) -> None:
     held = (await api.call("startExecution", body={"playbook": HELD})).body["execution_id"]
     waiting = asyncio.create_task(api.call("getExecution", execution_id=held, query={"wait": "5m"}))
     await stage.until(lambda: stage.gateway.pressure.requests == 1)

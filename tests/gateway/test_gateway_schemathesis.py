@@ -85,7 +85,7 @@ def served() -> Iterator[Served]:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["good", "bad"])
 @pytest.mark.parametrize("operation_id", OPERATIONS)
-def test_whatever_is_asked_the_answer_is_as_described(served: Served, operation_id: str, mode: Any) -> None:
+def test_every_answer_is_as_described(served: Served, operation_id: str, mode: Any) -> None:
     operation = served.operation(operation_id)
     statuses = []
 

@@ -141,7 +141,7 @@ async def test_the_stream_of_everything_can_be_narrowed_to_names(stage: GatewayS
         ("/api/v1/events/stream?after=x", 422, "invalid"),
     ],
 )
-async def test_what_cannot_be_followed_is_a_problem_before_the_stream_begins(
+async def test_a_stream_that_cannot_be_followed_is_a_problem_before_it_begins(
     stage: GatewayStage, address: str, status: int, kind: str
 ) -> None:
     async with stage.client.get(address) as response:
@@ -149,7 +149,7 @@ async def test_what_cannot_be_followed_is_a_problem_before_the_stream_begins(
         assert (response.status, found["type"]) == (status, f"/problems/{kind}")
 
 
-async def test_a_browser_that_comes_back_after_the_end_is_told_to_stay_away(stage: GatewayStage) -> None:
+async def test_a_browser_that_reconnects_after_the_end_gets_no_stream(stage: GatewayStage) -> None:
     execution_id = await start(stage)
     await let_go(stage, execution_id)
     address = f"/api/v1/executions/{execution_id}/events/stream"
@@ -160,7 +160,7 @@ async def test_a_browser_that_comes_back_after_the_end_is_told_to_stay_away(stag
 
 
 @pytest.mark.parametrize("token", ["narrowed", "whole"])
-async def test_what_is_not_shown_is_gone_on_after_too(token: str) -> None:
+async def test_a_cursor_passes_what_is_not_shown(token: str) -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         access = stage.operations.access
         admin = (await access.create_token(NewToken("all", "admin"), "test")).secret

@@ -48,7 +48,7 @@ def test_the_demonstration_needs_a_python_and_make_and_tells_what_it_does(clone:
     assert "environment:" not in make(clone, "demo")
 
 
-def test_where_uv_fails_pip_installs_and_a_line_says_why(clone: Path) -> None:
+def test_pip_installs_where_uv_fails_and_a_line_says_why(clone: Path) -> None:
     programs = clone.parent / "programs"
     programs.mkdir()
     (programs / "uv").write_text("#!/bin/sh\necho error: no such host >&2\nexit 2\n")

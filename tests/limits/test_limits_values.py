@@ -84,7 +84,7 @@ def test_an_operator_sets_limits_by_variables_higher_or_lower() -> None:
         ("inline_delay_s", "nan", "must be 0 or more"),
     ],
 )
-def test_what_an_operator_cannot_set_is_refused_by_its_variable(name: str, text: str, message: str) -> None:
+def test_an_invalid_setting_is_refused_by_its_variable(name: str, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         operator_limits({name: text})
     assert f"NOETL_LIMIT_{name.upper()}" in str(caught.value)

@@ -82,7 +82,7 @@ async def test_a_fresh_home_gets_both_servers_and_both_databases(fresh_home: Pat
         await client.close()
 
 
-async def test_nobody_gets_in_without_a_password_or_into_the_engines_database_with_the_playbooks_one(
+async def test_postgres_needs_a_password_and_the_playbooks_one_does_not_open_the_engines_database(
     home: Path,
 ) -> None:
     with EmbeddedStack.join(home) as stack:

@@ -152,7 +152,7 @@ def test_a_word_on_what_no_rule_matches_has_no_effect_where_one_always_does(rule
 
 
 @pytest.mark.parametrize("certain", ["true", '"{{ true }}"', '"{{- True -}}"'])
-def test_what_stands_after_a_rule_that_always_holds_has_no_effect(certain: str) -> None:
+def test_rules_after_one_that_always_holds_have_no_effect(certain: str) -> None:
     def warned(first: str, then: str) -> list[int]:
         ladder = f"{first}, {{ when: false, then: {then} }}, {{ else: {{ then: {then} }} }}"
         admit = f"- step: start\n  spec: {{ policy: {{ admit: {{ rules: [ {ladder} ] }} }} }}\n  tool: {{ kind: noop }}"
@@ -168,7 +168,7 @@ def test_what_stands_after_a_rule_that_always_holds_has_no_effect(certain: str) 
     assert warning.message == "a branch here has no effect: the one on line 7 always matches"
 
 
-def test_of_exclusive_arcs_those_after_one_that_always_fires_have_no_effect() -> None:
+def test_exclusive_arcs_after_one_that_always_fires_have_no_effect() -> None:
     def warned(mode: str, *arcs: str) -> list[str]:
         router = f"{{ spec: {{ mode: {mode} }}, arcs: [ {', '.join(arcs)} ] }}"
         text = workflow(

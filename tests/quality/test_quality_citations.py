@@ -257,6 +257,6 @@ def test_headings_are_found_by_number_and_name() -> None:
         (Citation("f", 1, "legacy-dsl", "5"), "which source?"),
     ],
 )
-def test_a_citation_that_leads_nowhere_is_told(citation: Citation, problem: str) -> None:
+def test_a_citation_without_a_heading_is_reported(citation: Citation, problem: str) -> None:
     assert problem_of(citation).startswith(problem)
     assert bool(problem_of(citation)) is bool(problem)

@@ -130,7 +130,7 @@ def test_the_environment_overrides_the_file_and_indexes_are_added(tmp_path: Path
     assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
 
 
-def test_where_pip_may_ask_no_index_uv_is_not_used(tmp_path: Path) -> None:
+def test_uv_is_not_used_where_pip_may_not_ask_an_index(tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nno-index = true\n")
     assert settings_for_uv(file) is None
@@ -149,7 +149,10 @@ def test_the_airports_api_says_what_to_install_where_its_data_is_missing(tmp_pat
 
 
 def test_the_makefile_explains_its_targets() -> None:
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # `make test` hands its own level on, and a make below it says which directory it enters.
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
     assert [line.split(":")[0] for line in shown.splitlines()] == targets
 

@@ -68,7 +68,7 @@ async def test_a_patch_of_another_version_than_it_expects_changes_nothing(stage:
     assert await ctx_of(stage) == {"a": 2}
 
 
-async def test_of_two_patches_that_expect_the_same_version_one_is_refused(stage: Stage) -> None:
+async def test_one_of_two_patches_that_expect_the_same_version_is_refused(stage: Stage) -> None:
     await begin_gate(stage)
     for name in ("p1", "p2"):
         await publish(stage, CtxPatched(name, patch={name: 1}, expected_version=1))

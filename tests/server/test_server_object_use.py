@@ -86,7 +86,7 @@ async def test_a_tick_that_went_wrong_names_it_once(stage: Stage, error: NoetlEr
     assert (await whole(stage, EXECUTION)).count("child.finished") == 1
 
 
-async def test_what_is_handed_up_is_used_by_everyone_it_came_through(stage: Stage) -> None:
+async def test_a_result_handed_up_is_used_by_every_parent_it_came_through(stage: Stage) -> None:
     await runs(stage, calls("top", MIDDLE, result="{{ call[0].n }}"), large(), calls("middle", CHILD))
     middle = await child_of(stage, EXECUTION)
     child = await child_of(stage, middle)

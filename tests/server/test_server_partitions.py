@@ -118,7 +118,7 @@ async def test_cursors_of_idle_partitions_follow_the_log(stage: Stage) -> None:
     assert {view.last_seq for view in views} == {stage.broker.event_log.end}
 
 
-async def test_what_is_published_is_known_within_a_second_without_another_tick(stage: Stage) -> None:
+async def test_a_publication_is_recorded_within_a_second_without_another_tick(stage: Stage) -> None:
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(0.01)

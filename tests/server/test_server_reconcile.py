@@ -72,7 +72,7 @@ async def test_a_command_acknowledged_late_is_not_issued_again(stage: Stage) -> 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("slow", ["queue.present", "queue.present.done", "log.last_sequence.done", "store.commit"])
-async def test_what_has_just_finished_is_not_issued_again(stage: Stage, job: Job, slow: str) -> None:
+async def test_a_command_that_has_just_finished_is_not_issued_again(stage: Stage, job: Job, slow: str) -> None:
     stage.start_server(stage.host("server", Slow(stage, slow, 0.15)), reconcile_s=0.0)
     stage.start_worker()
     await stage.begin(EXECUTION, job)

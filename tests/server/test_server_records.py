@@ -85,7 +85,7 @@ async def test_rows_of_reported_facts_say_by_which_message_they_came(stage: Stag
             assert (row.source_seq, row.report_id) == (None, None)
 
 
-async def test_what_was_not_committed_is_not_published(stage: Stage) -> None:
+async def test_an_uncommitted_tick_is_not_published(stage: Stage) -> None:
     published: list[int] = []
 
     def note(tick: Any) -> None:

@@ -52,7 +52,7 @@ async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
     assert {names.count(name) for name in ("step.started", "task.processed", "step.done")} == {1}
 
 
-async def test_of_an_overlapping_report_only_new_events_are_folded(stage: Stage) -> None:
+async def test_only_new_events_of_an_overlapping_report_are_folded(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
     run = hand.run_of(command, delivery)
     await hand.report(command, run, 0, 0, StepStarted("hand"))

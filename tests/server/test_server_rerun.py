@@ -121,7 +121,7 @@ async def test_a_retry_runs_what_failed_and_nothing_else(failed: Stage) -> None:
     assert started.trace_id == row.trace_id == "new"
 
 
-async def test_of_many_retries_few_journals_are_in_memory_at_once(stage: Stage) -> None:
+async def test_many_retries_hold_few_journals_in_memory_at_once(stage: Stage) -> None:
     injector = Counting(stage)
     server, _, _ = stage.start_server(stage.host("server", injector))
     stage.start_worker()
@@ -305,7 +305,7 @@ async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, Si
 
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
-async def test_what_is_reused_is_taken_over_once_whatever_becomes_of_its_tick(
+async def test_a_reuse_is_folded_once_whatever_becomes_of_its_tick(
     failed: Stage, error: NoetlError, committed: bool
 ) -> None:
     wrong = once(error, lambda tick: any(event.name == "execution.reused" for event in tick.events))

@@ -68,7 +68,7 @@ async def test_two_owners_racing_never_get_the_same_partition(dsn: str, postgres
         await other.close()
 
 
-async def test_a_takeover_waits_for_nobody_and_leaves_locked_rows_alone(
+async def test_a_takeover_does_not_wait_and_leaves_locked_rows_alone(
     postgres_store: PostgresStore, holder: Any
 ) -> None:
     async with holder.transaction():
@@ -262,7 +262,7 @@ async def test_text_that_postgres_cannot_store_is_refused(postgres_store: Postgr
     assert await postgres_store.owned("one") == [lease]
 
 
-async def test_more_columns_than_a_statement_has_parameters_are_no_limit(postgres_store: PostgresStore) -> None:
+async def test_a_tick_may_have_more_values_than_a_statement_has_parameters(postgres_store: PostgresStore) -> None:
     (lease,) = await taken(postgres_store)
     rows = [execution_row(f"{number:05}") for number in range(5_000)]
     await postgres_store.commit(tick_of("one", [lease], executions=rows))

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import asyncpg
+import pytest
+
+from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.statements import Statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
 from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
@@ -21,7 +27,7 @@ ERROR = {"kind": "http_status", "message": f"GET /a-b: 503 Größe, it's «odd»
 LABELS = {"team": "data", "tier": 1, "none": None}
 
 
-async def test_what_ended_before_is_found_by_its_labels_and_words(
+async def test_executions_from_before_the_migration_are_found_by_labels_and_words(
     dsn: str, postgres_store: PostgresStore, watcher: Any
 ) -> None:
     source = "text"
@@ -38,6 +44,47 @@ async def test_what_ended_before_is_found_by_its_labels_and_words(
     assert found == label_terms(LABELS) | error_terms(ERROR)
     (listed,) = await postgres_store.list_executions(ListingFilter(terms=["label:tier=1", "label:team=data"]), 9, None)
     assert (listed.execution_id, codec.decode_json(listed.labels)) == ("a", LABELS)
+
+
+class WatchedDatabase(Database):
+    """Notes what each list of executions is looked up by: a term, or none."""
+
+    looked_up_by: str | None = None
+
+    async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
+        if "term" in values:
+            self.looked_up_by = values["term"]
+        return await super().fetch_statement(wanted, values)
+
+
+@pytest.mark.parametrize(
+    ("terms", "statuses", "leading", "found"),
+    [
+        (("common", "rare"), (), "rare", "03 02 01"),
+        (("rare", "common"), (), "rare", "03 02 01"),
+        (("common",), ("failed",), None, "02"),
+        (("rare",), ("completed",), "rare", "03 01"),
+        (("common", "nowhere"), ("failed",), "nowhere", ""),
+    ],
+)
+async def test_the_rarest_of_several_conditions_leads(
+    dsn: str, terms: tuple[str, ...], statuses: tuple[str, ...], leading: str | None, found: str
+) -> None:
+    database = await WatchedDatabase.open(dsn, "test")
+    assert isinstance(database, WatchedDatabase)
+    store = PostgresStore(database)
+    (lease,) = await taken(store)
+    rows = [
+        execution_row(f"{number:02}", status="failed" if number == 2 else "completed", finished_ms=1)
+        for number in range(1, 21)
+    ]
+    kept = [TermRow(term="common", execution_id=row.execution_id) for row in rows]
+    kept += [TermRow(term="rare", execution_id=row.execution_id) for row in rows[:3]]
+    await store.commit(tick_of("one", [lease], executions=rows, terms=kept))
+    listed = await store.list_executions(ListingFilter(statuses, None, terms), 20, None)
+    await store.close()
+    assert " ".join(one.execution_id for one in listed) == found
+    assert database.looked_up_by == leading
 
 
 async def test_a_deleted_execution_leaves_no_term(postgres_store: PostgresStore, watcher: Any) -> None:

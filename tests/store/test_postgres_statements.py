@@ -25,7 +25,7 @@ def test_values_are_numbered_by_their_first_mention() -> None:
     assert found.arguments({"a": "A", "a_2": 2, "b": None, "unused": 0}) == [None, "A", 2]
 
 
-def test_casts_and_texts_are_no_names() -> None:
+def test_casts_and_texts_are_not_names() -> None:
     text = "select 'label:' || x::text, y::bigint[] from t"
     assert compiled(text).text == text
 
@@ -87,7 +87,7 @@ def test_a_dotted_name_that_says_nothing_is_refused(text: str) -> None:
         compiled(text)
 
 
-def test_a_missing_value_is_said() -> None:
+def test_a_missing_value_is_reported() -> None:
     with pytest.raises(KeyError, match="limit"):
         statement("stuck").arguments({})
 

@@ -101,7 +101,7 @@ def test_nothing_of_pythons_objects_can_be_reached(value: str, part: str) -> Non
         "{{ varargs }}",
     ],
 )
-def test_machinery_of_templates_is_no_value(text: str) -> None:
+def test_machinery_of_templates_is_not_a_value(text: str) -> None:
     assert codes(text) or failure(text).message
 
 

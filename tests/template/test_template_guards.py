@@ -49,7 +49,7 @@ def test_a_guard_that_gives_no_json_is_an_error() -> None:
 @pytest.mark.parametrize(
     "text", ["true", "", "ctx.total > 1", "{{ true }} and {{ true }}", "x {{ true }}", "{% if true %}{% endif %}"]
 )
-def test_other_text_is_no_guard(text: str) -> None:
+def test_other_text_is_not_a_guard(text: str) -> None:
     with pytest.raises(TemplateProblem) as caught:
         guard(text)
     (problem,) = caught.value.problems

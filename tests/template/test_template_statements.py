@@ -95,7 +95,7 @@ def test_statements_that_reach_out_of_the_template_are_refused(text: str, name: 
 @pytest.mark.parametrize(
     "text", ["{% if true %}a{% endif %}", "x {% set a = 1 %}", "{% for i in ctx.rows %}{% endfor %}"]
 )
-def test_where_the_server_evaluates_blocks_are_refused(text: str) -> None:
+def test_blocks_are_refused_where_the_server_evaluates(text: str) -> None:
     assert codes(text, expressions_only=True) == ["statement_not_allowed"]
     assert codes("a {{ ctx.rows | map('int') | list }}", expressions_only=True) == []
 

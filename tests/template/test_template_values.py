@@ -110,7 +110,7 @@ def test_line_ends_and_trailing_lines_are_kept_as_written() -> None:
         ("{{ ctx.rows['a':'b'] }}", "slice indices"),
     ],
 )
-def test_what_cannot_be_evaluated_is_an_error_with_the_expression(text: str, part: str) -> None:
+def test_a_failed_evaluation_is_an_error_with_the_expression(text: str, part: str) -> None:
     error = failure(text)
     assert part in error.message
     assert error.expression == text

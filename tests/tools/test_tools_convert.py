@@ -49,7 +49,7 @@ class Level(enum.IntEnum):
         ("é", "é"),
     ],
 )
-def test_what_has_a_json_form_is_converted(value: Any, expected: Any) -> None:
+def test_a_value_with_a_json_form_is_converted(value: Any, expected: Any) -> None:
     plain = to_json(value)
     assert plain == expected
     assert type(plain) is type(expected)
@@ -72,7 +72,7 @@ def test_what_has_a_json_form_is_converted(value: Any, expected: Any) -> None:
         (Decimal("1E+9999"), "result", "longer than 4000 digits"),
     ],
 )
-def test_what_has_none_is_refused_with_its_path(value: Any, path: str, reason: str) -> None:
+def test_a_value_without_a_json_form_is_refused_with_its_path(value: Any, path: str, reason: str) -> None:
     with pytest.raises(NotJson) as refused:
         to_json(value)
     assert refused.value.path == path

@@ -159,7 +159,7 @@ async def test_no_way_to_write_this_machine_reaches_it(start: Start, get: Any, h
 
 
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "017700000001", "0177.0.0.1", "0", "①②⑦.0.0.1"])
-async def test_an_address_in_an_odd_notation_is_none(start: Start, get: Any, host: str) -> None:
+async def test_an_address_in_an_odd_notation_is_invalid(start: Start, get: Any, host: str) -> None:
     port, seen = await start(web.Response(text="secret"))
     with pytest.raises(ToolFailure) as failed:
         await get(f"http://{host}:{port}/")
@@ -190,7 +190,7 @@ async def test_an_allowed_name_allows_no_other_name_of_the_same_machine(start: S
     assert failed.value.error.kind == "forbidden_address"
 
 
-async def test_by_default_a_tool_is_guarded(start: Start, make_call: Any) -> None:
+async def test_a_tool_is_guarded_by_default(start: Start, make_call: Any) -> None:
     port, seen = await start(web.Response(text="secret"))
     tool = HttpTool()
     with pytest.raises(ToolFailure) as failed:

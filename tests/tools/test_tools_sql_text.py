@@ -93,7 +93,7 @@ STATEMENTS = st.lists(st.sampled_from(CLOSED)).map(lambda pieces: " ".join(["sel
 
 
 @given(st.lists(STATEMENTS, max_size=5))
-def test_what_is_joined_by_semicolons_is_split_there(statements: list[str]) -> None:
+def test_statements_are_split_where_they_were_joined(statements: list[str]) -> None:
     assert texts(";".join(statements)) == [statement.strip() for statement in statements]
 
 

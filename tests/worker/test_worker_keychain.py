@@ -367,7 +367,7 @@ async def test_a_secrets_task_returns_metadata_and_opens_the_name(vault: Vault) 
     assert said(vault) == ["second value"]
 
 
-async def test_what_a_secrets_task_opened_is_resolved_again_on_another_worker(vault: Vault) -> None:
+async def test_an_opened_secret_is_resolved_again_on_another_worker(vault: Vault) -> None:
     await vault.keeper.store("entry", {"token": "a value"})
     command = vault.stage.command(vault.stage.plan(OPENED))
     progress = Progress("read", runs=1, previous="opened", results={"opened": Outcome("ok")})
@@ -466,7 +466,7 @@ async def test_a_token_that_does_not_say_how_long_it_lives_is_kept_for_a_while(
     assert tokens.given == 2
 
 
-async def test_a_client_is_told_in_a_header_or_in_the_form(vault: Vault, tokens: TokenServer) -> None:
+async def test_client_credentials_go_into_a_header_or_the_form(vault: Vault, tokens: TokenServer) -> None:
     await vault.keeper.store("client", {"client_id": "ann b", "client_secret": "hush:hush"})
     await vault.run(with_token(tokens, settings="credential: client, scopes: [a, b], audience: them"))
     await vault.run(with_token(tokens, settings="credential: client, auth_method: client_secret_post"))

@@ -268,7 +268,7 @@ async def test_a_failure_cancels_iterations_of_other_branches(stage: Stage) -> N
     assert await stage.queued() == set()
 
 
-async def test_a_failure_is_told_when_all_that_it_cancels_has_ended_at_every_level(stage: Stage) -> None:
+async def test_a_failure_is_reported_when_all_that_it_cancels_has_ended_at_every_level(stage: Stage) -> None:
     """The inner level waits for a tool that takes its time to end when the outer level fails, too."""
     ends, fails = asyncio.Event(), asyncio.Event()
 

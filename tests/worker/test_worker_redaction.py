@@ -94,7 +94,7 @@ def test_values_are_searched_in_texts_keys_and_numbers() -> None:
     assert redactor.value(value) == hidden
 
 
-def test_names_and_addresses_in_a_credential_are_no_secrets() -> None:
+def test_names_and_addresses_in_a_credential_are_not_secrets() -> None:
     credential = {"host": "shop.example", "Port": 5432, "username": "anna", "database": "shop", "password": "pa55word"}
     text = "anna@shop.example:5432/shop pa55word"
     assert hiding(credential).text(text) == "anna@shop.example:5432/shop ***"
@@ -115,7 +115,7 @@ def test_a_text_that_is_not_an_address_is_a_secret_as_a_whole() -> None:
     assert hiding("http://[broken").text("at http://[broken") == "at ***"
 
 
-def test_a_secret_too_short_to_be_told_from_text_is_left_alone() -> None:
+def test_a_secret_too_short_to_recognize_is_left_alone() -> None:
     assert hiding("abc", {"password": "xyz"}).text("abc xyz") == "abc xyz"
     assert hiding("abcd").text("abcd") == "***"
 
@@ -155,11 +155,11 @@ def test_a_result_and_a_failure_are_hidden_in_all_their_parts() -> None:
     assert (failure.result, failure.helper, failure.output) == ("***", {"message": "***", "n": 1}, "***")
 
 
-def test_what_is_no_json_is_searched_too() -> None:
+def test_a_value_that_is_not_json_is_searched_too() -> None:
     assert hiding("s3cret-value").value([{1, 2}, "s3cret-value", ("s3cret-value",)]) == [{1, 2}, "***", ["***"]]
 
 
-def test_of_very_many_secrets_those_learnt_last_are_hidden() -> None:
+def test_the_latest_of_very_many_secrets_are_hidden() -> None:
     redactor = hiding("first secret", *(f"secret {number:05}" for number in range(MAX_SECRETS_HIDDEN - 1)))
     redactor.learn("first secret")
     redactor.learn("one more secret")

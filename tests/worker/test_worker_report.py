@@ -70,7 +70,7 @@ async def test_the_next_report_waits_until_the_one_before_is_taken(stage: Stage)
     assert numbers_without_holes(stage.reports)
 
 
-async def test_what_comes_while_a_report_is_on_its_way_waits_its_own_50_ms(stage: Stage) -> None:
+async def test_facts_added_while_a_report_is_published_wait_their_own_50_ms(stage: Stage) -> None:
     stage.puppet.acts["first"] = first = Endless()
     stage.puppet.acts["second"] = Endless()
     await stage.start()

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.guard import AccessGuard
@@ -103,7 +104,6 @@ class Gateway:
         )
         await runner.setup()
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
-        ending = asyncio.create_task(self._ending.wait())
         try:
             try:
                 await web.TCPSite(runner, host, port).start()
@@ -114,12 +114,10 @@ class Gateway:
             log.info("listening on %s", url)
             if listening is not None:
                 listening.set_result(url)
-            done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {ending}:
+            for task in await first_done(tasks, self._ending.wait()):
                 task.result()
         finally:
             self._ending.set()
-            ending.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

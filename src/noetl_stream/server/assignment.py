@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 
 from noetl_stream.errors import NoetlError, ReaderBroken, Unreachable
 from noetl_stream.ports.clock import Clock
@@ -18,6 +19,19 @@ from noetl_stream.server.reader import MAX_READERS, PartitionReader
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerParts:
+    """What one server is made of, shared by its loop, its housekeeping and its partition assignment."""
+
+    ownership: PartitionOwnership
+    executions: ExecutionCache
+    reader: PartitionReader
+    inputs: ServerInputs
+    inbox: Inbox
+    publications: Publications
+    committer: Committer
+
+
 class PartitionAssignment:
     """Keeps memory and reader in step with the leases this server holds.
 
@@ -26,27 +40,8 @@ class PartitionAssignment:
         changed: Set when partitions are gained or readers reopened, so that the queue is reconciled.
     """
 
-    def __init__(
-        self,
-        ownership: PartitionOwnership,
-        executions: ExecutionCache,
-        reader: PartitionReader,
-        inputs: ServerInputs,
-        inbox: Inbox,
-        publications: Publications,
-        committer: Committer,
-        clock: Clock,
-        *,
-        drain_s: float,
-        retry_s: float,
-    ) -> None:
-        self._ownership = ownership
-        self._executions = executions
-        self._reader = reader
-        self._inputs = inputs
-        self._inbox = inbox
-        self._publications = publications
-        self._committer = committer
+    def __init__(self, parts: ServerParts, clock: Clock, *, drain_s: float, retry_s: float) -> None:
+        self._parts = parts
         self._clock = clock
         self._drain_s = drain_s
         self._retry_s = retry_s
@@ -56,25 +51,25 @@ class PartitionAssignment:
     async def adopt(self, taken: Collection[OwnedPartition]) -> None:
         """Loads newly leased partitions and reads them from their cursors."""
         ids = {owned.id for owned in taken}
-        await self._inputs.synchronize()
-        self._inbox.expect_messages()
-        await self._executions.load_partitions(ids)
-        if self._reader.readers >= MAX_READERS:
+        await self._parts.inputs.synchronize()
+        self._parts.inbox.expect_messages()
+        await self._parts.executions.load_partitions(ids)
+        if self._parts.reader.readers >= MAX_READERS:
             await self.reopen()
         else:
-            await self._reader.add(ids, min(owned.cursor for owned in taken))
+            await self._parts.reader.add(ids, min(owned.cursor for owned in taken))
         self.changed = True
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
-        await self._publications.drain(self._drain_s)
-        await self._ownership.release(partitions, self._committer.published(partitions))
+        await self._parts.publications.drain(self._drain_s)
+        await self._parts.ownership.release(partitions, self._parts.committer.published(partitions))
         await self.forget(partitions)
 
     async def forget(self, partitions: Collection[int]) -> None:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
-        self._executions.forget_partitions(partitions)
-        await self._reader.drop(partitions)
+        self._parts.executions.forget_partitions(partitions)
+        await self._parts.reader.drop(partitions)
 
     async def reopen(self) -> None:
         """Opens one reader for all owned partitions, from the committed cursors.
@@ -82,19 +77,21 @@ class PartitionAssignment:
         Raises:
             StreamLost: EVENTS no longer holds what was folded.
         """
-        await self._reader.close()
+        await self._parts.reader.close()
         self.read_since_s = self._clock.monotonic_s()
-        await self._ownership.verify_stream()
-        if len(self._ownership):
-            await self._executions.load_partitions(set(self._ownership.ids))
-            await self._reader.add(self._ownership.ids, min(owned.cursor for owned in self._ownership))
+        await self._parts.ownership.verify_stream()
+        if len(self._parts.ownership):
+            await self._parts.executions.load_partitions(set(self._parts.ownership.ids))
+            await self._parts.reader.add(
+                self._parts.ownership.ids, min(owned.cursor for owned in self._parts.ownership)
+            )
             self.changed = True
 
     async def reload(self, is_stopping: Callable[[], bool]) -> None:
         """Drops all folded state and reads it again, after a failed tick or one of unknown outcome."""
-        await self._reader.close()
-        self._executions.forget_all()
-        self._inputs.forget()
+        await self._parts.reader.close()
+        self._parts.executions.forget_all()
+        self._parts.inputs.forget()
         await self.retry_until_reached(self._reload, is_stopping)
 
     async def retry_until_reached(
@@ -112,10 +109,10 @@ class PartitionAssignment:
     async def release_all(self) -> None:
         """Releases all leases, so that other servers need not wait for them to expire."""
         try:
-            await self.release(list(self._ownership.ids))
+            await self.release(list(self._parts.ownership.ids))
         except NoetlError as error:
             log.warning("cannot release the leases, they will expire: %s", error)
 
     async def _reload(self) -> None:
-        await self._ownership.reload()
+        await self._parts.ownership.reload()
         await self.reopen()

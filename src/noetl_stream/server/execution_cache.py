@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotReady
+from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import Store, StoredEvent
@@ -46,7 +46,7 @@ class ExecutionCache:
         self._cursor_of = cursor_of
         self._loaded = loaded
         self._executions: dict[str, CachedExecution] = {}
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: LruCache[str, bool] = LruCache(ENDED_KEPT)
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
@@ -67,9 +67,7 @@ class ExecutionCache:
     def end(self, execution_id: str) -> None:
         """Drops an execution whose end is committed."""
         self._executions.pop(execution_id, None)
-        self._ended[execution_id] = None
-        while len(self._ended) > ENDED_KEPT:
-            self._ended.popitem(last=False)
+        self._ended.put(execution_id, True)
 
     def forget_all(self) -> None:
         self._executions.clear()

@@ -11,14 +11,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.feed import FeedStore
-from noetl_stream.server.assignment import PartitionAssignment
-from noetl_stream.server.commit import Committer
-from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.inbox import Inbox
-from noetl_stream.server.inputs import ServerInputs
-from noetl_stream.server.partitions import PartitionOwnership
-from noetl_stream.server.publications import Publications
-from noetl_stream.server.reader import PartitionReader
+from noetl_stream.server.assignment import PartitionAssignment, ServerParts
 from noetl_stream.server.reconcile import Reconciler
 
 log = logging.getLogger(__name__)
@@ -45,30 +38,13 @@ class Housekeeping:
     """Runs jobs at intervals; :meth:`run` does those that are due."""
 
     def __init__(
-        self,
-        times: ServerTimes,
-        bus: Bus,
-        ownership: PartitionOwnership,
-        assignment: PartitionAssignment,
-        executions: ExecutionCache,
-        reader: PartitionReader,
-        inputs: ServerInputs,
-        inbox: Inbox,
-        publications: Publications,
-        committer: Committer,
-        reconciler: Reconciler,
+        self, parts: ServerParts, assignment: PartitionAssignment, reconciler: Reconciler, bus: Bus, times: ServerTimes
     ) -> None:
-        self._times = times
-        self._bus = bus
-        self._ownership = ownership
+        self._parts = parts
         self._assignment = assignment
-        self._executions = executions
-        self._reader = reader
-        self._inputs = inputs
-        self._inbox = inbox
-        self._publications = publications
-        self._committer = committer
         self._reconciler = reconciler
+        self._bus = bus
+        self._times = times
         self._ran_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
         self._abstains_until_s = float("-inf")
         self._in_vain = 0
@@ -78,54 +54,56 @@ class Housekeeping:
         if now_s - self._ran_s < self._times.housekeeping_s:
             return
         self._ran_s = now_s
-        self._publications.settle()
-        self._bus.send(subjects.SERVERS, self._ownership.owner.encode())
-        if now_s - self._renewed_s >= self._times.lease_s / 3 and len(self._ownership):
+        self._parts.publications.settle()
+        self._bus.send(subjects.SERVERS, self._parts.ownership.owner.encode())
+        if now_s - self._renewed_s >= self._times.lease_s / 3 and len(self._parts.ownership):
             await self._renew(now_s)
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
-            self._inbox.expect_messages()
-            await self._committer.mark(self._reader.folded_through())
+            self._parts.inbox.expect_messages()
+            await self._parts.committer.mark(self._parts.reader.folded_through())
         if now_s >= self._abstains_until_s:
             await self._balance(now_s)
-        if len(self._ownership) and (self._assignment.changed or now_s - self._reconciled_s >= self._times.reconcile_s):
+        if len(self._parts.ownership) and (
+            self._assignment.changed or now_s - self._reconciled_s >= self._times.reconcile_s
+        ):
             await self._reconcile(now_s)
 
     async def _renew(self, now_s: float) -> None:
         """Renews leases only while their partitions are read; after two failures releases all (PROTOCOL §2)."""
         self._renewed_s = now_s
-        await self._inputs.synchronize()
-        if self._reader.silent_s(now_s) > self._times.silence_s:
+        await self._parts.inputs.synchronize()
+        if self._parts.reader.silent_s(now_s) > self._times.silence_s:
             self._in_vain += 1
             if self._in_vain == 2:
                 log.warning("no word from EVENTS for %.0f s: releasing all partitions", self._times.silence_s)
                 self._in_vain = 0
                 self._abstains_until_s = now_s + self._times.lease_s  # let other servers try first
-                await self._assignment.release(list(self._ownership.ids))
+                await self._assignment.release(list(self._parts.ownership.ids))
             return
         self._in_vain = 0
-        lost = await self._ownership.renew()
+        lost = await self._parts.ownership.renew()
         if lost:
             log.warning("lost %d partitions to another server", len(lost))
             await self._assignment.forget(lost)
 
     async def _balance(self, now_s: float) -> None:
-        share = self._ownership.fair_share(now_s)
-        extra = len(self._ownership) - share
+        share = self._parts.ownership.fair_share(now_s)
+        extra = len(self._parts.ownership) - share
         if extra > 0:
-            await self._assignment.release(sorted(self._ownership.ids)[-extra:])
-            log.info("released %d partitions, %d left", extra, len(self._ownership))
+            await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
+            log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
             return
-        taken = await self._ownership.take(share - len(self._ownership))
+        taken = await self._parts.ownership.take(share - len(self._parts.ownership))
         if taken:
-            log.info("took over %d partitions, %d now", len(taken), len(self._ownership))
+            log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)
 
     async def _reconcile(self, now_s: float) -> None:
         self._reconciled_s = now_s
         self._assignment.changed = False
-        await self._ownership.verify_stream()
-        await self._reconciler.list_missing(self._executions, self._publications.commands_under_way())
+        await self._parts.ownership.verify_stream()
+        await self._reconciler.list_missing(self._parts.executions, self._parts.publications.commands_under_way())
 
 
 log = logging.getLogger(__name__)

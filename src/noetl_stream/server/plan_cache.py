@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import NamedTuple
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import BlobMissing
+from noetl_stream.lru import LruCache
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import Checker, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -41,7 +41,7 @@ class PlanCache:
         self._kinds = kinds
         self._limits = limits
         self._checker = checker
-        self._known: OrderedDict[str, KnownPlaybook] = OrderedDict()
+        self._known: LruCache[str, KnownPlaybook] = LruCache(PLANS_KEPT)
 
     def get(self, digest: str) -> KnownPlaybook | None:
         """The cached playbook, if any."""
@@ -51,7 +51,6 @@ class PlanCache:
         """The playbook, or why it cannot run. An unknown digest is not cached: it may be uploaded later."""
         known = self._known.get(digest)
         if known is not None:
-            self._known.move_to_end(digest)
             return known
         row = await self._store.playbook(digest)
         if row is None:
@@ -61,9 +60,7 @@ class PlanCache:
                 return KnownPlaybook(InvalidPlan(f"unknown playbook digest {digest}", []), None)
             row = PlaybookRow(digest=digest, path="", version=None, source=source)
         known = await asyncio.to_thread(self._compile, row)
-        self._known[digest] = known
-        while len(self._known) > PLANS_KEPT:
-            self._known.popitem(last=False)
+        self._known.put(digest, known)
         return known
 
     def _compile(self, row: PlaybookRow) -> KnownPlaybook:

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
+from noetl_stream.concurrency import result_until
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, QueuedCommand
@@ -77,11 +78,5 @@ class Publications:
         """Waits until everything is acknowledged, at most ``timeout_s``."""
         waits = [done for _, _, done in self._under_way if not done.done()]
         if waits:
-            all_done = asyncio.ensure_future(asyncio.wait(waits))
-            timer = asyncio.ensure_future(self._clock.sleep(timeout_s))
-            try:
-                await asyncio.wait((all_done, timer), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                timer.cancel()
-                all_done.cancel()
+            await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))
         self.settle()

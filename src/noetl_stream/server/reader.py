@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from noetl_stream.concurrency import result_until
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
@@ -83,14 +84,7 @@ class PartitionReader:
     async def _first(self, timeout_s: float) -> Arrived | None:
         if not self._arrived.empty():
             return self._arrived.get_nowait()
-        arriving = asyncio.ensure_future(self._arrived.get())
-        timer = asyncio.ensure_future(self._clock.sleep(timeout_s))
-        try:
-            await asyncio.wait((arriving, timer), return_when=asyncio.FIRST_COMPLETED)
-            return arriving.result() if arriving.done() else None
-        finally:
-            timer.cancel()
-            arriving.cancel()
+        return await result_until(self._arrived.get(), self._clock.sleep(timeout_s))
 
     def folded_through(self) -> dict[int, int]:
         """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued."""

@@ -33,7 +33,7 @@ from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
 from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.store import PlaybookRow, Store
-from noetl_stream.server.assignment import PartitionAssignment
+from noetl_stream.server.assignment import PartitionAssignment, ServerParts
 from noetl_stream.server.client_requests import reject_unanswered, without_repeated
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import ExecutionCache
@@ -108,31 +108,19 @@ class Server:
             secrets=ports.secrets,
         )
         self.reconciler = Reconciler(ports.queue, ports.log)
+        parts = ServerParts(
+            ownership=self.ownership,
+            executions=self.executions,
+            reader=self.reader,
+            inputs=self.inputs,
+            inbox=self.inbox,
+            publications=self.publications,
+            committer=self.committer,
+        )
         self.assignment = PartitionAssignment(
-            ownership=self.ownership,
-            executions=self.executions,
-            reader=self.reader,
-            inputs=self.inputs,
-            inbox=self.inbox,
-            publications=self.publications,
-            committer=self.committer,
-            clock=ports.clock,
-            drain_s=self.times.lease_s / 3,
-            retry_s=self.times.retry_s,
+            parts, ports.clock, drain_s=self.times.lease_s / 3, retry_s=self.times.retry_s
         )
-        self.housekeeping = Housekeeping(
-            times=self.times,
-            bus=ports.bus,
-            ownership=self.ownership,
-            assignment=self.assignment,
-            executions=self.executions,
-            reader=self.reader,
-            inputs=self.inputs,
-            inbox=self.inbox,
-            publications=self.publications,
-            committer=self.committer,
-            reconciler=self.reconciler,
-        )
+        self.housekeeping = Housekeeping(parts, self.assignment, self.reconciler, ports.bus, self.times)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """Kills processes together with all their descendants, whatever their session or parent (LANGUAGE §12).
 
-This works on Linux. Elsewhere only the process group is killed; processes that left the group survive.
+This works on Linux. Elsewhere processes survive that left the group and whose parent has ended.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import Final
 
-_PROCESSES: Final = Path("/proc")
+import psutil
+
 _SET_CHILD_SUBREAPER: Final = 36
 """``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphaned descendants become children of the process."""
 # Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
@@ -51,9 +51,8 @@ class TreeKiller:
 
 
 def kill_trees(process_ids: Collection[int]) -> None:
-    """Kills processes that have not been waited for, their groups and all their descendants."""
-    if sys.platform == "linux":
-        _kill_descendants(set(process_ids))
+    """Kills children of this process that have not been waited for, their groups and all their descendants."""
+    _kill_descendants(set(process_ids))
     for process_id in process_ids:
         kill_group(process_id)
 
@@ -66,22 +65,25 @@ def kill_group(process_id: int) -> None:
 
 def _kill_descendants(roots: set[int]) -> None:
     # Stop first and kill once no more are found: a stopped process starts nothing, and its orphans stay here.
+    # A scan misses a process whose parent ends during it; the next one finds it. So two in a row must find nothing.
     stopped: set[int] = set()
-    found = roots
-    while found:
+    found, empty_scans = roots, 0
+    while empty_scans < 2:
         for process_id in found:
             _signal(process_id, signal.SIGSTOP)
         stopped |= found
         found = _descendants(roots) - stopped
+        empty_scans = 0 if found else empty_scans + 1
     for process_id in stopped - roots:
         _signal(process_id, signal.SIGKILL)
 
 
 def _descendants(roots: set[int]) -> set[int]:
+    """The descendants of children of this process, from one scan of the process table."""
     children: dict[int, list[int]] = {}
-    for folder in _PROCESSES.iterdir():
-        if folder.name.isdecimal() and (parent := _parent(folder)) is not None:
-            children.setdefault(parent, []).append(int(folder.name))
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children.setdefault(process.ppid(), []).append(process.pid)
     found: set[int] = set()
     pending = list(roots)
     while pending:
@@ -89,16 +91,6 @@ def _descendants(roots: set[int]) -> set[int]:
         found.update(below)
         pending += below
     return found
-
-
-def _parent(folder: Path) -> int | None:
-    """The parent id of a process, from its folder in ``/proc``; ``None`` once it has ended."""
-    try:
-        status = (folder / "stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # After the program's name, which is in parentheses and may contain some: the state and the parent.
-    return int(status.rpartition(b")")[2].split(maxsplit=2)[1])
 
 
 def _signal(process_id: int, number: signal.Signals) -> None:

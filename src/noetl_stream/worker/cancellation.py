@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from typing import Literal, Protocol
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Stop
@@ -35,9 +35,8 @@ class Cancellations:
     """The runs of this worker by command, and the commands that were stopped."""
 
     def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
-        self._remembered = remembered
         self._runs: dict[str, list[Interruptible]] = {}
-        self._stopped: OrderedDict[str, Stop] = OrderedDict()
+        self._stopped: LruCache[str, Stop] = LruCache(remembered)
 
     def enter(self, running: Interruptible) -> None:
         self._runs.setdefault(running.run.command_id, []).append(running)
@@ -80,7 +79,4 @@ class Cancellations:
     def _remember(self, command_id: str, stop: Stop) -> None:
         if stop.pausing and self.reason_of(command_id) is not None:
             return
-        self._stopped[command_id] = stop
-        self._stopped.move_to_end(command_id)
-        while len(self._stopped) > self._remembered:
-            self._stopped.popitem(last=False)
+        self._stopped.put(command_id, stop)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
 from noetl_stream.playbook.compile.compiler import Checker, check
@@ -32,17 +32,13 @@ class PlanClient:
         self._bus = bus
         self._clock = clock
         self._kinds = kinds
-        self._kept = kept
         self._checker = checker
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: LruCache[str, Plan] = LruCache(kept)
         self._asking: dict[str, asyncio.Task[Plan]] = {}
 
     def cached(self, digest: str) -> Plan | None:
         """See :class:`~noetl_stream.worker.plans.PlanSource`."""
-        plan = self._plans.get(digest)
-        if plan is not None:
-            self._plans.move_to_end(digest)
-        return plan
+        return self._plans.get(digest)
 
     async def load(self, digest: str) -> Plan:
         """See :class:`~noetl_stream.worker.plans.PlanSource`."""
@@ -71,9 +67,7 @@ class PlanClient:
             raise PlanUnusable(f"the playbook does not compile on this worker: {error.message}") from error
         if plan.digest != digest:
             raise PlanUnknown(f"requested playbook {digest}, received {plan.digest}")
-        self._plans[digest] = plan
-        while len(self._plans) > self._kept:
-            self._plans.popitem(last=False)
+        self._plans.put(digest, plan)
         return plan
 
 

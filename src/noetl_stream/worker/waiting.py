@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.errors import OutcomeUnknown, Unreachable
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -18,14 +19,7 @@ Value = TypeVar("Value")
 
 async def within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
     """Whether ``future`` is done within ``seconds``. If not, it is not cancelled."""
-    if future.done():
-        return True
-    timer = asyncio.ensure_future(clock.sleep(seconds))
-    try:
-        await asyncio.wait((future, timer), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        timer.cancel()
-    return future.done()
+    return bool(await first_done([future], clock.sleep(seconds)))
 
 
 async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]]) -> Value:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.messages import FORMAT, StepCommand
@@ -110,19 +111,16 @@ class Worker:
 
     async def run(self) -> None:
         """Runs until :meth:`drain` has completed. An error raised here is a defect in this project."""
-        draining = self._background("drain", self._draining.wait())
         opening = self._background("open", self._open())
         try:
-            await asyncio.wait((draining, opening), return_when=asyncio.FIRST_COMPLETED)
-            if opening.done():
+            if await first_done([opening], self._draining.wait()):
                 source, puller = opening.result()
                 working = (
                     self._background("pull", puller.run()),
                     self._background("watch contact", self._liveness.watch(self._lose_contact)),
                     self._background("flush", self._flusher.run()),
                 )
-                ended, _ = await asyncio.wait((draining, *working), return_when=asyncio.FIRST_COMPLETED)
-                for task in ended:
+                for task in await first_done(working, self._draining.wait()):
                     task.result()
                 puller.stop()
                 await self._finish(source)

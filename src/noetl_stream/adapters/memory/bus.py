@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import count
-from typing import Any
 
 from noetl_stream.adapters.memory.line import Line
+from noetl_stream.concurrency import first_done
 from noetl_stream.ports.bus import Handler
 
 log = logging.getLogger(__name__)
@@ -60,16 +60,13 @@ class MemoryBus:
         reply = f"_INBOX.{next(self._numbers)}"
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked[reply] = answer
-        too_late = asyncio.ensure_future(self._line.clock.sleep(timeout_s))
         try:
             if not self.deliver(subject, body, reply):
                 return None
-            waits: set[asyncio.Future[Any]] = {answer, too_late}
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return answer.result() if answer.done() else None
+            answered = await first_done([answer], self._line.clock.sleep(timeout_s))
+            return answer.result() if answered else None
         finally:
             del self._asked[reply]
-            too_late.cancel()
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
         """See :meth:`noetl_stream.ports.bus.Bus.ask_all`.

@@ -16,6 +16,7 @@ from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.progress import ProgressView, progress_for
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.client.executions.follow import ProgressUpdate
+from noetl_stream.concurrency import result_until
 from noetl_stream.errors import NoetlError, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
@@ -106,18 +107,13 @@ async def followed(session: Session, execution_id: str, view: View) -> Execution
         Unreachable: NATS and Postgres, or the gateway, were away for longer than :data:`PATIENCE_S`.
     """
     moved = asyncio.Event()
-    hearing = asyncio.create_task(_hear(session, execution_id, view, moved))
-    reasons = asyncio.create_task(_ask_why(session, execution_id, view, moved))
+    hearing = _hear(session, execution_id, view, moved)
     try:
-        await asyncio.wait({hearing, reasons}, return_when=asyncio.FIRST_COMPLETED)
-        if not hearing.done():
-            reasons.result()  # it ends by an error only
-        return await hearing
+        ended = await result_until(hearing, _ask_why(session, execution_id, view, moved))
     finally:
-        for task in (hearing, reasons):
-            task.cancel()
-        await asyncio.gather(hearing, reasons, return_exceptions=True)
         view.close()
+    assert ended is not None  # who asks why ends by an error only
+    return ended
 
 
 async def _hear(session: Session, execution_id: str, view: View, moved: asyncio.Event) -> ExecutionDocument:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
+from noetl_stream.lru import LruCache
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -20,7 +20,7 @@ from noetl_stream.ports.store import Store
 PLANS_KEPT: Final = 256
 
 
-class PlaybookText(NamedTuple):
+class SubmittedText(NamedTuple):
     """A playbook's text. ``name`` is what diagnostics call it; ``kept``: the store has it already."""
 
     name: str
@@ -39,7 +39,9 @@ class PlaybookChecker:
     def __init__(self, kinds: Kinds, limits: Limits, plans: Iterable[Plan] = ()) -> None:
         self._kinds = kinds
         self._limits = limits
-        self._plans = OrderedDict((plan.digest, plan) for plan in plans)
+        self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
+        for plan in plans:
+            self._plans.put(plan.digest, plan)
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """What is to be said of a text, and its plan; elsewhere than on this thread: it may take long."""
@@ -55,10 +57,7 @@ class PlaybookChecker:
         plan = self._plans.get(digest)
         if plan is None:
             plan = self.plan_of(await self.check(source, name), name)
-        self._plans[digest] = plan
-        self._plans.move_to_end(digest)
-        while len(self._plans) > PLANS_KEPT:
-            self._plans.popitem(last=False)
+            self._plans.put(digest, plan)
         return plan
 
     def plan_of(self, checked: CheckResult, name: str) -> Plan:
@@ -74,7 +73,7 @@ class PlaybookChecker:
         raise PlaybookRefused(f"{name}:{first.line}: {first.message}", found, hint=first.hint)
 
 
-async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> PlaybookText:
+async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> SubmittedText:
     """The text of what is wanted.
 
     Raises:
@@ -88,7 +87,7 @@ async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> Playbo
     if wanted.version is not None and wanted.path is None:
         raise UsageError("a version without a path names nothing")
     if wanted.playbook is not None:
-        return PlaybookText("playbook", wanted.playbook, kept=False)
+        return SubmittedText("playbook", wanted.playbook, kept=False)
     digest, name = wanted.digest or "", f"digest {wanted.digest}"
     if wanted.path is not None:
         text = wanted.path if wanted.version is None else f"{wanted.path}@{wanted.version}"
@@ -101,4 +100,4 @@ async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> Playbo
     if row is None:
         hint = "it is the SHA-256 of the text of a playbook that was registered or has run"
         raise NotFound(f"no playbook has the digest {digest}", hint=hint)
-    return PlaybookText(name, row.source, kept=True)
+    return SubmittedText(name, row.source, kept=True)

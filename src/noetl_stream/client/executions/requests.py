@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import InterventionFact
@@ -62,7 +63,7 @@ async def ask_of(
             with contextlib.suppress(OutcomeUnknown):
                 await log.publish_reported(execution_id, message_id, body)
             for wait_s in ANSWER_WAITS_S:
-                if await _is_done(pushed, clock, wait_s):
+                if await first_done([pushed], clock.sleep(wait_s)):
                     return _granted(codec.decode_json(pushed.result()))
                 # Answered before we listened, or the push was lost.
                 reply = await bus.ask(subjects.ask_request(execution_id, fact.request_id), b"", LOOK_UP_S)
@@ -75,15 +76,6 @@ async def ask_of(
                 await unanswered()
     finally:
         await subscription.close()
-
-
-async def _is_done(future: asyncio.Future[bytes], clock: Clock, wait_s: float) -> bool:
-    timer = asyncio.ensure_future(clock.sleep(wait_s))
-    try:
-        await asyncio.wait((future, timer), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        timer.cancel()
-    return future.done()
 
 
 def _granted(answer: dict[str, Any]) -> AcceptedDocument:

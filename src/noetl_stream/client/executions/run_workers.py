@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopIterationStarted, StepStarted, TaskProcessed
 from noetl_stream.ports.store import Store, StoredEvent
@@ -26,7 +26,7 @@ class RunWorkers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._kept: LruCache[str, str] = LruCache(RUNS_KEPT)
 
     async def names(self, execution_id: str, rows: Sequence[StoredEvent]) -> dict[int, str]:
         """The workers of those of these entries that workers reported, by position. A run that has not named its
@@ -36,13 +36,14 @@ class RunWorkers:
             rows: Entries of one journal, by position.
         """
         runs = {row.position: run for row in rows if (run := _run_of(row)) is not None}
-        known = {run: self._kept[run] for run in runs.values() if run in self._kept}
+        known = {run: name for run in runs.values() if (name := self._kept.get(run)) is not None}
         _learn(rows, set(runs.values()) - known.keys(), known)
         if unknown := set(runs.values()) - known.keys():
             await self._look_back(execution_id, rows, unknown, known)
         if unknown := set(runs.values()) - known.keys():
             _learn(await self._store.journal(execution_id, rows[-1].position, LOOK_AHEAD), unknown, known)
-        self._keep(known)
+        for run, name in known.items():
+            self._kept.put(run, name)
         return {position: known[run] for position, run in runs.items() if run in known}
 
     async def _look_back(
@@ -57,13 +58,6 @@ class RunWorkers:
             _learn(reversed(piece), sought, known)
             sought -= known.keys() | _beginning(piece)
             end -= size
-
-    def _keep(self, known: dict[str, str]) -> None:
-        for run, name in known.items():
-            self._kept[run] = name
-            self._kept.move_to_end(run)
-        while len(self._kept) > RUNS_KEPT:
-            self._kept.popitem(last=False)
 
 
 def _run_of(row: StoredEvent) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.errors import NoetlError, OutcomeUnknown
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
@@ -69,7 +69,7 @@ class Client:
         self._log = log
         self._blobs = blobs
         self._bus = bus
-        self._put: OrderedDict[str, None] = OrderedDict()
+        self._put: LruCache[str, bool] = LruCache(PUTS_KEPT)
 
     def follow(self, execution_id: str) -> Follower:
         """A live view of one execution; open it before submitting to miss nothing."""
@@ -95,9 +95,7 @@ class Client:
         digest = digest_of(source)
         if digest not in self._put:
             await self._blobs.put(subjects.playbook_key(digest), source.encode())
-            self._put[digest] = None
-            while len(self._put) > PUTS_KEPT:
-                self._put.popitem(last=False)
+            self._put.put(digest, True)
         return digest
 
     async def begin(

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from noetl_stream.client.feed.sources import FeedPage, FeedSource, Place, Places
+from noetl_stream.concurrency import result_until
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.feed import FeedEvent
@@ -65,12 +66,7 @@ class FeedUpdate:
 
     async def wait(self) -> None:
         """Ends when something was heard since :meth:`forget`, or it is time to look anyway."""
-        told, late = asyncio.ensure_future(self._told.wait()), asyncio.ensure_future(self.clock.sleep(LOOK_S))
-        try:
-            await asyncio.wait({told, late}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            told.cancel()
-            late.cancel()
+        await result_until(self._told.wait(), self.clock.sleep(LOOK_S))
 
     async def _tell(self, subject: str, body: bytes, reply: str) -> None:
         self._told.set()
@@ -190,12 +186,7 @@ class Tail:
         clock = self._news.clock
         began_s = clock.monotonic_s()
         self._taken.clear()
-        taken, late = asyncio.ensure_future(self._taken.wait()), asyncio.ensure_future(clock.sleep(timeout_s))
-        try:
-            await asyncio.wait({taken, late}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            taken.cancel()
-            late.cancel()
+        await result_until(self._taken.wait(), clock.sleep(timeout_s))
         return clock.monotonic_s() - began_s
 
     def _add(self, look: FeedPage) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import Unauthenticated, Unreachable
+from noetl_stream.lru import LruCache
 from noetl_stream.ports.access import TOKEN_TEXT, Caller, IdentityProvider, StoredToken, Tokens, hash_of
 from noetl_stream.ports.clock import Clock
 
@@ -48,7 +48,7 @@ class Authentication:
         self._clock = clock
         self._provider = provider
         self._nobody = nobody
-        self._remembered: OrderedDict[str, _Remembered] = OrderedDict()
+        self._remembered: LruCache[str, _Remembered] = LruCache(REMEMBERED_TOKENS)
 
     async def caller(self, authorization: str | None) -> Caller:
         """See :meth:`noetl_stream.ports.access.Authenticator.caller`."""
@@ -87,7 +87,7 @@ class Authentication:
         if known is not None and now_s < known.until_s:
             return known.token
         token = await self._tokens.get(token_id)
-        self._remember(token_id, _Remembered(now_s + REMEMBERED_S, token))
+        self._remembered.put(token_id, _Remembered(now_s + REMEMBERED_S, token))
         return token
 
     async def _note_use(self, token: StoredToken, now_ms: int) -> None:
@@ -96,14 +96,8 @@ class Authentication:
             return
         known = self._remembered.get(token.id)
         if known is not None:  # said before it is done, so that calls at once note it once
-            self._remember(token.id, known._replace(token=token._replace(last_used_ms=now_ms)))
+            self._remembered.put(token.id, known._replace(token=token._replace(last_used_ms=now_ms)))
         try:
             await self._tokens.use(token.id, now_ms, before_ms)
         except Unreachable as error:
             log.warning("that the token %s was used is not noted: %s", token.id, error)
-
-    def _remember(self, token_id: str, known: _Remembered) -> None:
-        self._remembered[token_id] = known
-        self._remembered.move_to_end(token_id)
-        if len(self._remembered) > REMEMBERED_TOKENS:
-            self._remembered.popitem(last=False)

@@ -6,13 +6,13 @@ names by an execution's id is NotFound, as if there were none. Lists leave it ou
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, NotFound
+from noetl_stream.lru import LruCache
 from noetl_stream.ports.access import covers
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
@@ -50,7 +50,7 @@ class Scopes:
     """
 
     def __init__(self) -> None:
-        self._paths: OrderedDict[str, str] = OrderedDict()
+        self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
         """What a caller with these paths may use. What only admins may use knows no paths, and they have none."""
@@ -61,9 +61,7 @@ class Scopes:
             path = self._paths.get(execution_id)
             if path is None:
                 path = (await operations.executions.get(execution_id)).path
-                self._paths[execution_id] = path
-                if len(self._paths) > REMEMBERED_PATHS:
-                    self._paths.popitem(last=False)
+                self._paths.put(execution_id, path)
             return path
 
         scope = _Scope(paths, path_of)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.gateway.http.problems import RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model import codec
 from noetl_stream.ports.operations.problems import FaultDocument
 
@@ -76,7 +76,7 @@ def json_in(data: bytes) -> Any:
         return codec.decode_json(data)
     except PayloadRefused as error:
         fault = FaultDocument(error.message, pointer="")
-        raise RequestRefused("invalid-request", "The body is no JSON", [fault]) from None
+        raise HttpProblem("invalid-request", "The body is no JSON", [fault]) from None
 
 
 def object_in(data: bytes) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def object_in(data: bytes) -> dict[str, Any]:
     """
     found = json_in(data)
     if not isinstance(found, dict):
-        raise RequestRefused(
+        raise HttpProblem(
             "invalid-request", "The body is no JSON object", [FaultDocument("must be an object", pointer="")]
         )
     return found
@@ -112,4 +112,4 @@ def validated(model: type[Model], data: bytes) -> Model:
             FaultDocument(found["msg"], pointer=pointer_to(found["loc"]))
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        raise RequestRefused("invalid-request", "The body is not what this takes", faults) from None
+        raise HttpProblem("invalid-request", "The body is not what this takes", faults) from None

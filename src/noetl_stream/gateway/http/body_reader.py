@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from noetl_stream.gateway.http.bodies import Body
-from noetl_stream.gateway.http.problems import RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.settings.environment import GatewayLimits
 
 BODY_S: Final = 60.0
@@ -25,13 +25,13 @@ async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits
         return b"", ""
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
-        raise RequestRefused("unsupported-media-type", f"A body is not taken as {encoding!r}", hint="send it as it is")
+        raise HttpProblem("unsupported-media-type", f"A body is not taken as {encoding!r}", hint="send it as it is")
     data = await _bytes(request, body, limits)
     media = request.content_type if "Content-Type" in request.headers else next(iter(body.media))
     if not data and not body.required:
         return data, media
     if not body.takes(media) or (request.charset or "utf-8").lower() not in ("utf-8", "us-ascii"):
-        raise RequestRefused(
+        raise HttpProblem(
             "unsupported-media-type",
             f"A body of the type {request.headers['Content-Type']!r} is not taken here",
             hint=f"send {' or '.join(body.media)}, in UTF-8",
@@ -51,13 +51,13 @@ async def _bytes(request: web.Request, body: Body[Any], limits: GatewayLimits) -
                 if len(read) > limit:
                     raise _too_large(variable, limit)
     except (web.RequestPayloadError, ConnectionError) as error:
-        raise RequestRefused("invalid-request", f"The body cannot be read: {error}") from None
+        raise HttpProblem("invalid-request", f"The body cannot be read: {error}") from None
     except TimeoutError:
-        raise RequestRefused("invalid-request", f"The body has not come within {BODY_S:g} s") from None
+        raise HttpProblem("invalid-request", f"The body has not come within {BODY_S:g} s") from None
     return bytes(read)
 
 
-def _too_large(variable: str, limit: int) -> RequestRefused:
-    return RequestRefused(
+def _too_large(variable: str, limit: int) -> HttpProblem:
+    return HttpProblem(
         "too-large", f"The body is larger than {limit} bytes ({variable})", hint="send less, or raise it"
     )

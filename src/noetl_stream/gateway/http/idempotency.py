@@ -15,7 +15,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.gateway.http.problems import RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.idempotency import Idempotency, KeptAnswer
@@ -64,7 +64,7 @@ class IdempotentCalls:
         """
         if KEY.fullmatch(key) is None:
             fault = FaultDocument("must be 1 to 128 printable ASCII characters without spaces", parameter=HEADER)
-            raise RequestRefused("invalid-request", "The parameters of the request are wrong", [fault])
+            raise HttpProblem("invalid-request", "The parameters of the request are wrong", [fault])
         content_hash = sha256(b"\0".join(sha256(part).digest() for part in content)).digest()
         under_way = self._under_way.setdefault((key, caller), asyncio.Lock())
         async with under_way:
@@ -75,7 +75,7 @@ class IdempotentCalls:
     ) -> KeptAnswer:
         claimed = await self._idempotency.claim(key, caller, content_hash, self.new_ids())
         if claimed.content_hash != content_hash:
-            raise RequestRefused("key-reused", f"{HEADER} {key!r} was used for another request", hint="draw a new key")
+            raise HttpProblem("key-reused", f"{HEADER} {key!r} was used for another request", hint="draw a new key")
         if claimed.answer is not None:
             return _replayed(claimed.answer)
         answer = await perform(claimed.ids)

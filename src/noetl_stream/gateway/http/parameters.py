@@ -11,7 +11,7 @@ from multidict import CIMultiDictProxy, MultiMapping
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from noetl_stream.gateway.http.problems import RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.ports.operations.problems import FaultDocument
 
 Place = Literal["path", "query", "header"]
@@ -84,7 +84,7 @@ def read_parameters(
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         )
     if faults:
-        raise RequestRefused("invalid-request", "The parameters of the request are wrong", faults)
+        raise HttpProblem("invalid-request", "The parameters of the request are wrong", faults)
     return read
 
 

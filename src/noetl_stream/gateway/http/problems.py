@@ -32,7 +32,7 @@ RETRY_S: Final = 1
 KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 
-class RequestRefused(NoetlError):
+class HttpProblem(NoetlError):
     """A request that the gateway itself refuses. ``kind`` is the name of the problem."""
 
     def __init__(
@@ -54,7 +54,7 @@ class ProblemAnswer(NamedTuple):
 
 def kind_of(error: BaseException) -> ProblemKind:
     """Which problem an error is; what nobody foresaw is ``internal``."""
-    if isinstance(error, RequestRefused):
+    if isinstance(error, HttpProblem):
         return error.kind
     return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), KINDS["internal"])
 
@@ -72,7 +72,7 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
         log.error("%s failed: %s", instance, error, exc_info=error)
     else:
         detail, hint = error.message, error.hint
-    refused = error if isinstance(error, RequestRefused) else None
+    refused = error if isinstance(error, HttpProblem) else None
     diagnostics = error.diagnostics if isinstance(error, PlaybookRefused) else None
     document = ProblemDocument(
         type=TYPE_PREFIX + kind.name,

@@ -20,7 +20,7 @@ from noetl_stream.gateway.http.body_reader import read_body
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.pressure import Pressure
-from noetl_stream.gateway.http.problems import RequestRefused, problem_of
+from noetl_stream.gateway.http.problems import HttpProblem, problem_of
 from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
@@ -138,14 +138,14 @@ class Serving:
 def _refused_by_router(error: Exception) -> Exception:
     """What the router itself finds, in our words."""
     if isinstance(error, web.HTTPNotFound):
-        return RequestRefused("not-found", "There is nothing at this address", hint="/openapi.json has all there is")
+        return HttpProblem("not-found", "There is nothing at this address", hint="/openapi.json has all there is")
     if isinstance(error, web.HTTPMethodNotAllowed):
         allow = ", ".join(sorted(error.allowed_methods))
-        return RequestRefused(
+        return HttpProblem(
             "method-not-allowed", f"There is no {error.method} here", hint=f"there is {allow}", allow=allow
         )
     if isinstance(error, web.HTTPException):
-        return RequestRefused("invalid-request", error.reason)
+        return HttpProblem("invalid-request", error.reason)
     return error
 
 

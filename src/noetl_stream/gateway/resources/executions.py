@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from noetl_stream.concurrency import result_until
 from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import (
     ExecutionAt,
@@ -83,14 +83,8 @@ async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Exec
     executions = call.operations.executions
     if not wait_s:
         return await executions.get(execution_id)
-    waiting = asyncio.ensure_future(executions.wait(execution_id, wait_s))
-    ending = asyncio.ensure_future(call.ending.wait())
-    try:
-        await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
-        return waiting.result() if waiting.done() else await executions.get(execution_id)
-    finally:
-        waiting.cancel()
-        ending.cancel()
+    waited = await result_until(executions.wait(execution_id, wait_s), call.ending.wait())
+    return waited if waited is not None else await executions.get(execution_id)
 
 
 async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:

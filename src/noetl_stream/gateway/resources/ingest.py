@@ -10,7 +10,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.http.bodies import Body, RequestModel, pointer_to, validated
 from noetl_stream.gateway.http.parameters import Nothing
-from noetl_stream.gateway.http.problems import RequestRefused
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.http.routes import API, JSON, Answer, AnyRoute, Call, Reply, Route
 from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
@@ -71,7 +71,7 @@ def read_report(data: bytes, media: str) -> Report:
         if words:
             faults.append(FaultDocument(words, pointer=pointer_to(("events", index))))
     if faults:
-        raise RequestRefused("invalid-request", "The report has events that no worker can mean", faults)
+        raise HttpProblem("invalid-request", "The report has events that no worker can mean", faults)
     return report
 
 

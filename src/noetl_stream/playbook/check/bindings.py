@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.vocabulary.names import NAMESPACES
@@ -117,7 +117,7 @@ class Declarations:
     its own step.
     """
 
-    def __init__(self, document: PlaybookDocument, steps: list[StepDraft]) -> None:
+    def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
         self.steps: Final = {step.name: step for step in steps if step.name}
         self._keychain: Final = document.keychain
         ctx = (name for step in steps for name in written_keys(step, "ctx"))

@@ -9,7 +9,7 @@ from typing import Final
 from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.writes import check_writes, rules_of
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
-from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.policy import PolicyDraft, always_holds
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.plan import Plan
@@ -21,7 +21,7 @@ _ANY_ERROR: Final = re.compile(
 )
 
 
-def check_workflow(document: PlaybookDocument, steps: list[StepDraft], problems: Problems) -> None:
+def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: Problems) -> None:
     """Reports problems that involve more than one step."""
     names = [step.name for step in steps if step.name]
     known = set(names)
@@ -58,7 +58,7 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
                 problems.warn("no_effect", message, arc.at, hint)
 
 
-def _check_entry(document: PlaybookDocument, names: list[str], problems: Problems) -> None:
+def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems) -> None:
     entry, at = document.entry, document.entry_at
     if entry is not None and at is not None and entry not in names:
         problems.error("unknown_step", f"unknown step `{entry}`", at, did_you_mean(entry, names))
@@ -98,7 +98,7 @@ def _check_failure_mode(step: StepDraft, problems: Problems) -> None:
         problems.warn("no_effect", message, step.failure_at, hint)
 
 
-def _check_in_flight(step: StepDraft, document: PlaybookDocument, problems: Problems) -> None:
+def _check_in_flight(step: StepDraft, document: ParsedPlaybook, problems: Problems) -> None:
     most = document.limits.max_in_flight
     for level in step.loop.levels() if step.loop else ():
         node = level.max_in_flight
@@ -126,7 +126,7 @@ def _check_joins(steps: list[StepDraft], problems: Problems) -> None:
                 problems.error("reserved_name", message, key, "use another name")
 
 
-def _warn_unreachable(document: PlaybookDocument, steps: list[StepDraft], problems: Problems) -> None:
+def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems: Problems) -> None:
     names = [step.name for step in steps]
     entry = document.entry_among(names)
     if entry is None or entry not in names:

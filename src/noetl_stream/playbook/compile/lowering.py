@@ -12,7 +12,7 @@ from noetl_stream.playbook.check.graph import reach_of_joins
 from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.compile.task_lowering import PipelineLowering
-from noetl_stream.playbook.model.document import PlaybookDocument
+from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.step import ArcDraft, StepDraft
 from noetl_stream.playbook.plan import AdmitPlan, AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan
@@ -24,7 +24,7 @@ DEFAULT_MAX_IN_FLIGHT: Final = 10
 class Lowering:
     """Compiles drafts and reports problems to the collector of ``expressions``."""
 
-    document: PlaybookDocument
+    document: ParsedPlaybook
     declared: Declarations
     expressions: Expressions
 

@@ -135,7 +135,7 @@ class PolicyFailure(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class PlaybookDocument:
+class ParsedPlaybook:
     """The document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given."""
 
     name: str
@@ -162,7 +162,7 @@ class PlaybookDocument:
         return self.entry or ("start" if "start" in names else next(iter(names), None))
 
 
-def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> PlaybookDocument:
+def read_document(root: Node, knobs: Collection[str], operator: Limits, problems: Problems) -> ParsedPlaybook:
     """Reads everything in a playbook except its steps and workbook.
 
     Args:
@@ -179,7 +179,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
     _check_result(spec.result, problems)
-    return PlaybookDocument(
+    return ParsedPlaybook(
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
         version=metadata.version,

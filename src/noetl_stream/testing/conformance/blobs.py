@@ -35,7 +35,7 @@ class BlobsConformance:
         await blobs.put("key", b"second")
         assert await blobs.get("key") == b"first"
 
-    async def test_of_writers_at_once_one_wins_whole(self, blobs: Blobs) -> None:
+    async def test_one_of_several_concurrent_writers_wins_whole(self, blobs: Blobs) -> None:
         values = [bytes([65 + n]) * 300_000 for n in range(4)]
         await asyncio.gather(*(blobs.put("key", value) for value in values))
         assert await blobs.get("key") in values

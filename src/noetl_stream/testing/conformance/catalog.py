@@ -113,7 +113,7 @@ class RegisteringConformance:
             assert len({entry.revision for entry in kept}) == 1
         assert len(await catalog.versions(PATH)) == 2
 
-    async def test_of_two_texts_for_one_version_at_once_one_is_refused(self, catalog: Catalog) -> None:
+    async def test_one_of_two_concurrent_texts_for_a_version_is_refused(self, catalog: Catalog) -> None:
         tried = await asyncio.gather(
             *(registered(catalog, f"a: {number}", version="1.0") for number in range(4)), return_exceptions=True
         )

@@ -37,7 +37,7 @@ class CredentialsConformance:
         assert info.created_ms == info.updated_ms
         assert await credentials.list_all() == [info]
 
-    async def test_an_unknown_name_is_none(self, credentials: Credentials) -> None:
+    async def test_an_unknown_name_is_undefined(self, credentials: Credentials) -> None:
         assert await credentials.get("nothing") is None
         assert not await credentials.delete("nothing")
         assert not await credentials.reencrypt("nothing", 1, "key-2", b"again")
@@ -61,7 +61,7 @@ class CredentialsConformance:
         assert found is not None
         assert (found.info.version, found.sealed) == (1, b"\0sealed\xff")
 
-    async def test_of_writers_at_once_one_wins(self, credentials: Credentials) -> None:
+    async def test_one_of_several_concurrent_writers_wins(self, credentials: Credentials) -> None:
         writers = [credentials.put(new_credential("pg", sealed=bytes([number]))) for number in range(4)]
         assert sorted(await asyncio.gather(*writers)) == [False, False, False, True]
 

@@ -46,7 +46,7 @@ class IdempotencyConformance:
         assert await idempotency.finish("key", "ann", ANSWER) == ANSWER
         assert (await idempotency.claim("key", "ann", HASH, SECOND)).answer is None
 
-    async def test_of_calls_at_once_all_get_the_ids_of_one(self, idempotency: Idempotency) -> None:
+    async def test_concurrent_calls_all_get_the_ids_of_one(self, idempotency: Idempotency) -> None:
         drawn = [RequestIds(f"execution-{number}", f"request-{number}") for number in range(8)]
         claims = [idempotency.claim("key", "ann", HASH, ids) for ids in drawn]
         found = {claimed.ids for claimed in await asyncio.gather(*claims)}

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from noetl_stream.concurrency import first_done
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
@@ -99,16 +100,14 @@ class Connection:
         """
         from nats.errors import ConnectionClosedError
 
-        task, closed = asyncio.create_task(work), asyncio.create_task(self._closed.wait())
+        task = asyncio.create_task(work)
         try:
-            await asyncio.wait({task, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
+            if not await first_done([task], self._closed.wait()):
                 raise ConnectionClosedError
             return task.result()
         finally:
             task.cancel()
-            closed.cancel()
-            await asyncio.gather(task, closed, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)
 
     def take_denied(self, subject: str) -> bool:
         """Whether the server has denied publishing to ``subject`` since the last call.

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
+from noetl_stream.lru import LruCache
 from noetl_stream.model.reference import Reference
 from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
 
@@ -17,19 +18,15 @@ class Pages:
     """Pages by the key of their reference. All runs of one worker share them."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, int]] = {}
-        self._bytes = 0
+        self._kept: LruCache[str, tuple[Any, int]] = LruCache(MAX_PAGES_KEPT_BYTES, size_of=lambda kept: kept[1])
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def page(self, reference: Reference, read: Read) -> Any:
         """The page, by ``read`` if it is not here; whoever wants it meanwhile waits for that."""
         reading = self._reading.setdefault(reference.key, asyncio.Lock())
         async with reading:
-            kept = self._kept.pop(reference.key, None)
+            kept = self._kept.get(reference.key)
             if kept is None:
                 kept = await read(reference), reference.size
-                self._bytes += reference.size
-            self._kept[reference.key] = kept  # the one used last stands at the end
-        while self._bytes > MAX_PAGES_KEPT_BYTES:
-            self._bytes -= self._kept.pop(next(iter(self._kept)))[1]
+                self._kept.put(reference.key, kept)
         return kept[0]

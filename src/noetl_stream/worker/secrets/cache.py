@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
+from noetl_stream.lru import LruCache
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.limits import MAX_SECRETS_KEPT
 from noetl_stream.worker.secrets.client import Secret
@@ -27,12 +27,12 @@ class SecretCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Key, tuple[float, Secret]] = OrderedDict()
+        self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(MAX_SECRETS_KEPT)
         self._loading: dict[Key, asyncio.Task[Secret]] = {}
 
     async def get(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
         """The secret of ``key``, from ``load`` if it is not cached or has expired. Errors are those of ``load``."""
-        until_s, secret = self._kept.get(key, (0.0, None))
+        until_s, secret = self._secret(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
         loading = self._loading.get(key)
@@ -44,8 +44,8 @@ class SecretCache:
 
     def drop(self, key: Key, secret: Secret) -> None:
         """Drops ``secret``, unless ``key`` has a newer one by now."""
-        if self._kept.get(key, (0.0, None))[1] is secret:
-            del self._kept[key]
+        if self._secret(key)[1] is secret:
+            self._kept.drop(key)
 
     async def close(self) -> None:
         """Cancels pending loads."""
@@ -54,14 +54,15 @@ class SecretCache:
             task.cancel()
         await asyncio.gather(*loading, return_exceptions=True)
 
+    def _secret(self, key: Key) -> tuple[float, Secret | None]:
+        return self._kept.get(key) or (0.0, None)
+
     async def _load(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
         secret, kept_s = await load()
         now_s = self._clock.monotonic_s()
         for old in [old for old, (until_s, _) in self._kept.items() if until_s <= now_s]:
-            del self._kept[old]
-        self._kept[key] = (now_s + kept_s, secret)
-        while len(self._kept) > MAX_SECRETS_KEPT:
-            self._kept.popitem(last=False)
+            self._kept.drop(old)
+        self._kept.put(key, (now_s + kept_s, secret))
         return secret
 
     def _loaded(self, key: Key, task: asyncio.Task[Secret]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.credential import SHORTEST_SECRET, secrets_of
 from noetl_stream.tools.contract import ToolFailure, ToolResult
@@ -74,23 +74,20 @@ class Redactor:
     """
 
     def __init__(self) -> None:
-        self._hidden: OrderedDict[str, HiddenText] = OrderedDict()
+        self._hidden: LruCache[str, HiddenText] = LruCache(MAX_SECRETS_HIDDEN)
 
     def learn(self, credential: Any) -> None:
         """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
         for secret in secrets_of(credential):
             for part in _parts(secret):
-                if part not in self._hidden:
-                    self._hidden[part] = HiddenText(part)
-                self._hidden.move_to_end(part)
-        while len(self._hidden) > MAX_SECRETS_HIDDEN:
-            self._hidden.popitem(last=False)
+                if self._hidden.get(part) is None:
+                    self._hidden.put(part, HiddenText(part))
 
     def text(self, text: str) -> str:
         """``text`` without secrets."""
-        found = [secret for secret, hidden in self._hidden.items() if hidden.may_be_in(text)]
-        for secret in sorted(found, key=len, reverse=True):  # one may be a part of another
-            text = self._hidden[secret].removed(text)
+        found = [entry for entry in self._hidden.items() if entry[1].may_be_in(text)]
+        for _, hidden in sorted(found, key=lambda entry: len(entry[0]), reverse=True):  # one may be a part of another
+            text = hidden.removed(text)
         return text
 
     def cut_text(self, text: str) -> str:
@@ -130,7 +127,7 @@ class Redactor:
             written = codec.encode(value).decode()
         except PayloadRefused:
             return True  # it will be rejected later, and the error may show a part of it
-        return any(hidden.may_be_in(written) for hidden in self._hidden.values())
+        return any(hidden.may_be_in(written) for _, hidden in self._hidden.items())
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -1,0 +1,113 @@
+"""Waiting for the first of several things."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from noetl_stream.concurrency import first_done, result_until
+
+
+class Probe:
+    """A coroutine that runs until :attr:`go` is set; ``ended`` says how it ended."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.ended = ""
+
+    async def run(self) -> str:
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.ended = "cancelled"
+            raise
+        self.ended = "done"
+        return "result"
+
+
+async def fail() -> str:
+    raise LookupError("no")
+
+
+async def test_a_future_that_is_done_first_is_returned_and_the_limit_is_cancelled() -> None:
+    loop = asyncio.get_running_loop()
+    first, other = loop.create_future(), loop.create_future()
+    limit = Probe()
+    waiting = asyncio.create_task(first_done([first, other], limit.run()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first.set_result(1)
+    assert await waiting == {first}
+    await asyncio.sleep(0)
+    assert (limit.ended, other.cancelled()) == ("cancelled", False)
+
+
+async def test_futures_outlive_the_limit() -> None:
+    future = asyncio.get_running_loop().create_future()
+    limit = Probe()
+    limit.go.set()
+    assert await first_done([future], limit.run()) == set()
+    assert not future.done()
+
+
+async def test_a_future_that_was_done_before_wins_without_a_wait() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(LookupError("no"))
+    limit = Probe()
+    assert await first_done([future], limit.run()) == {future}
+    assert limit.ended == ""
+    assert isinstance(future.exception(), LookupError)
+
+
+async def test_a_limit_that_fails_is_heard() -> None:
+    future = asyncio.get_running_loop().create_future()
+    with pytest.raises(LookupError):
+        await first_done([future], fail())
+
+
+async def test_without_futures_the_limit_is_awaited() -> None:
+    limit = Probe()
+    limit.go.set()
+    assert await first_done([], limit.run()) == set()
+    assert limit.ended == "done"
+
+
+async def test_a_wait_that_is_cancelled_cancels_the_limit_alone() -> None:
+    future = asyncio.get_running_loop().create_future()
+    limit = Probe()
+    waiting = asyncio.create_task(first_done([future], limit.run()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await asyncio.sleep(0)
+    assert (limit.ended, future.cancelled()) == ("cancelled", False)
+
+
+async def test_the_result_of_work_that_ends_in_time() -> None:
+    work = Probe()
+    work.go.set()
+    assert await result_until(work.run(), Probe().run()) == "result"
+
+
+async def test_an_error_of_the_work_is_raised() -> None:
+    with pytest.raises(LookupError):
+        await result_until(fail(), Probe().run())
+
+
+async def test_work_that_is_late_is_cancelled_and_has_ended() -> None:
+    work, limit = Probe(), Probe()
+    limit.go.set()
+    assert await result_until(work.run(), limit.run()) is None
+    assert work.ended == "cancelled"
+
+
+async def test_work_ends_with_whoever_waits_for_it() -> None:
+    work = Probe()
+    waiting = asyncio.create_task(result_until(work.run(), Probe().run()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert work.ended == "cancelled"
