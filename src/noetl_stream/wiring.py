@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
     from noetl_stream.adapters.oidc_keys import ProviderKeys
     from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
+    from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
     from noetl_stream.server.server import Server
     from noetl_stream.worker.plan_client import PlanClient
@@ -142,12 +143,17 @@ def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> Credenti
 
 
 def make_operations(
-    connected: Connected, endpoint: Endpoint, *, unanswered: Callable[[], Awaitable[None]] | None = None
+    connected: Connected,
+    endpoint: Endpoint,
+    *,
+    unanswered: Callable[[], Awaitable[None]] | None = None,
+    plans: Sequence[Plan] = (),
 ) -> Operations:
     """The operations, executed directly on these connections.
 
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
+        plans: Of texts that were checked here already.
     """
     from noetl_stream.client.access import DirectAccess
     from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
@@ -159,7 +165,7 @@ def make_operations(
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits)
+    checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits, plans)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(log, bus, connected.blobs, store, store.catalog, clock)
     return Operations(

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from noetl_stream.cli.execution.follow import news_of
-from noetl_stream.cli.execution.progress import LiveProgress, PlainProgress, ProgressFold
+from noetl_stream.cli.execution.live_progress import LiveProgress
+from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold
 from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.model.codec import encode
 from noetl_stream.model.envelope import envelope

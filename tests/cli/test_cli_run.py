@@ -120,6 +120,25 @@ def test_an_interrupted_run_says_how_to_watch_what_goes_on(
     assert watched_to_its_end(shared_home, stderr) == "went on"
 
 
+def test_a_run_under_nohup_outlives_its_terminal(shared_home: Path, waiting: Path) -> None:
+    with gate() as listening:
+        words = [*NOETL, "run", str(waiting), "--set", port_of(listening), "--home", str(shared_home), "-o", "json"]
+        run = subprocess.Popen(
+            ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        line, _ = listening.accept()
+        run.send_signal(signal.SIGHUP)
+        with line:
+            line.sendall(b"went on")
+        stdout, stderr = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, stderr) == (0, "")
+    assert json.loads(stdout)["result"] == "went on"
+
+
 def watched_to_its_end(home: Path, said: str) -> object:
     """Does what ``run`` said, until the execution has ended; its result."""
     command = said.split("watch it: ")[1].split()

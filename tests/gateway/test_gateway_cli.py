@@ -107,6 +107,24 @@ async def test_watching_ends_without_touching_what_is_watched(stage: GatewayStag
     assert (await stage.operations.executions.get(execution_id)).status == "waiting"
 
 
+async def test_a_run_that_is_interrupted_says_by_which_command_it_is_watched(
+    stage: GatewayStage, tmp_path: Path
+) -> None:
+    file = tmp_path / "approval.yaml"
+    file.write_text(APPROVAL)
+    running = await begin(stage, "run", str(file), "--set", "amount=250", "--url", stage.url)
+    assert running.stderr is not None
+    await running.stderr.readline()
+    running.send_signal(signal.SIGTERM)
+    _, err = await running.communicate()
+    (held_one,) = (await stage.operations.executions.page(ExecutionFilter(), 10, None)).items
+    assert running.returncode == 130
+    assert err.decode().splitlines()[-2:] == [
+        f"interrupted: execution {held_one.execution_id} goes on",
+        f"  watch it: noetl-stream execution get {held_one.execution_id} --url {stage.url}",
+    ]
+
+
 async def test_the_exit_code_is_the_executions(stage: GatewayStage, tmp_path: Path) -> None:
     (tmp_path / "fails.yaml").write_text(FAILS)
     (tmp_path / "wrong.yaml").write_text(FAILS.replace("tool", "tol"))

@@ -9,8 +9,9 @@ import click
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json
-from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.execution.begin import wanted_of
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.cli.execution.workload import workload_of, workload_options
 from noetl_stream.cli.playbook.source import file_or_address, read_given, runnable_playbook
@@ -54,20 +55,15 @@ def run(
       0 completed   1 failed or cancelled   2 invalid playbook or usage
       3 NATS or Postgres cannot be reached  124 --timeout is over   130 interrupted
     """
-    settings = settings_for(target.home)
-    ended: ExecutionDocument | ExitCode
-    if gateway_of(target, settings) is None:
-        given = file_or_address(playbook)
-        found = runnable_playbook(str(given), read_given(given)) if isinstance(given, Path) else given
-        workload = workload_of(workload_file, sets, strings)
-        from noetl_stream.cli.execution.run import run_playbook
+    given = file_or_address(playbook)
+    plans = []
+    if isinstance(given, Path) and gateway_of(target, settings_for(target.home)) is None:
+        # Checked before anything is started for it.
+        plans = [runnable_playbook(str(given), read_given(given)).plan]
+    wanted = wanted_of(playbook)._replace(workload=workload_of(workload_file, sets, strings))
+    from noetl_stream.cli.execution.run import run_to_end
 
-        ended = run_async(run_playbook(settings, found, workload, timeout_s=timeout_s, output=output))
-    else:
-        workload = workload_of(workload_file, sets, strings)
-        from noetl_stream.cli.execution.start import run_over_http
-
-        ended = run_over_http(target, playbook, workload, timeout_s=timeout_s, output=output)
+    ended = run_to_end(target, wanted, playbook, plans, timeout_s=timeout_s, output=output)
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     if output == "json":

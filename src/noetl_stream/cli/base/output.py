@@ -9,9 +9,6 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
 
 from noetl_stream.ports.operations.documents import plain
 
@@ -92,6 +89,8 @@ def print_yaml(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on stdout. On a terminal long cells fold, and ids stay whole; elsewhere a row is one line."""
+    from rich.cells import cell_len  # what prints no table starts sooner without it
+
     lines = [list(columns), *([cell_text(cell) for cell in row] for row in rows)]
     if not sys.stdout.isatty():
         lines = [[" ".join(cell.split("\n")) for cell in line] for line in lines]
@@ -106,6 +105,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
     """A terminal that is narrower than the ``least`` widths wraps the rows itself."""
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.width = max(console.width, sum(least) + 2 * len(least))
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -12,12 +12,14 @@ import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from noetl_stream.model.ids import uuid7
 from noetl_stream.settings.environment import Settings
 
 Value = TypeVar("Value")
+
+CANCEL_AGAIN_S: Final = 1.0
 
 
 def settings_for(home: Path | None) -> Settings:
@@ -41,20 +43,29 @@ def new_id() -> str:
 
 
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:
-    """Runs ``work`` on uvloop target there is one; SIGTERM cancels it as Ctrl-C does."""
+    """Runs ``work``, on uvloop where there is one; SIGTERM and SIGHUP cancel it as Ctrl-C does."""
     if sys.platform == "win32":
         return asyncio.run(work)
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            return runner.run(_cancelled_by_sigterm(work))
+            return runner.run(_cancelled_by_signals(work))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
 
-async def _cancelled_by_sigterm(work: Coroutine[Any, Any, Value]) -> Value:
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await work
+async def _cancelled_by_signals(work: Coroutine[Any, Any, Value]) -> Value:
+    """What ``work`` gives; cancelled by a signal, it is cancelled again if a library has swallowed that."""
+    waiting, working = asyncio.current_task(), asyncio.ensure_future(work)
+    assert waiting is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            asyncio.get_running_loop().add_signal_handler(number, waiting.cancel)
+    try:
+        await asyncio.wait({working})
+    except asyncio.CancelledError:
+        while not working.done():
+            working.cancel()
+            await asyncio.wait({working}, timeout=CANCEL_AGAIN_S)
+    return await working

@@ -16,7 +16,8 @@ from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.progress import ProgressView, progress_for
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.client.executions.follow import ProgressUpdate
-from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
+from noetl_stream.concurrency import result_until
+from noetl_stream.errors import NoetlError, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.status import ENDED
@@ -32,6 +33,11 @@ SILENCE_S: Final = 2.0
 """When nothing has moved for so long, it is asked why."""
 
 ASKED_EVERY_S: Final = 5.0
+
+PATIENCE_S: Final = 60.0
+"""How long NATS and Postgres may be away, at least."""
+
+RETRY_S: Final = 0.2
 
 
 class Following(NamedTuple):
@@ -80,29 +86,51 @@ async def wait_for_end(session: Session, execution_id: str, timeout_s: float | N
 
 
 async def watch_to_end(
-    session: Session, execution_id: str, timeout_s: float | None, output: str, *, stderr: bool = False
+    session: Session, execution_id: str, timeout_s: float | None, output: str
 ) -> ExecutionDocument | None:
     """As :func:`wait_for_end`, showing its events: as JSON lines, or as live progress."""
-    executions = session.operations.executions
-    found = await executions.get(execution_id)
+    found = await session.operations.executions.get(execution_id)
     if found.status not in ENDED:
         await session.there_is_a_server()
-    view: _View = _Lines() if output == "jsonl" else _Picture(progress_for(output, stderr=stderr))
-    feed = await session.operations.feed.execution(execution_id, 0)
-    moved = asyncio.Event()
-    reasons = asyncio.create_task(_ask_why(session, execution_id, view, moved))
+    view: View = EventLines() if output == "jsonl" else ShownProgress(progress_for(output, stderr=False))
     try:
         async with _left_alone(execution_id), asyncio.timeout(timeout_s):
-            async for some in feed:
+            return await followed(session, execution_id, view)
+    except TimeoutError:
+        return None
+
+
+async def followed(session: Session, execution_id: str, view: View) -> ExecutionDocument:
+    """Shows the events of an execution, and why it waits when it does, to its end: how it has ended.
+
+    Raises:
+        Unreachable: NATS and Postgres, or the gateway, were away for longer than :data:`PATIENCE_S`.
+    """
+    moved = asyncio.Event()
+    hearing = _hear(session, execution_id, view, moved)
+    try:
+        ended = await result_until(hearing, _ask_why(session, execution_id, view, moved))
+    finally:
+        view.close()
+    assert ended is not None  # who asks why ends by an error only
+    return ended
+
+
+async def _hear(session: Session, execution_id: str, view: View, moved: asyncio.Event) -> ExecutionDocument:
+    last, away_s = 0, 0.0
+    while True:
+        try:
+            async for some in await session.operations.feed.execution(execution_id, last):
                 moved.set()
                 for heard in some:
                     view.hear(heard)
-    except TimeoutError:
-        return None
-    finally:
-        reasons.cancel()
-        view.close()
-    return await executions.get(execution_id)
+                last, away_s = int(some[-1].id), 0.0
+            return await session.operations.executions.get(execution_id)
+        except Unreachable:  # what is committed meanwhile is read when they are back
+            if away_s >= PATIENCE_S:
+                raise
+            await asyncio.sleep(RETRY_S)
+            away_s += RETRY_S
 
 
 async def stay(session: Session, execution_id: str, following: Following, output: str) -> ExecutionDocument | None:
@@ -134,12 +162,14 @@ async def _left_alone(execution_id: str) -> AsyncIterator[None]:
         raise
 
 
-async def _ask_why(session: Session, execution_id: str, view: _View, moved: asyncio.Event) -> None:
+async def _ask_why(session: Session, execution_id: str, view: View, moved: asyncio.Event) -> None:
     while True:
         moved.clear()
         if await _happens(moved, SILENCE_S):
             continue
         while not moved.is_set():
+            with contextlib.suppress(Unreachable):
+                await session.there_is_a_server()
             with contextlib.suppress(NoetlError):  # it is asked again
                 view.wait((await session.operations.executions.why(execution_id)).reasons)
             await _happens(moved, ASKED_EVERY_S)
@@ -154,13 +184,15 @@ async def _happens(event: asyncio.Event, timeout_s: float) -> bool:
     return True
 
 
-class _View(Protocol):
+class View(Protocol):
+    """Shows what is heard of an execution."""
+
     def hear(self, heard: FeedEvent) -> None: ...
     def wait(self, reasons: list[ReasonDocument]) -> None: ...
     def close(self) -> None: ...
 
 
-class _Lines:
+class EventLines:
     """Events as they are, one a line."""
 
     def hear(self, heard: FeedEvent) -> None:
@@ -173,8 +205,8 @@ class _Lines:
         """Nothing to put away."""
 
 
-class _Picture:
-    """What they mean."""
+class ShownProgress:
+    """What they mean: live progress."""
 
     def __init__(self, progress: ProgressView) -> None:
         self._progress = progress

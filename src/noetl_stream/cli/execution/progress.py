@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Protocol
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.model import events
@@ -138,7 +131,6 @@ class ProgressFold:
         return None
 
 
-_ALSO_ABOVE_THE_PICTURE: Final = ("retry", "failed", "discarded", " | ")
 _ITERATION_ENDS = events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone
 
 
@@ -190,41 +182,6 @@ class PlainProgress:
         """Nothing to put away."""
 
 
-class LiveProgress:
-    """A table that is redrawn in place, several times a second: times run down."""
-
-    def __init__(self, console: Console) -> None:
-        self._heard = ProgressFold()
-        self._waits: Sequence[ReasonDocument] = ()
-        self._live = Live(self, console=console, refresh_per_second=8, transient=True)
-        self._live.start()
-
-    def news(self, news: ProgressUpdate) -> None:
-        self._waits = ()
-        for line in self._heard.take(news):
-            if any(word in line for word in _ALSO_ABOVE_THE_PICTURE):
-                self._live.console.print(Text(line, style="yellow"))
-
-    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
-        self._waits = reasons
-
-    def close(self) -> None:
-        self._live.stop()
-
-    def __rich__(self) -> Group:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for name, step in list(self._heard.steps.items()):  # drawn by a thread of its own
-            mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
-            bar = ProgressBar(total=step.count, completed=step.ended, width=24) if step.count else Text("")
-            failed = f", {step.failed} failed" if step.failed else ""
-            done = (
-                f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
-            )
-            retries = f"{step.retries} {'retry' if step.retries == 1 else 'retries'}" if step.retries else ""
-            table.add_row(mark, Text(name), bar, done, retries)
-        return Group(table, *(Text(_counted_down(reason), style="cyan") for reason in self._waits))
-
-
 class SilentProgress:
     """Shows nothing (``-o json``)."""
 
@@ -242,13 +199,12 @@ def progress_for(output: str, *, stderr: bool = True) -> ProgressView:
     """The picture that fits the output and the terminal."""
     if output != "text":
         return SilentProgress()
-    console = Console(stderr=stderr)
-    is_terminal = (sys.stderr if stderr else sys.stdout).isatty() and not console.is_dumb_terminal
-    return LiveProgress(console) if is_terminal else PlainProgress(stderr=stderr)
+    if (sys.stderr if stderr else sys.stdout).isatty():
+        from rich.console import Console
 
+        from noetl_stream.cli.execution.live_progress import LiveProgress
 
-def _counted_down(reason: ReasonDocument) -> str:
-    if not reason.until:
-        return f"  {reason.sentence}"
-    left_s = datetime.fromisoformat(reason.until).timestamp() - time.time()
-    return f"  {reason.sentence} ({timedelta(seconds=max(0, round(left_s)))} left)"
+        console = Console(stderr=stderr)
+        if not console.is_dumb_terminal:
+            return LiveProgress(console)
+    return PlainProgress(stderr=stderr)

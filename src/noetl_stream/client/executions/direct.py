@@ -19,8 +19,6 @@ from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import step_runs
 from noetl_stream.client.executions.submit import Client, Refused
 from noetl_stream.client.executions.wait import until_begun, until_ended
-from noetl_stream.client.why import Environment, explain
-from noetl_stream.client.why.observe import observe
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -213,6 +211,9 @@ class DirectExecutions:
         return await self.get(request.execution_id)
 
     async def why(self, execution_id: str) -> WhyDocument:
+        from noetl_stream.client.why import Environment, explain  # `run` starts sooner without it
+        from noetl_stream.client.why.observe import observe
+
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
         playbook = await self._store.playbook(row.digest)

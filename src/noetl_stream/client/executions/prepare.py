@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
@@ -32,12 +33,15 @@ class PlaybookChecker:
 
     Args:
         limits: The operator's, which a playbook may lower.
+        plans: Made before, with the same kinds and limits.
     """
 
-    def __init__(self, kinds: Kinds, limits: Limits) -> None:
+    def __init__(self, kinds: Kinds, limits: Limits, plans: Iterable[Plan] = ()) -> None:
         self._kinds = kinds
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
+        for plan in plans:
+            self._plans.put(plan.digest, plan)
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """What is to be said of a text, and its plan; elsewhere than on this thread: it may take long."""

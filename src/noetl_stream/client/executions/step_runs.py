@@ -4,9 +4,9 @@ runs of a step together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -59,15 +59,14 @@ _READ: Final = frozenset(
 @dataclass(slots=True)
 class _RunHistory:
     """One consumption of a token, as far as it has got. Times are ms since the epoch; those of another execution
-    (``reused``) took none here. ``end`` is the position at which it ended.
+    (``reused``) took none here.
     """
 
     step_run_id: str
     token: Token
     claimed_ms: int
     started_ms: int | None = None
-    ended_ms: int | None = None
-    end: int = 0
+    finished: int | None = None
     status: RunStatus = "waiting"
     worker: str = ""
     attempts: int = 0
@@ -77,11 +76,15 @@ class _RunHistory:
     error: ErrorInfo | None = None
 
     @property
+    def step(self) -> str:
+        return self.token.step
+
+    @property
     def duration_s(self) -> float | None:
-        return None if self.ended_ms is None else (self.ended_ms - self.claimed_ms) / 1000
+        return None if self.finished is None else (self.finished - self.claimed_ms) / 1000
 
     def ends(self, row: StoredEvent, status: RunStatus) -> None:
-        self.ended_ms, self.end, self.status = row.at_ms, row.position, status
+        self.finished, self.status = row.at_ms, status
 
     def document(self) -> StepRunDocument:
         token = self.token
@@ -92,7 +95,7 @@ class _RunHistory:
             status=self.status,
             claimed=iso(self.claimed_ms),
             started=iso_or_none(self.started_ms),
-            finished=iso_or_none(self.ended_ms),
+            finished=iso_or_none(self.finished),
             duration_s=None if self.duration_s is None else round(self.duration_s, 3),
             worker=self.worker,
             attempts=self.attempts,
@@ -126,7 +129,7 @@ class _Reading:
             self.runs[fact.step_run_id] = run
         elif isinstance(fact, ExecutionFinished):
             for run in self.runs.values():
-                if run.ended_ms is None:
+                if run.finished is None:
                     run.ends(row, "cancelled")
         elif (found := self.runs.get(getattr(fact, "step_run_id", None) or row.step_run_id or "")) is not None:
             _take(found, fact, row)
@@ -164,20 +167,41 @@ async def step_runs(store: Store, execution_id: str) -> list[StepRunDocument]:
 
 
 def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:
-    """The steps that have run, in the order they first did. The status of a step is that of the run that ended last;
-    ``duration_s`` adds up over those that have ended, by the log's stored times.
-    """
+    """All runs of each step together, from a journal."""
     reading = _Reading()
     for row in journal:
         reading.take(row)
-    steps: dict[str, list[_RunHistory]] = {}
-    for run in reading.runs.values():
-        steps.setdefault(run.token.step, []).append(run)
-    return [_summary(step, runs) for step, runs in steps.items()]
+    return summaries(reading.runs.values())
 
 
-def _summary(step: str, runs: list[_RunHistory]) -> StepSummaryDocument:
-    ended = sorted((run for run in runs if run.end), key=lambda run: run.end)
+class _Summarized(Protocol):
+    @property
+    def step(self) -> str: ...
+    @property
+    def status(self) -> RunStatus: ...
+    @property
+    def finished(self) -> Any: ...
+    @property
+    def duration_s(self) -> float | None: ...
+    @property
+    def retries(self) -> int: ...
+
+
+def summaries(runs: Iterable[_Summarized]) -> list[StepSummaryDocument]:
+    """All runs of each step together, in the order in which the steps first ran. The status of a step is that of the
+    run that ended last; ``duration_s`` adds up over those that have ended, by the log's stored times.
+
+    Args:
+        runs: In the order they began.
+    """
+    steps: dict[str, list[_Summarized]] = {}
+    for run in runs:
+        steps.setdefault(run.step, []).append(run)
+    return [_summary(step, of_step) for step, of_step in steps.items()]
+
+
+def _summary(step: str, runs: Sequence[_Summarized]) -> StepSummaryDocument:
+    ended = sorted((run for run in runs if run.finished is not None), key=lambda run: run.finished)
     return StepSummaryDocument(
         step=step,
         runs=len(runs),

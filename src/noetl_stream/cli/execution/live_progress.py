@@ -1,0 +1,62 @@
+"""The picture of an execution on a terminal. It is read only where there is one: rich takes its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from noetl_stream.cli.execution.progress import ProgressFold
+from noetl_stream.client.executions.follow import ProgressUpdate
+from noetl_stream.ports.operations.executions import ReasonDocument
+
+_ALSO_ABOVE_THE_PICTURE: Final = ("retry", "failed", "discarded", " | ")
+
+
+class LiveProgress:
+    """A table that is redrawn in place, several times a second: times run down."""
+
+    def __init__(self, console: Console) -> None:
+        self._heard = ProgressFold()
+        self._waits: Sequence[ReasonDocument] = ()
+        self._live = Live(self, console=console, refresh_per_second=8, transient=True)
+        self._live.start()
+
+    def news(self, news: ProgressUpdate) -> None:
+        self._waits = ()
+        for line in self._heard.take(news):
+            if any(word in line for word in _ALSO_ABOVE_THE_PICTURE):
+                self._live.console.print(Text(line, style="yellow"))
+
+    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
+        self._waits = reasons
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def __rich__(self) -> Group:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for name, step in list(self._heard.steps.items()):  # drawn by a thread of its own
+            mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
+            bar = ProgressBar(total=step.count, completed=step.ended, width=24) if step.count else Text("")
+            failed = f", {step.failed} failed" if step.failed else ""
+            done = (
+                f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
+            )
+            retries = f"{step.retries} {'retry' if step.retries == 1 else 'retries'}" if step.retries else ""
+            table.add_row(mark, Text(name), bar, done, retries)
+        return Group(table, *(Text(_counted_down(reason), style="cyan") for reason in self._waits))
+
+
+def _counted_down(reason: ReasonDocument) -> str:
+    if not reason.until:
+        return f"  {reason.sentence}"
+    left_s = datetime.fromisoformat(reason.until).timestamp() - time.time()
+    return f"  {reason.sentence} ({timedelta(seconds=max(0, round(left_s)))} left)"

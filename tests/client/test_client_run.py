@@ -1,0 +1,144 @@
+"""``run`` over the operations: followed to the end, over stores that go away, until nobody waits any longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from client_stage import BY, ClientStage
+
+from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.session import Session
+from noetl_stream.cli.execution.run import run_in
+from noetl_stream.client.executions import direct
+from noetl_stream.client.executions.step_runs import summaries, summarize
+from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.errors import Unreachable
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import ExecutionDocument, Start
+from noetl_stream.ports.store import StoredEvent
+from noetl_stream.testing.simulation.work import playbook, then, work
+
+TWO = playbook("two", [{"step": "start", "tool": work(1, 3.0), "next": then("end")}, {"step": "end", "tool": work(2)}])
+HEARS = playbook(
+    "hears", [{"step": "ear", "tool": [{"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}]}]
+)
+SHOWN = ["start: started", "start: done", "end: started", "end: done"]
+
+
+class Desk:
+    """A session over a stage. ``asked`` counts how often it was seen to that a server folds."""
+
+    def __init__(self, stage: ClientStage) -> None:
+        nobody: Any = None
+        feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock)
+        operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, nobody)
+        self.asked = 0
+        self.session = Session(operations, BY, self._ask, " --home here", keeps_ids=True)
+
+    async def _ask(self) -> None:
+        self.asked += 1
+
+    async def run(self, source: str, timeout_s: float | None = None) -> ExecutionDocument | ExitCode:
+        return await run_in(self.session, Start(playbook=source), "file.yaml", timeout_s=timeout_s, output="text")
+
+
+@pytest.fixture
+async def desk(stage: ClientStage) -> AsyncIterator[Desk]:
+    yield Desk(stage)
+
+
+def ended(found: ExecutionDocument | ExitCode) -> ExecutionDocument:
+    assert isinstance(found, ExecutionDocument)
+    return found
+
+
+async def test_a_run_is_shown_to_its_end(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    found = ended(await desk.run(TWO))
+    assert (found.status, found.result, [step.step for step in found.steps or ()]) == ("completed", 2, ["start", "end"])
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
+
+
+async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
+    desk: Desk, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = asyncio.create_task(desk.run(TWO))
+    await stage.clock.sleep(1)
+    with away(stage):
+        await stage.clock.sleep(30)
+    assert ended(await running).status == "completed"
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
+
+
+async def test_a_store_that_stays_away_ends_the_run_with_an_error(desk: Desk, stage: ClientStage) -> None:
+    running = asyncio.create_task(desk.run(TWO))
+    await stage.clock.sleep(1)
+    with away(stage), pytest.raises(Unreachable, match="Postgres is away"):
+        await running
+
+
+async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_there(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await desk.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
+    assert desk.asked >= 2, "not only once"
+    assert "waits: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
+
+
+async def test_who_waits_no_longer_is_told_where_to_look(
+    desk: Desk, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = asyncio.create_task(desk.run(HEARS))
+    await stage.clock.sleep(1)
+    running.cancel()
+    assert await running == ExitCode.INTERRUPTED
+    (one,) = (await stage.executions.page(direct.ExecutionFilter(), 10, None)).items
+    said = capsys.readouterr().err.splitlines()[-2:]
+    assert said == [
+        f"interrupted: execution {one.execution_id} goes on",
+        f"  watch it: noetl-stream execution get {one.execution_id} --home here",
+    ]
+
+
+async def test_a_request_that_nobody_has_answered_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    stage = ClientStage()
+    assert await Desk(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
+    (request,) = stage.broker.event_log.stored
+    said = f"not ended after 5 s: the request for {request.message.execution_id} had not been answered"
+    assert capsys.readouterr().err.startswith(said)
+    await stage.begin()
+    await stage.until_status(request.message.execution_id, "waiting")
+    await stage.close()
+
+
+async def test_a_long_execution_has_its_steps_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 5)
+    found = ended(await desk.run(TWO))
+    assert [(step.step, step.runs) for step in found.steps or ()] == [("start", 1), ("end", 1)]
+
+
+async def test_steps_are_summed_up_alike_from_the_journal_and_from_their_runs(stage: ClientStage) -> None:
+    rule = {"when": "{{ outcome.error }}", "then": {"do": "retry", "attempts": 2, "delay": 1}}
+    tries = {"name": "try", **work(1, 0.5, failures=1), "spec": {"policy": {"rules": [rule]}}}
+    steps = [{"step": "start", "tool": tries, "next": then("end")}, {"step": "end", "tool": work(2, failures=9)}]
+    found = await stage.run(playbook("varied", steps))
+    journal = await stage.store.journal(found.execution_id)
+    assert found.steps == summarize(journal) == summaries(await stage.executions.steps(found.execution_id))
+    assert [(step.retries, step.status) for step in found.steps or ()] == [(1, "done"), (0, "failed")]
+
+
+@contextmanager
+def away(stage: ClientStage) -> Iterator[None]:
+    """The journals of a stage cannot be read meanwhile."""
+
+    async def journal(*_: Any) -> list[StoredEvent]:
+        raise Unreachable("Postgres is away")
+
+    store: Any = stage.store
+    store.journal = journal
+    yield
+    del store.journal
