@@ -148,14 +148,17 @@ def make_operations(
     *,
     unanswered: Callable[[], Awaitable[None]] | None = None,
     plans: Sequence[Plan] = (),
+    audited: bool = False,
 ) -> Operations:
     """The operations, executed directly on these connections.
 
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         plans: Of texts that were checked here already.
+        audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
     """
     from noetl_stream.client.access import DirectAccess
+    from noetl_stream.client.audit import AuditRecord, unrecorded
     from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
     from noetl_stream.client.credentials.direct import DirectCredentials
     from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
@@ -168,11 +171,12 @@ def make_operations(
     checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits, plans)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(log, bus, connected.blobs, store, store.catalog, clock)
+    recorded = AuditRecord(store.audit, clock) if audited else unrecorded
     return Operations(
-        DirectExecutions(ports, checking, cluster, unanswered),
+        DirectExecutions(ports, checking, cluster, unanswered, recorded),
         LiveFeed(store, store.feed, bus, clock),
-        DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking),
-        DirectCredentials(make_credential_keeper(connected, endpoint)),
+        DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking, recorded),
+        DirectCredentials(make_credential_keeper(connected, endpoint), recorded),
         cluster,
         DirectAccess(store.tokens, store.audit, clock),
     )

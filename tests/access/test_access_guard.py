@@ -14,11 +14,11 @@ from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
 from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
-from noetl_stream.gateway.access.audit import MAX_CHARACTERS, REFUSALS_AT_ONCE, Auditor
+from noetl_stream.gateway.access.audit import REFUSALS_AT_ONCE, Auditor
 from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, AccessGuard
 from noetl_stream.gateway.http.problems import problem_of
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
+from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.testing.waiting import until
@@ -300,7 +300,7 @@ async def test_a_value_no_database_takes_does_not_keep_a_call_off_the_record(
     assert answer.status == 401
     (entry,) = await recorded(audit)
     assert entry.attempt.target == "?a?b"
-    assert entry.attempt.correlation_id == "x" * MAX_CHARACTERS
+    assert entry.attempt.correlation_id == "x" * MAX_AUDIT_CHARACTERS
     assert entry.attempt.idempotency_key.isprintable()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import pty
@@ -131,6 +132,19 @@ def test_rotation_brings_everything_under_a_key_of_ones_own(shared_home: Path) -
     )
     assert home.returncode == 0
     assert shown(shared_home, "cli_rotated")["key_id"] == before
+
+
+def test_the_audit_says_who_stored_and_deleted_one(shared_home: Path) -> None:
+    fed(shared_home, SECRET, "cli_audited")
+    assert noetl("credential", "delete", "cli_audited", "--home", shared_home).returncode == 0
+    found = only_json(noetl("audit", "list", "--home", shared_home, "-o", "json"))
+    entries = [entry for entry in found if entry["target"] == "cli_audited"]
+    assert [(entry["operation"], entry["status"]) for entry in entries] == [
+        ("deleteCredential", 204),
+        ("putCredential", 200),
+    ]
+    assert {entry["principal"] for entry in entries} == {getpass.getuser()}
+    assert SECRET not in str(found)
 
 
 def test_the_embedded_stacks_key_is_its_owners_alone(shared_home: Path) -> None:

@@ -19,6 +19,7 @@ from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.access import DirectAccess
+from noetl_stream.client.audit import Recorded, unrecorded
 from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
 from noetl_stream.client.cluster.ingest import DirectIngest
 from noetl_stream.client.cluster.readiness import DirectReadiness
@@ -69,22 +70,25 @@ class GatewayStage:
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
         self._open_to_all = open_to_all
-        self.operations = self._operations()
+        self.operations = self.operations_within(unrecorded)
         self.url: str
         self.client: ClientSession
         self.gateway: Gateway
 
-    def _operations(self) -> Operations:
+    def operations_within(self, recorded: Recorded) -> Operations:
+        """Those of a gateway, or of a command line that puts its changes on record."""
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
         checking = PlaybookChecker(self._kinds, DEFAULT_LIMITS)
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock))
         keeper = CredentialStorage(MemoryCredentials(clock), key_ring((new_key(),), "a key"))
         return Operations(
-            DirectExecutions(ExecutionPorts(log, bus, broker.blobs, store, catalog, clock), checking, cluster),
+            DirectExecutions(
+                ExecutionPorts(log, bus, broker.blobs, store, catalog, clock), checking, cluster, recorded=recorded
+            ),
             LiveFeed(store, MemoryFeed(store, clock), bus, clock),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking),
-            DirectCredentials(keeper),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
+            DirectCredentials(keeper, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock),
         )

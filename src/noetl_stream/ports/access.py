@@ -106,6 +106,15 @@ class Tokens(Protocol):
         ...
 
 
+MAX_AUDIT_CHARACTERS: Final = 256
+"""Of each text in an entry of the audit."""
+
+
+def audit_text(text: str) -> str:
+    """What of a text that somebody sent stands in the audit."""
+    return "".join(character if character.isprintable() else "?" for character in text[:MAX_AUDIT_CHARACTERS])
+
+
 class AuditedCall(NamedTuple):
     """A call as received, without secrets and without its body.
 

@@ -71,7 +71,9 @@ def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Seq
             async def there_is_a_server() -> None:
                 await ensure_server(connected, client, background)
 
-            operations = make_operations(connected, stack.endpoint, unanswered=there_is_a_server, plans=plans)
+            operations = make_operations(
+                connected, stack.endpoint, unanswered=there_is_a_server, plans=plans, audited=True
+            )
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), there_is_a_server, place, keeps_ids=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noetl_stream.client.audit import Recorded, unrecorded
 from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
@@ -12,10 +13,15 @@ from noetl_stream.ports.operations.credentials import CredentialDocument, Rotate
 
 
 class DirectCredentials:
-    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`."""
+    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`.
 
-    def __init__(self, keeper: CredentialStorage) -> None:
+    Args:
+        recorded: What each change is done within.
+    """
+
+    def __init__(self, keeper: CredentialStorage, recorded: Recorded = unrecorded) -> None:
         self._keeper = keeper
+        self._recorded = recorded
 
     async def put(
         self,
@@ -26,7 +32,8 @@ class DirectCredentials:
         description: str = "",
         tags: Sequence[str] = (),
     ) -> CredentialDocument:
-        stored = await self._keeper.store(name, value, kind=kind, description=description, tags=tuple(tags))
+        async with self._recorded("putCredential", name, by):
+            stored = await self._keeper.store(name, value, kind=kind, description=description, tags=tuple(tags))
         return credential_document(stored)
 
     async def list_all(self) -> list[CredentialDocument]:
@@ -36,10 +43,12 @@ class DirectCredentials:
         return credential_document(await self._keeper.show(name))
 
     async def delete(self, name: str, by: str) -> None:
-        await self._keeper.delete(name)
+        async with self._recorded("deleteCredential", name, by):
+            await self._keeper.delete(name)
 
     async def rotate(self, by: str) -> RotatedDocument:
-        names, problems = await self._keeper.rotate()
+        async with self._recorded("rotateCredentials", "", by):
+            names, problems = await self._keeper.rotate()
         return RotatedDocument(names, problems)
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from noetl_stream.client.audit import Recorded, unrecorded
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.client.executions.ctx_history import ctx_history
 from noetl_stream.client.executions.delete import delete_execution
@@ -101,6 +102,7 @@ class DirectExecutions:
         unanswered: Called each time no server has answered a request, before it is published again; and before a start,
             whose answer is waited for longer. Without it no answer is an error after :data:`PATIENCE_S`; the request is
             stored by then, and is taken up by the next server.
+        recorded: What a deletion is done within.
     """
 
     def __init__(
@@ -109,8 +111,10 @@ class DirectExecutions:
         checking: PlaybookChecker,
         cluster: Cluster,
         unanswered: Callable[[], Awaitable[None]] | None = None,
+        recorded: Recorded = unrecorded,
     ) -> None:
         self._ports = ports
+        self._recorded = recorded
         self._cluster = cluster
         self._store = ports.store
         self._checking = checking
@@ -227,8 +231,9 @@ class DirectExecutions:
         return await asyncio.to_thread(explain, execution_id, journal, plan, around)
 
     async def delete(self, execution_id: str, by: str) -> None:
-        await self._ended(execution_id)
-        await delete_execution(self._store, self._ports.blobs, execution_id)
+        async with self._recorded("deleteExecution", execution_id, by):
+            await self._ended(execution_id)
+            await delete_execution(self._store, self._ports.blobs, execution_id)
 
     def _request(
         self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
+from noetl_stream.client.audit import Recorded, unrecorded
 from noetl_stream.client.cursors import cursor_of, read_cursor
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.playbooks.registration import entry_of
@@ -38,9 +39,14 @@ class PlaybookPorts(NamedTuple):
 
 
 class DirectPlaybooks:
-    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`."""
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`.
 
-    def __init__(self, ports: PlaybookPorts, checking: PlaybookChecker) -> None:
+    Args:
+        recorded: What a deletion is done within.
+    """
+
+    def __init__(self, ports: PlaybookPorts, checking: PlaybookChecker, recorded: Recorded = unrecorded) -> None:
+        self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog
         self._clock = ports.clock
@@ -97,9 +103,9 @@ class DirectPlaybooks:
         return GraphDocument([step.name for step in steps], arcs)
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
-        address = _address(path, version)
-        entry = await find_entry(self._catalog, address)
-        await self._catalog.delete(entry.path, None if version is None else entry.revision)
+        async with self._recorded("deletePlaybook", path, by):
+            entry = await find_entry(self._catalog, _address(path, version))
+            await self._catalog.delete(entry.path, None if version is None else entry.revision)
 
     async def _plan(self, path: str, version: str | None) -> Plan:
         entry = await find_entry(self._catalog, _address(path, version))

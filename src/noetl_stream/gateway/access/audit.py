@@ -11,13 +11,10 @@ from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable
 from noetl_stream.gateway.http.problems import kind_of
-from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller
+from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller, audit_text
 from noetl_stream.ports.clock import Clock
 
 log = logging.getLogger(__name__)
-
-MAX_CHARACTERS: Final = 256
-"""Of each text in an entry."""
 
 REFUSALS_AT_ONCE: Final = 8
 """How many refusals are written at a time: whoever knocks without end must not take the database from the others."""
@@ -47,7 +44,7 @@ class Auditor:
             raise
         made = unquote(response.headers.get("Location", "").rpartition("/")[2])
         reason = unquote(request.headers.get("X-Reason", ""))
-        await self._answer(number, AuditedAnswer(response.status, _printable(reason), _printable(made)))
+        await self._answer(number, AuditedAnswer(response.status, audit_text(reason), audit_text(made)))
         return response
 
     async def refused(
@@ -75,10 +72,10 @@ class Auditor:
             role=caller.role if caller else "",
             method=request.method,
             operation=operation,
-            target=_printable("/".join(request.match_info.values())),
-            correlation_id=_printable(request.headers.get("X-Correlation-Id", "")),
+            target=audit_text("/".join(request.match_info.values())),
+            correlation_id=audit_text(request.headers.get("X-Correlation-Id", "")),
             remote=request.remote or "",
-            idempotency_key=_printable(request.headers.get("Idempotency-Key", "")),
+            idempotency_key=audit_text(request.headers.get("Idempotency-Key", "")),
         )
 
     async def _answer(self, number: int, answer: AuditedAnswer) -> None:
@@ -92,8 +89,4 @@ def _answer_of(error: Exception) -> AuditedAnswer:
     """Only refusals are told in words: the words of other errors may repeat what the caller has sent."""
     kind = kind_of(error)
     words = str(error) if isinstance(error, Unauthenticated | Forbidden) else kind.name
-    return AuditedAnswer(kind.status, _printable(words))
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text[:MAX_CHARACTERS])
+    return AuditedAnswer(kind.status, audit_text(words))

@@ -21,6 +21,7 @@ from noetl_stream.ports.operations.problems import (
     FaultDocument,
     ProblemDocument,
     ProblemKind,
+    problem_kind,
 )
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,8 @@ class ProblemAnswer(NamedTuple):
 
 
 def kind_of(error: BaseException) -> ProblemKind:
-    """Which problem an error is; what nobody foresaw is ``internal``."""
-    if isinstance(error, HttpProblem):
-        return error.kind
-    return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), KINDS["internal"])
+    """Which problem an error is, those among them that only a gateway has."""
+    return error.kind if isinstance(error, HttpProblem) else problem_kind(error)
 
 
 def problem_of(error: BaseException, instance: str) -> ProblemAnswer:

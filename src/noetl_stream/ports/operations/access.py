@@ -49,7 +49,8 @@ class ApiTokensDocument(Document, frozen=True):
 
 class AuditEntryDocument(Document, frozen=True):
     """A call that changed something, or was refused. ``status`` is null while it goes on, or if the gateway died over
-    it. ``reason`` is the caller's, or why it was refused, or the kind of its problem.
+    it. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``method``, ``role`` and
+    ``remote`` are empty where it was done without a gateway.
     """
 
     number: int

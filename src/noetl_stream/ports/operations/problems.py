@@ -179,3 +179,10 @@ PROBLEMS: Final = (
 """In this order: the first whose class an error is an instance of. Behind ``invalid`` are those that only the gateway
 itself finds.
 """
+
+_INTERNAL: Final = next(kind for kind in PROBLEMS if kind.name == "internal")
+
+
+def problem_kind(error: BaseException) -> ProblemKind:
+    """Which problem an error is; what nobody foresaw is ``internal``."""
+    return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _INTERNAL)

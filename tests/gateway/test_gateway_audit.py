@@ -1,0 +1,119 @@
+"""What the command line does without a gateway stands in the audit as the same does over HTTP, with who did it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from gateway_playbooks import APPROVAL, LOOP
+from gateway_stage import GatewayStage
+
+from noetl_stream.adapters.gateway.connection import GatewayConnection
+from noetl_stream.adapters.gateway.operations import gateway_operations
+from noetl_stream.client.audit import AuditRecord
+from noetl_stream.errors import NoetlError, Unreachable
+from noetl_stream.ports.access import AuditEntry
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.settings.environment import GatewayLimits
+
+ANN = "ann"
+AUDITED = ("deleteExecution", "deletePlaybook", "putCredential", "deleteCredential", "rotateCredentials")
+
+
+async def change_everything(operations: Operations) -> None:
+    """Each change that the events do not tell of, as it succeeds and as it fails."""
+    executions, playbooks, credentials = operations.executions, operations.playbooks, operations.credentials
+    ended = (await executions.start(Start(playbook=LOOP), ANN)).execution_id
+    held = (await executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), ANN)).execution_id
+    await executions.wait(ended, 20)
+    await playbooks.register(LOOP.encode(), "loop.yaml", ANN)
+    for work in (
+        executions.delete(ended, ANN),
+        executions.delete(held, ANN),
+        executions.delete("nowhere", ANN),
+        playbooks.delete("tests/loop", "1.0", ANN),
+        playbooks.delete("tests/loop", None, ANN),
+        credentials.put("shop", {"token": "hidden"}, ANN),
+        credentials.put("no name", {"token": "hidden"}, ANN),
+        credentials.rotate(ANN),
+        credentials.delete("shop", ANN),
+        credentials.delete("shop", ANN),
+    ):
+        with contextlib.suppress(NoetlError):
+            await work
+
+
+async def entries(stage: GatewayStage) -> list[AuditEntry]:
+    """Those of such changes, oldest first."""
+    found = await stage.audit.page(1000, None, None)
+    return [entry for entry in reversed(found) if entry.attempt.operation in AUDITED]
+
+
+def told(found: list[AuditEntry]) -> list[Any]:
+    """Operation, target and answer of each, with ids numbered in the order they came."""
+    numbers: dict[str, str] = {}
+    return [
+        (
+            entry.attempt.operation,
+            numbers.setdefault(entry.attempt.target, f"#{len(numbers)}")
+            if entry.attempt.operation == "deleteExecution"
+            else entry.attempt.target,
+            entry.answer,
+        )
+        for entry in found
+    ]
+
+
+async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: GatewayStage) -> None:
+    recorded = AuditRecord(stage.audit, stage.clock)
+    await change_everything(stage.operations_within(recorded))
+    directly = await entries(stage)
+    async with GatewayStage(GatewayLimits()).open() as other:
+        connection = GatewayConnection(other.url, None, other.clock)
+        await change_everything(gateway_operations(connection))
+        await connection.close()
+        over_http = await entries(other)
+    assert told(directly) == told(over_http)
+    assert {entry.attempt.operation for entry in directly} == set(AUDITED)
+    assert [entry.answer.status for entry in directly if entry.answer] == [
+        204,
+        409,
+        404,
+        204,
+        404,
+        200,
+        422,
+        200,
+        204,
+        404,
+    ]
+    assert {entry.attempt.principal for entry in directly} == {ANN}
+    assert {(entry.attempt.method, entry.attempt.role, entry.attempt.remote) for entry in directly} == {("", "", "")}
+    assert {entry.attempt.principal for entry in over_http} == {"local"}
+
+
+async def test_what_cannot_be_put_on_record_is_not_done(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def begin(*_: Any) -> int:
+        raise Unreachable("Postgres is away")
+
+    credentials = stage.operations_within(AuditRecord(stage.audit, stage.clock)).credentials
+    await credentials.put("shop", {"token": "hidden"}, ANN)
+    monkeypatch.setattr(stage.audit, "begin", begin)
+    with pytest.raises(Unreachable):
+        await credentials.delete("shop", ANN)
+    assert [one.name for one in await credentials.list_all()] == ["shop"]
+
+
+async def test_what_was_done_and_whose_end_is_not_on_record_was_done(
+    stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(*_: Any) -> None:
+        raise Unreachable("Postgres is away")
+
+    credentials = stage.operations_within(AuditRecord(stage.audit, stage.clock)).credentials
+    monkeypatch.setattr(stage.audit, "answer", answer)
+    assert (await credentials.put("x" * 128, {"token": "hidden"}, "\ud800nn")).version == 1
+    (entry,) = await entries(stage)
+    assert (entry.attempt.principal, entry.attempt.target, entry.answer) == ("?nn", "x" * 128, None)
