@@ -152,20 +152,3 @@ class StepFailed(Fact, frozen=True, tag="step.failed"):
 
     step_run_id: str
     error: ErrorInfo
-
-
-WorkerFact = (
-    StepClaimed
-    | StepStarted
-    | TaskStarted
-    | TaskProcessed
-    | StepSuspended
-    | LoopStarted
-    | LoopPagedOut
-    | LoopIterationStarted
-    | LoopIterationDone
-    | LoopIterationFailed
-    | LoopDone
-    | StepDone
-    | StepFailed
-)
