@@ -24,8 +24,7 @@ from noetl_stream.model.events import (
     StepSuspended,
     TaskProcessed,
 )
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
 from noetl_stream.testing.scenario.scenario import Scenario
 
 CALL = """

@@ -8,8 +8,7 @@ from noetl_stream.engine.pipeline.paging import PAGE_BYTES
 from noetl_stream.engine.runner.level import OpenedLevel, cut, open_level
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Payload, Reference
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ReferenceNeeded, ResultView, Scope, compile_template
 

@@ -24,8 +24,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference, StepValue
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 CITIES = [{"name": "x", "hotels": ["x0", "x1"]}, {"name": "y", "hotels": ["y0"]}]

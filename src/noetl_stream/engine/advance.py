@@ -33,7 +33,7 @@ from noetl_stream.model.events import (
     TaskStarted,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
-from noetl_stream.model.outcome import StepValue
-from noetl_stream.model.reference import ItemPosition, Payload, place_of
+from noetl_stream.model.outcome import ItemPosition, Payload, StepValue, place_of
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.runtime.scope import LazyResult, References, event_view
@@ -58,7 +57,7 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
 def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
     """The element at each level of the iteration ``path``, and the number of elements of each level.
 
-    For a paged-out level the element is its :class:`~noetl_stream.model.reference.ItemPosition`.
+    For a paged-out level the element is its :class:`~noetl_stream.model.outcome.ItemPosition`.
     """
     chain, counts = [], []
     for index in path:

@@ -21,8 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Page, Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
 
 NOT_LOADED: Final = object()

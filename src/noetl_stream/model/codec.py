@@ -22,8 +22,7 @@ from noetl_stream.model.messages import (
     Stop,
     WorkerPresence,
 )
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
 

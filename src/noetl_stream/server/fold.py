@@ -29,7 +29,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage

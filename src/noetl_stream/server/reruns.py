@@ -10,7 +10,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.rerun.journal_summary import JournalSummary
 from noetl_stream.engine.rerun.reuse import refuse_rerun, reuse
 from noetl_stream.model.events import ExecutionRequested, Fact
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.ports.store import Store
 from noetl_stream.server.plan_cache import PlanCache
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl_stream.engine.ids import step_run_of, timer_of
 from noetl_stream.engine.scope import admission_scope
 from noetl_stream.engine.state import Execution, WaitingToken, due_ms
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, TimerSet, Token, TokenClaimed, TokenHeld
+from noetl_stream.model.ids import step_run_of, timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import AdmitPlan, Plan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds

@@ -8,7 +8,6 @@ from typing import Final
 from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.decide.termination import cancel
 from noetl_stream.engine.evolve.ctx import patched
-from noetl_stream.engine.ids import injected_token
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import (
@@ -20,7 +19,8 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.ids import derive
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 
 
@@ -88,7 +88,7 @@ def _refuse_size(what: str, size: int, limit: str, at_most: int) -> Rejection | 
 
 
 def _injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[events.Fact]:
-    token_id = injected_token(state.execution_id, fact.request_id)
+    token_id = derive(state.execution_id, "injected", fact.request_id)
     return (events.TokenEnqueued(events.Token(token_id, fact.step, "injected", fact.args)),)
 
 

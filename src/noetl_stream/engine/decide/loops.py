@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from noetl_stream.engine.decide.admission import expression_failure
-from noetl_stream.engine.ids import command_of, paging_of
 from noetl_stream.engine.pipeline.paging import in_pages
 from noetl_stream.engine.scope import loop_scope
 from noetl_stream.engine.state import Assignment, Execution, LoopState, StepRun
@@ -22,6 +21,7 @@ from noetl_stream.model.events import (
     StepFailed,
     StepScheduled,
 )
+from noetl_stream.model.ids import command_of, paging_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render

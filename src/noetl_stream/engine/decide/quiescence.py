@@ -16,8 +16,7 @@ from noetl_stream.engine.scope import result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, Fact, TokenDiscarded
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Template, render
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.decide.admission import expression_failure, judge, raise_unless_loadable
 from noetl_stream.engine.decide.ctx import on_ctx
-from noetl_stream.engine.ids import arc_token
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
+from noetl_stream.model.ids import derive
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
 
@@ -70,9 +70,8 @@ def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scop
     size, at_most = len(codec.encode(args)), state.limits.max_ctx_bytes
     if size > at_most:
         raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
-    token_id = arc_token(run.step_run_id, index)
     return Token(
-        token_id=token_id,
+        token_id=derive(run.step_run_id, "arc", index),
         step=arc.step,
         cause="arc",
         args=args,

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.decide.client_requests import no_step
-from noetl_stream.engine.ids import start_token, timer_of
 from noetl_stream.engine.state import Execution, due_ms
 from noetl_stream.model import codec, events
+from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 
 
@@ -27,7 +27,7 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_
 
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[events.Fact]:
-    token = events.Token(start_token(state.execution_id), plan.entry, "start")
+    token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
     return _start(plan, state, fact, deep_merge(plan.workload, fact.workload), events.TokenEnqueued(token))
 
 

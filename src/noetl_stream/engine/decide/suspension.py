@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.engine.decide import NOTHING, Rules
-from noetl_stream.engine.ids import command_of, timer_of
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import (
@@ -18,6 +17,7 @@ from noetl_stream.model.events import (
     TimerSet,
     Wait,
 )
+from noetl_stream.model.ids import command_of, timer_of
 from noetl_stream.playbook.plan import Plan
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.engine.decide import Rules
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Execution, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import ChildOrdered, ExecutionFinished, Fact, StepCancelled, TimerSet, TokenDiscarded
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.plan import Plan
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.decide.suspension import resume_or_wait
-from noetl_stream.engine.ids import step_run_of, timer_of
 from noetl_stream.engine.state import Execution, StepRun, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, TimerSet
+from noetl_stream.model.ids import step_run_of, timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 

@@ -9,10 +9,10 @@ from noetl_stream.engine.decide import NOTHING, Rules
 from noetl_stream.engine.decide.admission import admit
 from noetl_stream.engine.decide.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.decide.loops import open_loop
-from noetl_stream.engine.ids import command_of, step_run_of, timer_of
 from noetl_stream.engine.state import Execution, StepRun, WaitingToken, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, StepDone, StepFailed, StepScheduled, TimerSet, Token, TokenClaimed
+from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.playbook.plan import Plan
 
 

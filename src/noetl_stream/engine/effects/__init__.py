@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from noetl_stream.engine.state import Timer
 from noetl_stream.model.messages import InboxMessage, StepCommand, Stop
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import Reference
 
 
 class IssueCommand(NamedTuple):

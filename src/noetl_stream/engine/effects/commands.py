@@ -10,7 +10,7 @@ from noetl_stream.engine.scope import around
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Go, StepCommand
-from noetl_stream.model.reference import ItemPosition
+from noetl_stream.model.outcome import ItemPosition
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan, Reads, StepPlan
 

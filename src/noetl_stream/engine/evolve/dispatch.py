@@ -24,7 +24,7 @@ from noetl_stream.engine.evolve.client_requests import take_once
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
-from noetl_stream.model.reference import EXECUTION, Reference
+from noetl_stream.model.outcome import EXECUTION, Reference
 
 replace = msgspec.structs.replace
 

@@ -9,8 +9,7 @@ import msgspec
 from noetl_stream.engine.state import LoopState
 from noetl_stream.model.events import Path
 from noetl_stream.model.messages import LoopProgress
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import EMPTY, Payload, Reference
+from noetl_stream.model.outcome import EMPTY, ErrorInfo, Payload, Reference
 
 Ending = Literal["ok", "failed", "skipped"]
 

@@ -11,8 +11,7 @@ from noetl_stream.engine.evolve.loop_progress import Ending, end_iteration, loop
 from noetl_stream.engine.evolve.step_runs import end_step, with_run
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model import events
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Payload
 
 replace = msgspec.structs.replace
 

@@ -17,7 +17,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.reference import Page
+from noetl_stream.model.outcome import Page
 from noetl_stream.template import ExpressionError
 
 MOST: Final = 2**31 - 1

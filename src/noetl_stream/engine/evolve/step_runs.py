@@ -11,9 +11,9 @@ from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.ctx import with_ctx
 from noetl_stream.engine.evolve.loop_progress import loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.reducers import reduce_all
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Assignment, Execution, StepRun
 from noetl_stream.model.events import LoopDone, SharedValue, StepDone, StepFailed
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.template import ExpressionError

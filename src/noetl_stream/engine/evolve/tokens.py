@@ -8,10 +8,10 @@ import msgspec
 
 from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.step_runs import without
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Execution, StepRun, WaitingToken
 from noetl_stream.model import events
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.ids import timer_of
+from noetl_stream.model.outcome import Payload
 
 replace = msgspec.structs.replace
 

@@ -41,8 +41,7 @@ from noetl_stream.engine.pipeline.policy import share
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.messages import Progress, path_key
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.template import ExpressionError
 
 replace = msgspec.structs.replace

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from noetl_stream.engine.decide.client_requests import no_step
-from noetl_stream.engine.ids import rerun_token
 from noetl_stream.engine.rerun.journal_summary import JournalSummary
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import ExecutionRequested, ExecutionReused, Fact, Rerun, RerunRefused, ReusedFact, Token
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.ids import derive
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 
 PAGE_BYTES: Final = 256 * 1024
@@ -65,7 +65,7 @@ def _pages(
     token = chosen.token
     joined = lineage.enqueued[token.token_id].joined
     args = token.args if rerun.args is None else rerun.args
-    token = replace(token, token_id=rerun_token(execution_id), cause="rerun", args=args)
+    token = replace(token, token_id=derive(execution_id, "rerun"), cause="rerun", args=args)
     *others, last = enumerate(pages)
     for number, page in others:
         yield ExecutionReused(rerun.of, page, number)

@@ -15,8 +15,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Page, place_of
+from noetl_stream.model.outcome import ErrorInfo, Page, place_of
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ExpressionError, Scope
 
@@ -34,7 +33,7 @@ class OpenedLevel(NamedTuple):
         return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
 
     def at(self, index: int) -> Any:
-        """The item, or its :class:`~noetl_stream.model.reference.ItemPosition` if it stands in a page."""
+        """The item, or its :class:`~noetl_stream.model.outcome.ItemPosition` if it stands in a page."""
         return place_of(self.pages, index) if self.pages else self.items[index]
 
 

@@ -9,8 +9,7 @@ import msgspec
 from noetl_stream.engine.runner.scope import Iteration
 from noetl_stream.model.events import Fact, Wait
 from noetl_stream.model.messages import Progress
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
 from noetl_stream.playbook.plan import TaskPlan
 
 Accepted: TypeAlias = tuple[type, ...]

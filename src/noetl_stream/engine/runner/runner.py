@@ -92,8 +92,7 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import ItemPosition, Page, Reference
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.template import ReferenceNeeded

@@ -22,8 +22,7 @@ from noetl_stream.model.events.parts import (
     by_status,
 )
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, StepValue
 from noetl_stream.model.status import EndStatus
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import Payload
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.access import (
     NOT_FOUND,

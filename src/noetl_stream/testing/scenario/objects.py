@@ -17,7 +17,7 @@ from noetl_stream.model.events import (
     StepScheduled,
     TaskProcessed,
 )
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import Payload, Reference
 
 Journal = Callable[[], Iterator[RecordedFact]]
 

@@ -45,8 +45,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.rejection import Rejection
-from noetl_stream.model.status import FoldedStatus
+from noetl_stream.model.status import FoldedStatus, Rejection
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan

@@ -19,8 +19,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
 from noetl_stream.template import ExpressionError, ReferenceNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
