@@ -8,7 +8,7 @@ import pytest
 from engine_scenarios import given, limits, started
 from msgspec.structs import replace
 
-from noetl_stream.engine.effects.child_messages import child_message
+from noetl_stream.engine.effects import child_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,

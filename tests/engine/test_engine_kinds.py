@@ -8,9 +8,8 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from noetl_stream.engine.decide import dispatch as decide
-from noetl_stream.engine.evolve import client_requests, worker_facts
-from noetl_stream.engine.evolve import dispatch as evolve
+from noetl_stream.engine import advance
+from noetl_stream.engine.evolve import dispatch, executions, worker_facts
 from noetl_stream.model import events
 from noetl_stream.model.events import KINDS, Fact, client, server, worker
 from noetl_stream.model.events.parts import Entity, EventStatus, Kind
@@ -38,12 +37,12 @@ def test_the_union_is_closed_over_every_kind_there_is() -> None:
 
 @pytest.mark.parametrize("fact", of(server), ids=lambda fact: fact.event_name())
 def test_server_facts_change_the_state(fact: type[Fact]) -> None:
-    assert fact in evolve.SERVER_RULES or fact in WHOLE_EXECUTION
+    assert fact in dispatch.SERVER_RULES or fact in WHOLE_EXECUTION
 
 
 @pytest.mark.parametrize("fact", of(client), ids=lambda fact: fact.event_name())
 def test_client_requests_change_the_state(fact: type[Fact]) -> None:
-    assert fact in client_requests.RULES or fact in WHOLE_EXECUTION
+    assert fact in executions.CLIENT_RULES or fact in WHOLE_EXECUTION
 
 
 def test_a_worker_may_report_its_own_kinds_and_no_others() -> None:
@@ -51,7 +50,7 @@ def test_a_worker_may_report_its_own_kinds_and_no_others() -> None:
 
 
 def test_rules_are_about_facts_that_a_journal_can_hold() -> None:
-    ruled = {*evolve.SERVER_RULES, *client_requests.RULES, *worker_facts.RULES, *decide.RULES}
+    ruled = {*dispatch.SERVER_RULES, *executions.CLIENT_RULES, *worker_facts.RULES, *advance.RULES}
     assert ruled <= set(KINDS.values())
 
 

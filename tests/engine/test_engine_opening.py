@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.engine.runner.level import OpenedLevel, cut, open_level
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import times
-from noetl_stream.engine.evolve.progress import advance_progress
-from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task, share, visit_of
+from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task, share, visit_of
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import SharedValue, TaskProcessed
 from noetl_stream.model.limits import Limits

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from worker_stage import Endless, Stage, inputs_of, numbers_without_holes
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.model import codec
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (

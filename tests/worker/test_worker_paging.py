@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from worker_stage import Endless, Refusing, Stage, inputs_of
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     LoopDone,

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
-from noetl_stream.engine.decide.dispatch import decide
-from noetl_stream.engine.decide.pending import pending_decisions
-from noetl_stream.engine.decide.quiescence import move_on, retry_held
-from noetl_stream.engine.decide.start import refuse
-from noetl_stream.engine.effects import Effect
-from noetl_stream.engine.effects.collect import effects_of
+from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
+from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
+from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_held
+from noetl_stream.engine.effects import Effect, effects_of
+from noetl_stream.engine.evolve.commands import classify
 from noetl_stream.engine.evolve.dispatch import evolve
-from noetl_stream.engine.evolve.run_lease import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
@@ -186,3 +183,15 @@ def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken |
         return NotTaken(classification)
     reason = misfit(state, recorded) if state is not None else ""
     return NotTaken("misfit", reason) if reason else None
+
+
+RULES: Final[Rules] = {**executions.RULES, **tokens.RULES, **suspensions.RULES, **routing.RULES}
+"""Kinds not listed have no direct consequences; what follows from them is found at quiescence."""
+
+
+def decide(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:
+    """The facts that follow from ``fact``, in the state that already holds it."""
+    rule = RULES.get(type(fact))
+    if rule is None or state.processed or (state.halted and not fact.kind.through_halt):
+        return ()
+    return rule(plan, state, fact)

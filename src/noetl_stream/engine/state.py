@@ -230,6 +230,11 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return self.status in ENDED
 
     @property
+    def commands(self) -> tuple[Assignment, ...]:
+        """Every command that is owed or suspended."""
+        return (*self.assignments.values(), *self.suspensions.values())
+
+    @property
     def ending(self) -> bool:
         """Nothing is routed, retried or patched any more: the execution fails or is being cancelled."""
         return self.failing is not None or bool(self.cancelling)

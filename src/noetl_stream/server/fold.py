@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import AnswerStart
-from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.effects import AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import PayloadRefused

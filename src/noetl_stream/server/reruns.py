@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.engine.rerun.journal_summary import JournalSummary
-from noetl_stream.engine.rerun.reuse import refuse_rerun, reuse
+from noetl_stream.engine.rerun import JournalSummary, refuse_rerun, reuse
 from noetl_stream.model.events import ExecutionRequested, Fact
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.store import Store
@@ -27,7 +26,7 @@ class RerunLoader:
         self._places = asyncio.Semaphore(ORIGINALS_AT_ONCE)
 
     async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
-        """See :func:`~noetl_stream.engine.rerun.reuse.reuse`.
+        """See :func:`~noetl_stream.engine.rerun.reuse`.
 
         Raises:
             Unreachable: a store is unreachable.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from noetl_stream.engine.decide.admission import expression_failure
-from noetl_stream.engine.pipeline.paging import in_pages
-from noetl_stream.engine.scope import loop_scope
+from noetl_stream.engine.scope import expression_failure, loop_scope
 from noetl_stream.engine.state import Assignment, Execution, LoopState, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -137,7 +135,7 @@ def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Seque
 
 
 def _in_flight(state: Execution, run: StepRun, path: Path) -> Iterator[Assignment]:
-    for assignment in (*state.assignments.values(), *state.suspensions.values()):
+    for assignment in state.commands:
         if assignment.step_run_id == run.step_run_id and assignment.path[: len(path)] == path:
             yield assignment
 
@@ -159,3 +157,29 @@ def _whole_number(value: Any) -> int:
 
 def _refuse(run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
     return (LoopIterationFailed(path, error, run.step_run_id) if path else StepFailed(run.step_run_id, error),)
+
+
+PAGE_BYTES: Final = 256 * 1024
+"""How much of a long list of items stands in one page; an item that is larger is a page of its own."""
+
+
+def in_pages(items: list[Any], size: int) -> Iterator[list[Any]]:
+    """The items, page by page; an empty list has no page.
+
+    Args:
+        size: How many bytes of JSON all items together are.
+    """
+    if size <= PAGE_BYTES:
+        if items:
+            yield items
+        return
+    page: list[Any] = []
+    room = PAGE_BYTES
+    for item in items:
+        needed = len(codec.encode(item)) + 1
+        if needed > room and page:
+            yield page
+            page, room = [], PAGE_BYTES
+        page.append(item)
+        room -= needed
+    yield page

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.decide import NOTHING, Rules
-from noetl_stream.engine.decide.admission import expression_failure, judge, raise_unless_loadable
-from noetl_stream.engine.decide.ctx import on_ctx
-from noetl_stream.engine.scope import arc_scope
+from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.executions import on_ctx
+from noetl_stream.engine.scope import arc_scope, evaluate, expression_failure
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
 from noetl_stream.model.ids import derive
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
+from noetl_stream.template import ExpressionError, Scope, holds, render
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -33,7 +32,7 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     fired: list[int] = []
     try:
         for index, arc in _candidates(step, run):
-            value = arc.guard is None or judge(arc.guard, scope, state.limits.max_resolve_bytes)
+            value = arc.guard is None or evaluate(holds, arc.guard, scope, arc.guard.source)
             guards.append(EvaluatedGuard(arc.guard.source if arc.guard else "true", value, index))
             if value:
                 fired.append(index)
@@ -62,11 +61,7 @@ def _close(
 
 
 def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scope) -> Token:
-    try:
-        args: dict[str, Any] = render(arc.args, scope)
-    except ReferenceNeeded as needed:
-        raise_unless_loadable(f"args of the arc to {arc.step}", needed, state.limits.max_resolve_bytes)
-        raise
+    args: dict[str, Any] = evaluate(render, arc.args, scope, f"args of the arc to {arc.step}")
     size, at_most = len(codec.encode(args)), state.limits.max_ctx_bytes
     if size > at_most:
         raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
@@ -83,10 +78,10 @@ def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scop
 
 def _step_ended(
     plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
-) -> Sequence[events.Fact]:
+) -> Sequence[Fact]:
     run = state.runs.get(fact.step_run_id)
     if run is None or not run.ended or state.ending:
-        return NOTHING
+        return ()
     return (*on_ctx(state), *route(plan, state, run))
 
 

@@ -8,6 +8,5 @@ from typing import Any
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import Fact
 
-Rule = Callable[[Execution, Any], Execution]
-Rules = dict[type[Fact], Rule]
+Rules = dict[type[Fact], Callable[[Execution, Any], Execution]]
 """By kind of fact, the state after it; the same value if it changes nothing."""

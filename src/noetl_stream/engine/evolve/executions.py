@@ -1,4 +1,4 @@
-"""How an execution as a whole changes: it starts, pauses, resolves references, fails, ends."""
+"""How an execution as a whole changes: it starts, takes client requests, resolves references, ends (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.ctx import patched, with_ctx
+from noetl_stream.engine.evolve.suspensions import signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.messages import path_key
@@ -138,6 +140,38 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
 def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
     return state if state.processed or not state.ended else replace(state, processed=True)
 
+
+def take_once(state: Execution, fact: events.ClientRequest) -> Execution:
+    """The state after a request; the same value if the request was taken before."""
+    if fact.request_id in state.requests:
+        return state
+    after = CLIENT_RULES[type(fact)](state, fact)
+    return state if after is state else replace(after, requests=state.requests | {fact.request_id})
+
+
+def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
+    if state.ending:
+        return state
+    return with_ctx(state, patched(state.ctx, fact), fact.patch, "")
+
+
+def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
+    return state if state.ending else replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
+
+
+def _noted(state: Execution, fact: events.ClientRequest) -> Execution:
+    """Changes nothing by itself; the decision that follows does."""
+    return state if state.ending else replace(state)
+
+
+CLIENT_RULES: Final[Rules] = {
+    events.CtxPatched: _ctx_patched,
+    events.TokenInjected: _noted,
+    events.SignalReceived: signal_received,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _noted,
+    events.ResumeRequested: _noted,
+}
 
 RULES: Final[Rules] = {
     events.ExecutionEvaluated: _evaluated,

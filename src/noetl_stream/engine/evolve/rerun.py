@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.engine.evolve import Rules, tokens
-from noetl_stream.engine.evolve.ctx import patched
-from noetl_stream.engine.evolve.reducers import reduce_all
+from noetl_stream.engine.evolve.ctx import patched, reduce_all
 from noetl_stream.engine.evolve.step_runs import with_run, without
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model import codec, events

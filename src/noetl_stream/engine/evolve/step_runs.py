@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.ctx import with_ctx
+from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
 from noetl_stream.engine.evolve.loop_progress import loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.reducers import reduce_all
 from noetl_stream.engine.state import Assignment, Execution, StepRun
 from noetl_stream.model.events import LoopDone, SharedValue, StepDone, StepFailed
 from noetl_stream.model.ids import timer_of
@@ -126,7 +125,7 @@ def _drop_timers(state: Execution, run: StepRun) -> Execution:
 
 def _release(state: Execution, step_run_id: str) -> Execution:
     """Drops what is still owed to a step run that failed without waiting for it."""
-    for assignment in (*state.assignments.values(), *state.suspensions.values()):
+    for assignment in state.commands:
         if assignment.step_run_id == step_run_id:
             state = drop_assignment(state, assignment)
     return state

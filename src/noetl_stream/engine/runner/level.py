@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from noetl_stream.engine.decide.admission import expression_failure
-from noetl_stream.engine.decide.loops import loop_items, loop_window
-from noetl_stream.engine.pipeline.paging import in_pages
+from noetl_stream.engine.decide.loops import in_pages, loop_items, loop_window
 from noetl_stream.engine.runner.scope import Iteration
+from noetl_stream.engine.scope import expression_failure
 from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.limits import Limits

@@ -51,28 +51,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from noetl_stream.engine.evolve.progress import advance_progress
-from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task
+from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
 from noetl_stream.engine.runner.lanes import Lanes, Work
 from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
-from noetl_stream.engine.runner.outputs import (
-    LoadPage,
-    LoadReference,
-    Output,
-    RunTask,
-    Sleep,
-    StorePage,
-    Withdraw,
-)
-from noetl_stream.engine.runner.scope import (
-    NOTHING_SEEN,
-    OUTSIDE,
-    Iteration,
-    RunScope,
-    iteration_around,
-    iteration_of,
-    level_at,
-)
+from noetl_stream.engine.runner.outputs import LoadPage, LoadReference, Output, RunTask, Sleep, StorePage, Withdraw
+from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_around, iteration_of
+from noetl_stream.engine.scope import level_at
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Fact,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.evolve.progress import results_after
-from noetl_stream.engine.pipeline.policy import share
+from noetl_stream.engine.pipeline import results_after, share
 from noetl_stream.engine.scope import iteration_names
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
@@ -55,15 +54,6 @@ def iteration_around(step: StepPlan, command: StepCommand, chain: Sequence[Any])
     if step.loop is None:
         return OUTSIDE
     return Iteration(command.path, iteration_names(step.loop, command.path, chain, command.counts))
-
-
-def level_at(step: StepPlan, depth: int) -> LoopPlan:
-    """The level of the step's loop that is inside ``depth`` others."""
-    level = step.loop
-    for _ in range(depth):
-        level = level and level.inner
-    assert level is not None
-    return level
 
 
 class RunScope:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from noetl_stream.engine.rerun.journal_summary import JournalSummary
-from noetl_stream.engine.rerun.reuse import reuse
+from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, Fact, Rerun, RerunRefused

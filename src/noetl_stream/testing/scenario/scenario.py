@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
-from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.effects import answer_claim, build_command
 from noetl_stream.engine.evolve.dispatch import evolve
-from noetl_stream.engine.evolve.run_lease import answer_claim
 from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.engine.pipeline.policy import visit_of
+from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.outputs import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused

@@ -1,4 +1,4 @@
-"""The worker's decider: a task has an outcome; what does its policy say (LANGUAGE §5)?
+"""Pipelines: what the policy of a task makes of its outcome, and how that moves the pipeline on (LANGUAGE §5).
 
 Pure, like the rest of the engine. Evaluating a policy may raise :class:`~noetl_stream.template.ReferenceNeeded`; the
 shell loads the value and calls again.
@@ -12,19 +12,23 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve.reducers import check_shared, reduce_all
-from noetl_stream.engine.pipeline.backoff import DEFAULT_DELAY_S, retry_delay_s
+from noetl_stream.engine.evolve.ctx import check_shared, reduce_all
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import EvaluatedGuard, Path, SharedValue, TaskProcessed
+from noetl_stream.model.ids import derive
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.plan import Directive, PolicyPlan, RulePlan, SharedPlan, StepPlan, TaskPlan
+from noetl_stream.playbook.plan import Backoff, Directive, PolicyPlan, RulePlan, SharedPlan, StepPlan, TaskPlan
+from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ExpressionError, Scope, Template, holds, render
 
 DEFAULT_RULE: Final = -1
 """The ``rule`` of a decision that no rule of the policy made."""
+
+DEFAULT_DELAY_S: Final = 1.0
+MAX_JITTER: Final = 0.1
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -245,3 +249,59 @@ def _exhaustion(task: TaskPlan, attempt: int, outcome: Outcome) -> ErrorInfo:
     code = outcome.error.code if outcome.error else None
     message = f"task {task.label} used up its {attempt} attempts, {last}"
     return ErrorInfo("retries_exhausted", message, task=task.name, code=code)
+
+
+def retry_delay_s(
+    backoff: Backoff, delay_s: float, attempt: int, *, max_delay_s: float, retry_after_s: float | None, seed: str
+) -> float:
+    """Seconds between the attempt that just finished and the next (LANGUAGE §5 *retry*).
+
+    The jitter of 0–10 %, which derives from the command and not from chance, comes on top of the backoff.
+    ``max_delay_s`` bounds both; ``retry_after_s``, which the other side asked for, is the least whatever the rule says.
+
+    Args:
+        attempt: The attempt that just finished, from 1.
+        seed: What the jitter derives from: the same seed and attempt always wait alike.
+    """
+    grown_s = delay_s
+    if backoff == "linear":
+        grown_s = delay_s * attempt
+    elif backoff == "exponential":
+        grown_s = delay_s * 2.0 ** min(attempt - 1, 60)
+    chosen_s = min(grown_s * (1.0 + jitter(seed, attempt)), max_delay_s)
+    return max(chosen_s, retry_after_s or 0.0)
+
+
+def jitter(seed: str, attempt: int) -> float:
+    """A share from 0 up to :data:`MAX_JITTER`, a function of its arguments."""
+    drawn = int(derive(seed, "jitter", attempt)[:8], 16)
+    return MAX_JITTER * drawn / 16**8
+
+
+def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
+    """``progress`` after ``fact``: patches applied, outcome stored, directive followed (LANGUAGE §5).
+
+    ``task`` is the next task, ``None`` once the pipeline has ended; ``runs`` counts all task runs, with retries.
+    """
+    return Progress(
+        task=fact.to,
+        attempt=fact.attempt + 1 if fact.do == "retry" else 1,
+        delay_s=fact.delay_s,
+        runs=progress.runs + 1,
+        previous=fact.task if result_name(fact.task) == fact.task else progress.previous,
+        iter={**progress.iter, **fact.set_iter} if fact.set_iter else progress.iter,
+        vars={**progress.vars, **fact.set_vars} if fact.set_vars else progress.vars,
+        ctx={**progress.ctx, **fact.set_ctx} if fact.set_ctx else progress.ctx,
+        results=results_after(progress, fact.task, fact.outcome),
+    )
+
+
+def results_after(progress: Progress, task: str, outcome: Outcome) -> dict[str, Outcome]:
+    """The results by name after a run of ``task``.
+
+    A generated task stores no result of its own: where a branch or round of a construct ends, the construct takes the
+    result of the task that ran before (LANGUAGE §12 *Sugar*).
+    """
+    name = result_name(task)
+    kept = outcome if name == task else progress.results.get(progress.previous or "")
+    return progress.results if name is None or kept is None else {**progress.results, name: kept}
