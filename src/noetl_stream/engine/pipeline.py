@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve.ctx import check_shared, reduce_all
@@ -20,7 +19,7 @@ from noetl_stream.model.ids import derive
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.plan import Backoff, Directive, PolicyPlan, RulePlan, SharedPlan, StepPlan, TaskPlan
+from noetl_stream.playbook.plan import Backoff, RulePlan, SharedPlan, StepPlan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ExpressionError, Scope, Template, holds, render
 
@@ -29,19 +28,6 @@ DEFAULT_RULE: Final = -1
 
 DEFAULT_DELAY_S: Final = 1.0
 MAX_JITTER: Final = 0.1
-
-
-class _Verdict(msgspec.Struct, frozen=True):
-    do: Directive
-    rule: int = DEFAULT_RULE
-    unmatched: bool = False
-    to: str | None = None
-    delay_s: float = 0.0
-    error: ErrorInfo | None = None
-    set_ctx: dict[str, Any] = {}
-    set_iter: dict[str, Any] = {}
-    set_vars: dict[str, Any] = {}
-    set_shared: dict[str, SharedValue] = {}
 
 
 def current_task(step: StepPlan, progress: Progress) -> TaskPlan:
@@ -72,40 +58,21 @@ def decide_task(
         ReferenceNeeded: a template read a result that is kept by reference.
     """
     task = current_task(step, progress)
-    guards: list[EvaluatedGuard] = []
+    ran = TaskProcessed(task.name, progress.attempt, outcome, "continue", path, origin=task.origin, guards=[])
     try:
-        verdict = _judge(task, progress.attempt, outcome, scope, seed, guards)
-        if verdict.set_shared and not path:
-            share(scope.namespaces.get("ctx", {}), verdict.set_shared)
+        fact = _judge(task, ran, scope, seed)
+        if fact.set_shared and not path:
+            share(scope.namespaces.get("ctx", {}), fact.set_shared)
     except ExpressionError as error:
-        verdict = _failing("expression_error", f"the policy of task {task.label}: {error}{_aside(outcome)}", task)
-    refusal = None if verdict.rule == DEFAULT_RULE else _refusal(task, verdict, limits)
-    if refusal is not None:
-        verdict = refusal
-    to = _next_task(step, task, verdict)
+        fact = _failing(ran, "expression_error", f"the policy of task {task.label}: {error}{_aside(outcome)}")
+    if fact.rule != DEFAULT_RULE:
+        fact = _refusal(task, ran, fact, limits) or fact
+    to = _next_task(step, task, fact)
     if to is not None and progress.runs + 1 >= limits.max_task_runs:
         message = f"the pipeline of step {step.name} ran {progress.runs + 1} tasks (limits.max_task_runs)"
         exceeded = ErrorInfo("limit_exceeded", message, task=task.name)
-        verdict = replace(verdict, do="fail", error=exceeded, delay_s=0.0)
-        to = None
-    return TaskProcessed(
-        task=task.name,
-        attempt=progress.attempt,
-        outcome=outcome,
-        do=verdict.do,
-        path=path,
-        to=to,
-        delay_s=verdict.delay_s,
-        rule=verdict.rule,
-        unmatched=verdict.unmatched,
-        error=verdict.error,
-        set_ctx=verdict.set_ctx,
-        set_iter=verdict.set_iter,
-        set_vars=verdict.set_vars,
-        set_shared=verdict.set_shared,
-        origin=task.origin,
-        guards=guards,
-    )
+        return replace(fact, do="fail", error=exceeded, delay_s=0.0, to=None)
+    return fact if to == fact.to else replace(fact, to=to)
 
 
 def fail_task(task: TaskPlan, progress: Progress, outcome: Outcome, error: ErrorInfo, path: Path = ()) -> TaskProcessed:
@@ -122,12 +89,11 @@ def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> d
     return reduce_all({key: ctx[key] for key in contributions if key in ctx}, contributions.items())
 
 
-def _judge(
-    task: TaskPlan, attempt: int, outcome: Outcome, scope: Scope, seed: str, guards: list[EvaluatedGuard]
-) -> _Verdict:
-    """The verdict of the task's policy; ``guards`` collects what was evaluated on the way, for people."""
+def _judge(task: TaskPlan, ran: TaskProcessed, scope: Scope, seed: str) -> TaskProcessed:
+    """``ran`` as the task's policy decides it; its ``guards`` collect what was evaluated on the way, for people."""
+    outcome, attempt = ran.outcome, ran.attempt
     if task.policy is None:
-        return _Verdict("continue") if outcome.status == "ok" else _Verdict("fail", error=_failure(task, outcome))
+        return ran if outcome.status == "ok" else replace(ran, do="fail", error=_failure(task, outcome))
     exhausted: int | None = None
     for index, rule in enumerate(task.policy.rules):
         if rule.guard is None:
@@ -136,30 +102,25 @@ def _judge(
                 continue
         else:
             value = holds(rule.guard, scope)
-            guards.append(EvaluatedGuard(rule.guard.source, value, index))
+            ran.guards.append(EvaluatedGuard(rule.guard.source, value, index))
             if not value:
                 continue
         if rule.do == "retry" and attempt >= (rule.attempts or 1):
             exhausted = index if exhausted is None else exhausted
             continue
-        return _apply(task, rule, index, attempt=attempt, outcome=outcome, scope=scope, seed=seed)
+        return _apply(task, rule, index, ran, scope, seed)
     if exhausted is not None:
-        return _Verdict("fail", exhausted, error=_exhaustion(task, attempt, outcome))
-    return _without_match(task, task.policy, outcome)
+        return replace(ran, do="fail", rule=exhausted, error=_exhaustion(task, attempt, outcome))
+    if task.policy.on_unmatched == "continue":
+        return replace(ran, unmatched=True)
+    return replace(ran, do="fail", unmatched=True, error=_failure(task, outcome, "no rule of its policy matched"))
 
 
-def _without_match(task: TaskPlan, policy: PolicyPlan, outcome: Outcome) -> _Verdict:
-    if policy.on_unmatched == "continue":
-        return _Verdict("continue", unmatched=True)
-    return _Verdict("fail", unmatched=True, error=_failure(task, outcome, "no rule of its policy matched"))
-
-
-def _apply(
-    task: TaskPlan, rule: RulePlan, index: int, attempt: int, outcome: Outcome, scope: Scope, seed: str
-) -> _Verdict:
-    verdict = _Verdict(
-        rule.do,
-        index,
+def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope: Scope, seed: str) -> TaskProcessed:
+    applied = replace(
+        ran,
+        do=rule.do,
+        rule=index,
         to=rule.to if rule.do == "jump" else None,
         set_ctx=_rendered(rule.set_ctx, scope),
         set_iter=_rendered(rule.set_iter, scope),
@@ -167,19 +128,10 @@ def _apply(
         set_shared=_contributions(rule.set_shared, scope),
     )
     if rule.do == "retry":
-        retry_after_s = outcome.error.retry_after_s if outcome.error else None
-        delay_s = retry_delay_s(
-            rule.backoff,
-            _base_delay_s(rule.delay_s, scope),
-            attempt,
-            max_delay_s=rule.max_delay_s,
-            retry_after_s=retry_after_s,
-            seed=seed,
-        )
-        return replace(verdict, delay_s=delay_s)
+        return replace(applied, delay_s=_delay_s(rule, ran, scope, seed))
     if rule.do == "fail":
-        return replace(verdict, error=_failure(task, outcome, f"rule {index + 1} of its policy says fail"))
-    return verdict
+        return replace(applied, error=_failure(task, ran.outcome, f"rule {index + 1} of its policy says fail"))
+    return applied
 
 
 def _rendered(templates: Mapping[str, Template], scope: Scope) -> dict[str, Any]:
@@ -196,36 +148,36 @@ def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, S
     return shared
 
 
-def _base_delay_s(template: Template | None, scope: Scope) -> float:
-    if template is None:
-        return DEFAULT_DELAY_S
-    value = render(template, scope)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ExpressionError(f"delay is {value!r}, which is no number of seconds")
-    return float(value)
+def _delay_s(rule: RulePlan, ran: TaskProcessed, scope: Scope, seed: str) -> float:
+    base_s = DEFAULT_DELAY_S if rule.delay_s is None else render(rule.delay_s, scope)
+    if isinstance(base_s, bool) or not isinstance(base_s, int | float) or not 0 <= base_s < float("inf"):
+        raise ExpressionError(f"delay is {base_s!r}, not a number of seconds")
+    after_s = ran.outcome.error.retry_after_s if ran.outcome.error else None
+    return retry_delay_s(
+        rule.backoff, float(base_s), ran.attempt, max_delay_s=rule.max_delay_s, retry_after_s=after_s, seed=seed
+    )
 
 
-def _next_task(step: StepPlan, task: TaskPlan, verdict: _Verdict) -> str | None:
-    if verdict.do == "retry":
+def _next_task(step: StepPlan, task: TaskPlan, fact: TaskProcessed) -> str | None:
+    if fact.do == "retry":
         return task.name
-    if verdict.do != "continue":
-        return verdict.to
+    if fact.do != "continue":
+        return fact.to
     return None if task is step.tasks[-1] else step.tasks[step.task_index(task.name) + 1].name
 
 
-def _refusal(task: TaskPlan, verdict: _Verdict, limits: Limits) -> _Verdict | None:
-    all_patches = (verdict.set_ctx, verdict.set_iter, verdict.set_vars, verdict.set_shared)
-    patches = [patch for patch in all_patches if patch]
+def _refusal(task: TaskPlan, ran: TaskProcessed, fact: TaskProcessed, limits: Limits) -> TaskProcessed | None:
+    patches = [patch for patch in (fact.set_ctx, fact.set_iter, fact.set_vars, fact.set_shared) if patch]
     if not patches:
         return None
     try:
         size = sum(len(codec.encode(patch)) for patch in patches)
     except PayloadRefused as error:
-        return _failing("expression_error", f"the patches of task {task.label}: {error.message}", task)
+        return _failing(ran, "expression_error", f"the patches of task {task.label}: {error.message}")
     if size <= limits.max_ctx_bytes:
         return None
     limit = f"more than limits.max_ctx_bytes ({limits.max_ctx_bytes})"
-    return _failing("limit_exceeded", f"the patches of task {task.label} are {size} bytes, {limit}", task)
+    return _failing(ran, "limit_exceeded", f"the patches of task {task.label} are {size} bytes, {limit}")
 
 
 def _aside(outcome: Outcome) -> str:
@@ -233,8 +185,8 @@ def _aside(outcome: Outcome) -> str:
     return f" (the task itself ended with {outcome.error.kind}: {outcome.error.message})" if outcome.error else ""
 
 
-def _failing(kind: str, message: str, task: TaskPlan) -> _Verdict:
-    return _Verdict("fail", error=ErrorInfo(kind, message, task=task.name))
+def _failing(ran: TaskProcessed, kind: str, message: str) -> TaskProcessed:
+    return replace(ran, do="fail", error=ErrorInfo(kind, message, task=ran.task))
 
 
 def _failure(task: TaskPlan, outcome: Outcome, reason: str = "") -> ErrorInfo:

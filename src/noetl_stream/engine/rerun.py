@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from noetl_stream.engine.decide.executions import no_step
+from noetl_stream.engine.decide.loops import in_pages
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import contributions_of
 from noetl_stream.engine.replay import JournalRow, recorded_facts
-from noetl_stream.engine.state import Execution, RecordedFact, StepRun
+from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import (
     ExecutionRequested,
@@ -31,21 +32,16 @@ from noetl_stream.model.events import (
     Token,
 )
 from noetl_stream.model.ids import derive
-from noetl_stream.model.outcome import Outcome, StepValue
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.status import RejectionCode
 from noetl_stream.playbook.plan import Plan
-
-PAGE_BYTES: Final = 256 * 1024
-"""How many bytes of reused facts one journal entry holds."""
 
 MOST_BYTES_OF_AN_ENTRY: Final = 2 * 1024 * 1024
 """A journal entry is published as one message: a step run with more than this cannot be reused."""
 
 
 class _Refused(Exception):
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(rejection.text)
-        self.rejection = rejection
+    def __init__(self, code: RejectionCode, text: str) -> None:
+        super().__init__(code, text)
 
 
 class _StartingPoint(NamedTuple):
@@ -61,11 +57,7 @@ def reuse(plan: Plan, execution_id: str, request: ExecutionRequested, original: 
     try:
         return tuple(_pages(plan, execution_id, request.rerun, request.digest, original))
     except _Refused as refused:
-        return (refuse_rerun(refused.rejection),)
-
-
-def refuse_rerun(rejection: Rejection) -> Fact:
-    return RerunRefused(rejection.code, rejection.text)
+        return (RerunRefused(*refused.args),)
 
 
 def _pages(
@@ -73,11 +65,11 @@ def _pages(
 ) -> Iterator[ExecutionReused]:
     if original.digest != digest:
         text = f"execution {rerun.of} ran the playbook {original.digest}, not {digest}"
-        raise _Refused(Rejection("version_mismatch", text))
+        raise _Refused("version_mismatch", text)
     lineage = _Lineage(original.facts)
     chosen = _choose(plan, rerun, original, lineage)
     kept = lineage.without(chosen)
-    pages = list(_in_pages(kept, rerun.of, plan.limits.max_reused_bytes))
+    pages = list(_in_pages(kept, rerun.of, plan.limits.max_reused_bytes)) or [[]]
     token = chosen.token
     joined = lineage.enqueued[token.token_id].joined
     args = token.args if rerun.args is None else rerun.args
@@ -152,7 +144,7 @@ def _choose(plan: Plan, rerun: Rerun, original: JournalSummary, lineage: _Lineag
     if rerun.step is None:
         return _choose_failed(rerun, original, lineage)
     if rerun.step not in plan.steps:
-        raise _Refused(no_step(plan, rerun.step))
+        raise _Refused(*no_step(plan, rerun.step))
     for step_run_id, token in reversed(lineage.runs.items()):
         if token.step == rerun.step:
             return _StartingPoint(token, step_run_id)
@@ -160,47 +152,39 @@ def _choose(plan: Plan, rerun: Rerun, original: JournalSummary, lineage: _Lineag
         is_waiting = token_id not in lineage.claimed and (plan.steps[rerun.step].join is None or bool(fact.joined))
         if fact.token.step == rerun.step and is_waiting:
             return _StartingPoint(fact.token)
-    raise _Refused(Rejection("never_ran", f"execution {rerun.of} never reached step {rerun.step}"))
+    raise _Refused("never_ran", f"execution {rerun.of} never reached step {rerun.step}")
 
 
 def _choose_run(rerun: Rerun, step_run_id: str, lineage: _Lineage) -> _StartingPoint:
     token = lineage.runs.get(step_run_id)
     if token is None or rerun.step not in (None, token.step):
         step = f" of step {rerun.step}" if rerun.step is not None else ""
-        raise _Refused(Rejection("unknown_step", f"execution {rerun.of} has no run {step_run_id}{step}"))
+        raise _Refused("unknown_step", f"execution {rerun.of} has no run {step_run_id}{step}")
     return _StartingPoint(token, step_run_id)
 
 
 def _choose_failed(rerun: Rerun, original: JournalSummary, lineage: _Lineage) -> _StartingPoint:
     failing = original.failing
     if original.status != "failed":
-        raise _Refused(Rejection("not_failed", f"execution {rerun.of} has not failed: its status is {original.status}"))
+        raise _Refused("not_failed", f"execution {rerun.of} has not failed: its status is {original.status}")
     if failing is not None and failing.failed_run in lineage.runs:
         return _StartingPoint(lineage.runs[failing.failed_run], failing.failed_run)
     if failing is not None and failing.failed_token in lineage.enqueued:
         return _StartingPoint(lineage.enqueued[failing.failed_token].token)
     text = f"no step run failed execution {rerun.of}: name the step to rerun from"
-    raise _Refused(Rejection("not_failed", text))
+    raise _Refused("not_failed", text)
 
 
-def _in_pages(facts: Sequence[ReusedFact], original: str, most_bytes: int) -> Iterator[list[ReusedFact]]:
-    page: list[ReusedFact] = []
-    room, total = PAGE_BYTES, 0
-    for fact in facts:
-        size = len(codec.encode(fact)) + 1
-        total += size
-        if size > MOST_BYTES_OF_AN_ENTRY:
-            text = f"a step run of execution {original} has {size} bytes to reuse; the most is {MOST_BYTES_OF_AN_ENTRY}"
-            raise _Refused(Rejection("too_large", text))
-        if total > most_bytes:
-            text = f"the reused part of execution {original} exceeds limits.max_reused_bytes ({most_bytes})"
-            raise _Refused(Rejection("too_large", text))
-        if size > room and page:
-            yield page
-            page, room = [], PAGE_BYTES
-        page.append(fact)
-        room -= size
-    yield page
+def _in_pages(facts: list[ReusedFact], original: str, most_bytes: int) -> Iterator[list[ReusedFact]]:
+    sizes = [len(codec.encode(fact)) + 1 for fact in facts]
+    largest, total = max(sizes, default=0), sum(sizes)
+    if largest > MOST_BYTES_OF_AN_ENTRY:
+        text = f"a step run of execution {original} has {largest} bytes to reuse; the most is {MOST_BYTES_OF_AN_ENTRY}"
+        raise _Refused("too_large", text)
+    if total > most_bytes:
+        text = f"the reused part of execution {original} exceeds limits.max_reused_bytes ({most_bytes})"
+        raise _Refused("too_large", text)
+    return in_pages(facts, total)
 
 
 CONTRIBUTIONS_AT_ONCE: Final = 500
@@ -301,27 +285,17 @@ def _ended(
     while some := list(islice(contributions, CONTRIBUTIONS_AT_ONCE)):
         yield StepPatched(run.step_run_id, shared=some)
     value = after.steps[run.step] if run.error is None else None
-    last, others = _last(value) if value is not None else ("", {})
-    outcome = None if value is None else value.outcome
+    outcome, results = (value.outcome, value.results) if value is not None else (None, {})
+    last = next((task for task, each in results.items() if each is outcome), "")
+    loop = run.loop
     name: Any = run.ended
     yield StepReused(
         step_run_id=run.step_run_id,
         ended=name,
         outcome=outcome,
         task=last,
-        others=others,
+        others={task: each for task, each in results.items() if task != last},
         error=run.error,
         vars=run.vars,
-        loop=_counts(run),
+        loop=LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped) if loop is not None else None,
     )
-
-
-def _last(value: StepValue) -> tuple[str, dict[str, Outcome]]:
-    """The task whose outcome is the step's (``""`` for a loop), and the outcomes of the other tasks."""
-    last = next((task for task, outcome in value.results.items() if outcome is value.outcome), "")
-    return last, {task: outcome for task, outcome in value.results.items() if task != last}
-
-
-def _counts(run: StepRun) -> LoopCounts | None:
-    loop = run.loop
-    return None if loop is None else LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped)

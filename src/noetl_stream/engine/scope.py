@@ -71,6 +71,12 @@ def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
     return chain, counts
 
 
+def level_names(level: LoopPlan, index: int, item: Any, count: int, parent: dict[str, Any]) -> dict[str, Any]:
+    """The read-only names under ``iter`` in an iteration of one level; ``parent`` are those around it, if any."""
+    names = {level.iterator: item, "index": index, "count": count}
+    return {**names, "parent": parent} if parent else names
+
+
 def level_at(step: StepPlan, depth: int) -> LoopPlan:
     """The level of the step's loop that is inside ``depth`` others."""
     level = step.loop
@@ -86,8 +92,7 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
     level: LoopPlan | None = outermost
     for index, item, count in zip(path, chain, counts, strict=True):
         assert level is not None
-        inner = {level.iterator: item, "index": index, "count": count}
-        names = {**inner, "parent": names} if names else inner
+        names = level_names(level, index, item, count, names)
         level = level.inner
     return names
 

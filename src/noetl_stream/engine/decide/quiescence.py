@@ -70,16 +70,26 @@ def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def _finish(plan: Plan, state: Execution) -> Fact:
-    if plan.result is None or (state.parent is not None and state.parent.return_step is not None):
-        return ExecutionFinished("completed", Outcome("ok", _last_end(plan, state)), state.discarded)
+    """The end, with the result: for a child whose parent names a return step, that step's."""
+    wanted = state.parent.return_step if state.parent is not None else None
+    if wanted is not None:
+        value = state.steps.get(wanted)
+        return _completed(state, value.outcome.result if value is not None else Payload())
+    if plan.result is None:  # the last step in file order among the successful step runs that fired no arc
+        ends = (state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends)
+        return _completed(state, next(ends, Payload()))
     try:
-        value = evaluate(render, plan.result, result_scope(plan, state), str(plan.result.source))
-        result = codec.payload_of(value)
+        rendered = evaluate(render, plan.result, result_scope(plan, state), str(plan.result.source))
+        result = codec.payload_of(rendered)
     except ExpressionError as error:
         return _broken(state, expression_failure("executor.spec.result", error))
     if len(result.value) > state.limits.max_inline_bytes:
         text = f"the result has {len(result.value)} bytes; limits.max_inline_bytes is {state.limits.max_inline_bytes}"
         return _broken(state, ErrorInfo("result_too_large", text))
+    return _completed(state, result)
+
+
+def _completed(state: Execution, result: Payload) -> Fact:
     return ExecutionFinished("completed", Outcome("ok", result), state.discarded)
 
 
@@ -87,18 +97,12 @@ def _broken(state: Execution, error: ErrorInfo) -> Fact:
     return ExecutionFinished("failed", Outcome("error", error=error), state.discarded)
 
 
-def _last_end(plan: Plan, state: Execution) -> Payload:
-    """The result of the last step in file order among the successful step runs that fired no arc; for a child whose
-    parent names a return step, that step's result.
-    """
-    if state.parent is not None and state.parent.return_step is not None:
-        value = state.steps.get(state.parent.return_step)
-        return value.outcome.result if value is not None else Payload()
-    return next((state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends), Payload())
-
-
 def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The first pending decisions of this state; empty if there are none."""
+    """The first pending decisions of this state, empty without any: those that its facts led to, found after a halt.
+
+    While an execution is paused or waits for a reference, facts are folded but nothing is decided (PROTOCOL §2). The
+    state shows what is undecided: tokens not yet admitted, step runs not begun or not routed, suspensions.
+    """
     if state.ending or state.ended or state.halted:
         return ()
     if facts := on_ctx(state):

@@ -5,6 +5,7 @@ Reducers combine what the iterations of a loop contribute to one key. Source: LA
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -58,12 +59,13 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 class _Reducer(NamedTuple):
     """``step(present, value)`` may modify ``present``, which the reducer owns. ``operand`` and ``accumulator`` name the
-    types of ``value`` and ``present``.
+    types of ``value`` and ``present``; ``empty`` makes the first ``present``, without it the first value becomes it.
     """
 
     operand: str
     accumulator: str
     step: Callable[[Any, Any], Any]
+    empty: Callable[[], Any] | None = None
 
 
 def check_shared(contribution: SharedValue) -> None:
@@ -97,9 +99,9 @@ def reduce_all(ctx: Mapping[str, Any], contributions: Iterable[tuple[str, Shared
 
 def _start(key: str, present: Any, op: SharedOperation) -> Any:
     """The reducer's accumulator: a number, a copy of a list or mapping, or ``None`` if the first value becomes it."""
+    wanted, empty = _REDUCERS[op].accumulator, _REDUCERS[op].empty
     if present is None:
-        return _EMPTY[op]() if op in _EMPTY else None
-    wanted = _REDUCERS[op].accumulator
+        return empty() if empty is not None else None
     if _type_of(present) != wanted:
         raise ExpressionError(f"set_shared: ctx.{key} is {_type_of(present)}; {op} needs {wanted}")
     if op == "union":
@@ -123,37 +125,20 @@ def _append(present: list[Any], value: Any) -> list[Any]:
     return present
 
 
-def _extend(present: list[Any], value: list[Any]) -> list[Any]:
-    present.extend(value)
-    return present
-
-
 def _union(present: dict[bytes, Any], value: list[Any]) -> dict[bytes, Any]:
     for item in value:
         present.setdefault(codec.encode(item), item)
     return present
 
 
-def _merge(present: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    present.update(value)
-    return present
-
-
 _NUMBER, _LIST, _MAPPING = "a number", "a list", "a mapping"
 _REDUCERS: Final[Mapping[SharedOperation, _Reducer]] = {
-    "add": _Reducer(_NUMBER, _NUMBER, lambda present, value: present + value),
+    "add": _Reducer(_NUMBER, _NUMBER, operator.add),
     "min": _Reducer(_NUMBER, _NUMBER, min),
     "max": _Reducer(_NUMBER, _NUMBER, max),
-    "append": _Reducer("anything", _LIST, _append),
-    "extend": _Reducer(_LIST, _LIST, _extend),
-    "union": _Reducer(_LIST, _LIST, _union),
-    "count": _Reducer("null", _NUMBER, lambda present, value: present + 1),
-    "merge": _Reducer(_MAPPING, _MAPPING, _merge),
-}
-_EMPTY: Final[Mapping[SharedOperation, Callable[[], Any]]] = {
-    "count": int,
-    "append": list,
-    "extend": list,
-    "union": dict,
-    "merge": dict,
+    "append": _Reducer("anything", _LIST, _append, list),
+    "extend": _Reducer(_LIST, _LIST, operator.iadd, list),
+    "union": _Reducer(_LIST, _LIST, _union, dict),
+    "count": _Reducer("null", _NUMBER, lambda present, value: present + 1, int),
+    "merge": _Reducer(_MAPPING, _MAPPING, operator.ior, dict),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream.engine.pipeline import results_after, share
-from noetl_stream.engine.scope import iteration_names
+from noetl_stream.engine.scope import iteration_names, level_names
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import Outcome
@@ -43,10 +43,7 @@ OUTSIDE: Final = Iteration()
 
 def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Iteration = OUTSIDE) -> Iteration:
     """The pass for the item at ``index`` of a level, in the iteration ``around`` it."""
-    names = {level.iterator: item, "index": index, "count": count}
-    if around.path:
-        names["parent"] = around.names
-    return Iteration((*around.path, index), names)
+    return Iteration((*around.path, index), level_names(level, index, item, count, around.names))
 
 
 def iteration_around(step: StepPlan, command: StepCommand, chain: Sequence[Any]) -> Iteration:
