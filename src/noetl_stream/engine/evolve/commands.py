@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve import Rules, with_assignment, with_run
 from noetl_stream.engine.evolve.loops import ordered
-from noetl_stream.engine.evolve.step_runs import drop_assignment, with_run
+from noetl_stream.engine.evolve.step_runs import drop_assignment
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.ids import RunId
-
-replace = msgspec.structs.replace
 
 
 def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
@@ -24,8 +22,7 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     if present is not None:
         if fact.issue <= present.issue:
             return state
-        assignment = replace(present, issue=fact.issue)
-        return replace(state, assignments={**state.assignments, fact.command_id: assignment})
+        return with_assignment(state, replace(present, issue=fact.issue))
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended or state.ending:
         return state
@@ -35,7 +32,7 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     if after is not run:
         state = with_run(state, after)
     assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue, paging=fact.paging)
-    return replace(state, assignments={**state.assignments, fact.command_id: assignment})
+    return with_assignment(state, assignment)
 
 
 def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
@@ -46,8 +43,7 @@ def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
     if assignment.cancelling:
         return state
     if assignment.run is not None:
-        cancelling = replace(assignment, cancelling=fact.reason)
-        return replace(state, assignments={**state.assignments, fact.command_id: cancelling})
+        return with_assignment(state, replace(assignment, cancelling=fact.reason))
     return drop_assignment(state, assignment)
 
 

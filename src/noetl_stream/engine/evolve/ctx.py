@@ -9,14 +9,12 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxOverwrote, CtxPatched, SharedOperation, SharedValue
 from noetl_stream.template import ExpressionError
-
-replace = msgspec.structs.replace
 
 
 def with_ctx(state: Execution, ctx: dict[str, Any], keys: Iterable[str], writer: str) -> Execution:

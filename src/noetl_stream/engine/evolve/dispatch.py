@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, commands, executions, loops, rerun, step_runs, suspensions, tokens
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.outcome import EXECUTION, Reference
-
-replace = msgspec.structs.replace
 
 SERVER_RULES: Final[Rules] = {
     **executions.RULES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.ctx import patched, with_ctx
@@ -13,8 +13,6 @@ from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Executi
 from noetl_stream.model import events
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo
-
-replace = msgspec.structs.replace
 
 RESOLVED_KEPT: Final = 4
 """How many resolved references a state keeps, besides those that one decision reads together."""

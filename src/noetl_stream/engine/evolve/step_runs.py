@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve import Rules, with_run, without
 from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
-from noetl_stream.engine.evolve.loop_progress import loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.state import Assignment, Execution, StepRun
 from noetl_stream.model.events import LoopDone, SharedValue, StepDone, StepFailed
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.template import ExpressionError
-
-replace = msgspec.structs.replace
-Value = TypeVar("Value")
-
-
-def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
-    """A copy of ``mapping`` without ``keys``; the same value if it has none of them."""
-    if mapping.keys().isdisjoint(keys):
-        return mapping
-    copy = dict(mapping)
-    for key in keys:
-        copy.pop(key, None)
-    return copy
-
-
-def with_run(state: Execution, run: StepRun) -> Execution:
-    """``state`` with ``run`` added or replaced."""
-    return replace(state, runs={**state.runs, run.step_run_id: run})
 
 
 def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
@@ -69,7 +51,8 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
     state = _drop_timers(state, run)
     if state.ending:
         return replace(state, runs=without(state.runs, run.step_run_id))
-    state = _share(state, run)
+    if run.shared is not None:
+        state = contribute(state, contributions_of(run))
     if isinstance(fact, StepFailed):
         ended = replace(run, ended="step.failed", error=fact.error)
         return replace(with_run(state, ended), steps=without(state.steps, run.step))
@@ -82,6 +65,18 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
         value = step_value(progress)
         ended = replace(run, ended="step.done")
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
+
+
+def _loop_done(state: Execution, fact: LoopDone) -> Execution:
+    """Ends a loop: an inner one ends the iteration around it, the outermost one the step."""
+    if not fact.path:
+        return end_step(state, fact)
+    run = state.runs.get(fact.step_run_id)
+    loop = loop_at(run.loop, fact.path) if run is not None else None
+    if run is None or loop is None:
+        return state
+    result = loop_result(loop, state.execution_id, run.step_run_id)
+    return end_iteration(state, run, fact.path, "ok", result, unattended=run.unattended + 1)
 
 
 def step_value(progress: Progress | None) -> StepValue:
@@ -99,10 +94,6 @@ def contribute(state: Execution, contributions: Iterable[tuple[str, SharedValue]
     except ExpressionError as error:
         return replace(state, broken=ErrorInfo("expression_error", str(error)))
     return with_ctx(state, ctx, dict.fromkeys(key for key, _ in contributions), "")
-
-
-def _share(state: Execution, run: StepRun) -> Execution:
-    return state if run.shared is None else contribute(state, contributions_of(run))
 
 
 def contributions_of(run: StepRun) -> list[tuple[str, SharedValue]]:
@@ -131,4 +122,4 @@ def _release(state: Execution, step_run_id: str) -> Execution:
     return state
 
 
-RULES: Final[Rules] = {StepDone: end_step, StepFailed: end_step}
+RULES: Final[Rules] = {StepDone: end_step, StepFailed: end_step, LoopDone: _loop_done}

@@ -5,18 +5,16 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.step_runs import drop_assignment, without
+from noetl_stream.engine.evolve import Rules, without
+from noetl_stream.engine.evolve.step_runs import drop_assignment
 from noetl_stream.engine.state import Assignment, Execution, Timer
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import child_of, timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-
-replace = msgspec.structs.replace
 
 
 def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:

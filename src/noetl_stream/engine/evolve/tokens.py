@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.step_runs import without
+from noetl_stream.engine.evolve import Rules, without
 from noetl_stream.engine.state import Execution, StepRun, WaitingToken
 from noetl_stream.model import events
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import Payload
-
-replace = msgspec.structs.replace
 
 
 def enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:

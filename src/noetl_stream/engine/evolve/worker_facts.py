@@ -8,14 +8,15 @@ if nothing); a *fit* check says whether it can belong to its command.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
+from noetl_stream.engine.evolve import Value, with_assignment, with_run, without
 from noetl_stream.engine.evolve.commands import bind, classify_report
 from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
-from noetl_stream.engine.evolve.loop_progress import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.step_runs import contribute, drop_assignment, end_step, step_value, with_run, without
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.step_runs import contribute, drop_assignment, end_step, step_value
 from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, share
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
@@ -26,9 +27,6 @@ from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import ErrorInfo, Page, Payload
 from noetl_stream.template import ExpressionError
-
-replace = msgspec.structs.replace
-Value = TypeVar("Value")
 
 
 class WorkerRule(NamedTuple):
@@ -99,15 +97,15 @@ def _names(step_run_id: str, recorded: RecordedFact) -> bool:
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
-    return replace(state, assignments={**state.assignments, assignment.command_id: assignment})
+    return with_assignment(state, assignment)
 
 
 def _claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed) -> Execution:
-    return drop_assignment(state, assignment) if assignment.cancelling else _noted(state, assignment, fact)
+    return drop_assignment(state, assignment) if assignment.cancelling else with_assignment(state, assignment)
 
 
 def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
-    state = _noted(state, assignment, fact)
+    state = with_assignment(state, assignment)
     run = state.runs[assignment.step_run_id]
     return state if run.started_ms else with_run(state, replace(run, started_ms=state.at_ms))
 
@@ -126,7 +124,7 @@ def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopSta
 def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
     """The command has paged the items out; the level may begin."""
     if not assignment.paging:
-        return _noted(state, assignment, fact)
+        return with_assignment(state, assignment)
     if assignment.cancelling:
         return drop_assignment(state, assignment)
     state = _began(state, assignment, fact)
@@ -142,7 +140,9 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     before = assignment.progress.get(key) or Progress(vars=run.vars)
     progress = advance_progress(before, fact)
     answers = without(assignment.answers, key)
-    state = _noted(state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers), fact)
+    state = with_assignment(
+        state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers)
+    )
     if fact.set_vars or fact.set_ctx:
         state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
     if fact.set_ctx:
@@ -176,7 +176,7 @@ def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
 
 def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
     payload = step_value(assignment.progress.get(path_key(fact.path))).outcome.result
-    return _iteration_ended(state, assignment, fact.path, "ok", payload, None)
+    return _iteration_ended(state, assignment, fact.path, "ok", payload)
 
 
 def _iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
@@ -191,21 +191,17 @@ def _iteration_ended(
     path: events.Path,
     ending: Any,
     payload: Payload,
-    error: ErrorInfo | None,
+    error: ErrorInfo | None = None,
 ) -> Execution:
     run = state.runs[assignment.step_run_id]
-    level = loop_at(run.loop, path[:-1])
-    if not path or level is None:
-        return _noted(state, assignment, events.LoopIterationDone(path))
+    if not path or loop_at(run.loop, path[:-1]) is None:
+        return with_assignment(state, assignment)
     if assignment.path == path:
         state = replace(state, assignments=without(state.assignments, assignment.command_id))
     else:
-        local = replace(
-            assignment, progress=_outside(assignment.progress, path), answers=_outside(assignment.answers, path)
-        )
-        state = replace(state, assignments={**state.assignments, assignment.command_id: local})
-    level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unattended=0))
+        progress, answers = _outside(assignment.progress, path), _outside(assignment.answers, path)
+        state = with_assignment(state, replace(assignment, progress=progress, answers=answers))
+    return end_iteration(state, run, path, ending, payload, error)
 
 
 def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
@@ -220,7 +216,7 @@ def _loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) 
     run = state.runs[assignment.step_run_id]
     level = loop_at(run.loop, fact.path)
     result = loop_result(level, state.execution_id, run.step_run_id) if level is not None else Payload()
-    return _iteration_ended(state, assignment, fact.path, "ok", result, None)
+    return _iteration_ended(state, assignment, fact.path, "ok", result)
 
 
 def _ended(
