@@ -6,8 +6,8 @@ import pytest
 from engine_scenarios import started
 
 from noetl_stream.engine.effects import answer_claim
-from noetl_stream.engine.evolve.commands import classify
 from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ExecutionFailing,

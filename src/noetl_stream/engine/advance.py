@@ -17,8 +17,8 @@ from noetl_stream.engine.decide import Rules, executions, routing, suspensions, 
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
 from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_held
 from noetl_stream.engine.effects import Effect, effects_of
-from noetl_stream.engine.evolve.commands import classify
 from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (

@@ -84,7 +84,7 @@ def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> d
     """The shared keys after what a rule outside loops contributes: there it counts at once (LANGUAGE §6).
 
     Raises:
-        ExpressionError: a key holds what the operation cannot go on from.
+        ExpressionError: a key holds a value the operation cannot be applied to.
     """
     return reduce_all({key: ctx[key] for key in contributions if key in ctx}, contributions.items())
 

@@ -143,7 +143,7 @@ def _failed(run: StepRun, error: ErrorInfo, path: Path) -> Fact:
 
 
 PAGE_BYTES: Final = 256 * 1024
-"""How much of a long list of items stands in one page; an item that is larger is a page of its own."""
+"""The most bytes of items in one page; a larger item has a page of its own."""
 
 
 def in_pages(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, commands, executions, loops, rerun, step_runs, suspensions, tokens
+from noetl_stream.engine.evolve import Rules, executions, loops, rerun, step_runs, suspensions, tokens
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
@@ -19,7 +19,6 @@ from noetl_stream.model.outcome import EXECUTION, Reference
 SERVER_RULES: Final[Rules] = {
     **executions.RULES,
     **tokens.RULES,
-    **commands.RULES,
     **step_runs.RULES,
     **loops.RULES,
     **suspensions.RULES,

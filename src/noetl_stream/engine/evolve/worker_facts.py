@@ -13,10 +13,16 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Value, with_assignment, with_run, without
-from noetl_stream.engine.evolve.commands import bind, classify_report
 from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.step_runs import contribute, drop_assignment, end_step, step_value
+from noetl_stream.engine.evolve.step_runs import (
+    bind,
+    classify_report,
+    contribute,
+    drop_assignment,
+    end_step,
+    step_value,
+)
 from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, share
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
