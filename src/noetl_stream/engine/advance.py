@@ -71,9 +71,9 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
     if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
-        refusal = refuse_request(runnable, state, recorded.fact)
-        if refusal is not None:
-            return Advanced(state, False, (), refusal=refusal)
+        rejection = rejection_of(runnable, state, recorded.fact)
+        if rejection is not None or is_redundant(state, recorded.fact):
+            return Advanced(state, False, (), refusal=rejection or NotTaken("redundant"))
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
         return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
@@ -162,16 +162,11 @@ class NotTaken(NamedTuple):
     """Why a fact changes nothing.
 
     ``redundant``: the request asks for what is already so. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
-    :func:`.classify_report`. ``misfit``: the fact does not belong to its command; ``text`` says why.
+    :func:`.classify`. ``misfit``: the fact does not belong to its command; ``text`` says why.
     """
 
     code: Literal["redundant", "duplicate", "gap", "stale", "unknown", "misfit"]
     text: str = ""
-
-
-def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
-    """Why the execution rejects the request now; ``None`` if it accepts it."""
-    return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
 
 
 def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:

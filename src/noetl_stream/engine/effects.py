@@ -186,35 +186,26 @@ _ORDERS: Final[Mapping[events.ChildOrder, _Order]] = {
 
 def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMessage | None:
     """The message to a child or the parent that a decision of ``state``, at ``position``, sends, if any."""
+    execution_id, parent = state.execution_id, state.parent
     if isinstance(fact, events.ChildRequested):
-        return InboxMessage(fact.execution_id, _request(state, fact))
+        call, depth = fact.call, 1 + (parent.depth if parent is not None else 0)
+        caller = events.Parent(execution_id, fact.step_run_id, fact.command_id, fact.path, depth, call.return_step)
+        request_id, trace_id = derive(fact.execution_id, "request"), state.trace_id
+        request = events.ExecutionRequested(
+            request_id, call.digest, call.path, call.workload, trace_id=trace_id, parent=caller
+        )
+        return InboxMessage(fact.execution_id, request)
     if isinstance(fact, events.ChildOrdered):
-        request_id = derive(state.execution_id, "order", position)
-        order = _ORDERS[fact.order](request_id, "", fact.reason)
+        order = _ORDERS[fact.order](derive(execution_id, "order", position), "", fact.reason)
         return InboxMessage(fact.execution_id, order)
-    if isinstance(fact, events.ExecutionFinished) and state.parent is not None:
-        parent = state.parent
-        finished = events.ChildFinished(state.execution_id, parent.command_id, _outcome(state, fact), parent.path)
+    if isinstance(fact, events.ExecutionFinished) and parent is not None:
+        outcome, error = Outcome("ok", fact.outcome.result), fact.outcome.error
+        if error is not None:
+            message = f"playbook {state.path} ({execution_id}) {fact.status}: {error.message}"
+            outcome = Outcome("error", error=ErrorInfo("child_failed", message, code=error.kind))
+        finished = events.ChildFinished(execution_id, parent.command_id, outcome, parent.path)
         return InboxMessage(parent.execution_id, finished)
     return None
-
-
-def _request(state: Execution, fact: events.ChildRequested) -> events.ExecutionRequested:
-    call = fact.call
-    depth = (state.parent.depth if state.parent is not None else 0) + 1
-    parent = events.Parent(state.execution_id, fact.step_run_id, fact.command_id, fact.path, depth, call.return_step)
-    request_id = derive(fact.execution_id, "request")
-    return events.ExecutionRequested(
-        request_id, call.digest, call.path, call.workload, trace_id=state.trace_id, parent=parent
-    )
-
-
-def _outcome(state: Execution, fact: events.ExecutionFinished) -> Outcome:
-    if fact.outcome.error is None:
-        return Outcome("ok", fact.outcome.result)
-    error = fact.outcome.error
-    message = f"playbook {state.path} ({state.execution_id}) {fact.status}: {error.message}"
-    return Outcome("error", error=ErrorInfo("child_failed", message, code=error.kind))
 
 
 _RULES: Final[dict[type[events.Fact], _Rule]] = {

@@ -15,7 +15,7 @@ from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, ordered, with_loop
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact, StepRun
 from noetl_stream.model import events
-from noetl_stream.model.ids import RunId, timer_of
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.template import ExpressionError
@@ -51,9 +51,13 @@ def end_step(
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
-    if isinstance(fact, events.StepFailed):
-        state = _release(state, run.step_run_id)
-    state = _drop_timers(state, run)
+    if isinstance(fact, events.StepFailed):  # it may fail without waiting for its commands
+        for assignment in state.commands:
+            if assignment.step_run_id == run.step_run_id:
+                state = drop_assignment(state, assignment)
+    if state.timers:
+        timer_ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
+        state = replace(state, timers=without(state.timers, *timer_ids))
     if state.ending:
         return replace(state, runs=without(state.runs, run.step_run_id))
     if run.shared is not None:
@@ -112,21 +116,6 @@ def contributions_of(run: StepRun) -> list[tuple[str, events.SharedValue]]:
     return [(key, value) for _, _, key, value in found]
 
 
-def _drop_timers(state: Execution, run: StepRun) -> Execution:
-    if not state.timers:
-        return state
-    ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
-    return replace(state, timers=without(state.timers, *ids))
-
-
-def _release(state: Execution, step_run_id: str) -> Execution:
-    """Drops what is still owed to a step run that failed without waiting for it."""
-    for assignment in state.commands:
-        if assignment.step_run_id == step_run_id:
-            state = drop_assignment(state, assignment)
-    return state
-
-
 def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     present = state.assignments.get(fact.command_id)
     if present is not None:
@@ -161,26 +150,22 @@ Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]
 
 
 def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
-    """How a worker's event relates to the state; ``evolve`` takes only ``next``."""
-    if state is None or state.ended or recorded.run is None:
-        return "unknown"
-    return classify_report(state, recorded.run, recorded.number, claim=type(recorded.fact) is events.StepClaimed)
-
-
-def classify_report(state: Execution, run: RunId, number: int, *, claim: bool) -> Classification:
-    """How event ``number`` of ``run`` relates to the state.
+    """How a worker's event relates to the state.
 
     ``next``: the fold takes it. ``duplicate``: already taken. ``gap``: earlier events are missing. ``stale``: the
-    command is bound to another run. ``unknown``: the command is not owed (ended, cancelled or never issued).
+    command is bound to another run. ``unknown``: the command has ended, was cancelled or was never issued.
     """
-    assignment = state.assignments.get(run.command_id)
-    if assignment is None:
+    run, number = recorded.run, recorded.number
+    assignment = None if state is None or state.ended or run is None else state.assignments.get(run.command_id)
+    if assignment is None or run is None:
         return "unknown"
     if assignment.run == run:
         expected = assignment.next_number
         return "next" if number == expected else "duplicate" if number < expected else "gap"
-    if assignment.run is not None and not (claim and run.rank > assignment.run.rank):
-        return "stale"
+    if assignment.run is not None:
+        takes_over = type(recorded.fact) is events.StepClaimed and run.rank > assignment.run.rank
+        if not takes_over:
+            return "stale"
     return "next" if number == 0 else "gap"
 
 

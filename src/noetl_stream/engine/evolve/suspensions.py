@@ -30,12 +30,12 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
         suspensions={**state.suspensions, command_id: suspended},
     )
     for key, wait in waits.items():
-        queued = state.signals.get(wait.signal) if wait.signal is not None else None
-        if queued:
-            state = replace(state, signals=_left(state.signals, str(wait.signal)))
-            state = _answer(state, command_id, key, _ok(queued[0]))
-        elif wait.child is not None and wait.child.execution_id in state.orphaned:
-            child_id = wait.child.execution_id
+        child_id = wait.child.execution_id if wait.child is not None else ""
+        if wait.signal is not None and (queued := state.signals.get(wait.signal)):
+            first, *rest = queued
+            signals = {**state.signals, wait.signal: tuple(rest)} if rest else without(state.signals, wait.signal)
+            state = _answer(replace(state, signals=signals), command_id, key, _ok(first))
+        elif child_id in state.orphaned:
             outcome = state.orphaned[child_id]
             state = _answer(replace(state, orphaned=without(state.orphaned, child_id)), command_id, key, outcome)
     return state
@@ -146,11 +146,6 @@ def _answer(state: Execution, command_id: str, key: str, outcome: Outcome | None
 
 def _ok(value: Any) -> Outcome:
     return Outcome("ok", codec.payload_of(value))
-
-
-def _left(signals: dict[str, tuple[Any, ...]], name: str) -> dict[str, tuple[Any, ...]]:
-    rest = signals[name][1:]
-    return {**signals, name: rest} if rest else without(signals, name)
 
 
 def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:

@@ -15,14 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Value, with_assignment, with_run, without
 from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.step_runs import (
-    bind,
-    classify_report,
-    contribute,
-    drop_assignment,
-    end_step,
-    step_value,
-)
+from noetl_stream.engine.evolve.step_runs import bind, classify, contribute, drop_assignment, end_step, step_value
 from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, share
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
@@ -57,7 +50,7 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     fact, run = recorded.fact, recorded.run
     assert run is not None
     rule = RULES.get(type(fact))
-    if rule is None or classify_report(state, run, recorded.number, claim=type(fact) is events.StepClaimed) != "next":
+    if rule is None or classify(state, recorded) != "next":
         return state
     assignment = state.assignments[run.command_id]
     if not _is_of(state, assignment, recorded, rule):
