@@ -56,32 +56,25 @@ def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
     def later(since_ms: int) -> int:
         return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
 
-    def shifted(assignments: dict[str, Assignment]) -> dict[str, Assignment]:
-        return {
-            key: replace(
-                one,
-                waits={
-                    path: wait if wait.timeout_s is None else replace(wait, since_ms=later(wait.since_ms))
-                    for path, wait in one.waits.items()
-                },
-            )
-            if one.waits
-            else one
-            for key, one in assignments.items()
+    def shifted(assignment: Assignment) -> Assignment:
+        waits = assignment.waits.items()
+        timeouts = {
+            path: replace(wait, since_ms=later(wait.since_ms)) for path, wait in waits if wait.timeout_s is not None
         }
+        return replace(assignment, waits={**assignment.waits, **timeouts}) if timeouts else assignment
+
+    def postponed(timer: Timer) -> Timer:
+        if _is_no_timeout(state, timer):
+            return timer
+        return replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
 
     return replace(
         state,
         paused_at_ms=0,
-        timers={
-            key: timer
-            if _is_no_timeout(state, timer)
-            else replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
-            for key, timer in state.timers.items()
-        },
+        timers={key: postponed(timer) for key, timer in state.timers.items()},
         runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
-        assignments=shifted(state.assignments),
-        suspensions=shifted(state.suspensions),
+        assignments={key: shifted(assignment) for key, assignment in state.assignments.items()},
+        suspensions={key: shifted(assignment) for key, assignment in state.suspensions.items()},
     )
 
 
@@ -158,7 +151,7 @@ def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Executi
 
 
 def _noted(state: Execution, fact: events.ClientRequest) -> Execution:
-    """Changes nothing by itself; the decision that follows does."""
+    """Changes nothing itself; the decision that follows does."""
     return state if state.ending else replace(state)
 
 

@@ -94,49 +94,37 @@ def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
     )
 
 
-def ordered(run: StepRun, fact: events.StepScheduled) -> StepRun | None:
-    """The step run once this command is issued; ``None`` if it was issued before."""
-    paged_out = loop_at(run.loop, fact.path)
+def start_level(run: StepRun, path: Path, level: LoopState | None, *, local: bool) -> StepRun | None:
+    """The step run once the iteration ``path`` has begun, with the ``level`` inside it; ``None`` if it began before.
+
+    A level whose items a worker has paged out is in the state already, and begins with them.
+    """
+    paged_out = loop_at(run.loop, path)
     if paged_out is not None:
-        return _begun(run, fact.path, paged_out, local=True)
-    local = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
-    if not fact.path:
-        return run if local is None else replace(run, loop=local)
-    level = loop_at(run.loop, fact.path[:-1])
-    if level is None or fact.path[-1] < level.next_index:
+        if paged_out.begun:
+            return None
+        return replace(run, loop=with_loop(run.loop, path, replace(paged_out, begun=True, local=local)))
+    if not path:
+        return run if level is None else replace(run, loop=level)
+    around = loop_at(run.loop, path[:-1])
+    if around is None or path[-1] < around.next_index:
         return None
-    level = replace(level, next_index=fact.path[-1] + 1)
-    if local is not None:
-        level = replace(level, inner={**level.inner, fact.path[-1]: local})
-    return replace(run, loop=with_loop(run.loop, fact.path[:-1], level))
+    inner = around.inner if level is None else {**around.inner, path[-1]: level}
+    around = replace(around, next_index=path[-1] + 1, inner=inner)
+    return replace(run, loop=with_loop(run.loop, path[:-1], around))
 
 
-def started(state: Execution, fact: events.LoopStarted) -> Execution:
+def _started(state: Execution, fact: events.LoopStarted) -> Execution:
     """Starts a distributed level with its first items, or with the pages a worker has paged out."""
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
-    paged_out = loop_at(run.loop, fact.path)
-    if paged_out is not None:
-        begun = _begun(run, fact.path, paged_out, local=False)
-        return state if begun is None else with_run(state, begun)
-    loop = LoopState(fact.items, fact.count, False, fact.max_in_flight)
-    if fact.path:
-        around = loop_at(run.loop, fact.path[:-1])
-        if around is None or fact.path[-1] < around.next_index:
-            return state
-        around = replace(around, next_index=fact.path[-1] + 1)
-        run = replace(run, loop=with_loop(run.loop, fact.path[:-1], around))
-    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
+    level = LoopState(fact.items, fact.count, False, fact.max_in_flight)
+    begun = start_level(run, fact.path, level, local=False)
+    return state if begun is None else with_run(state, begun)
 
 
-def _begun(run: StepRun, path: events.Path, level: LoopState, *, local: bool) -> StepRun | None:
-    if level.begun:
-        return None
-    return replace(run, loop=with_loop(run.loop, path, replace(level, begun=True, local=local)))
-
-
-def paged(state: Execution, fact: events.LoopPaged) -> Execution:
+def _paged(state: Execution, fact: events.LoopPaged) -> Execution:
     """Appends the next items of a long list."""
     run = state.runs.get(fact.step_run_id)
     loop = loop_at(run.loop, fact.path) if run is not None else None
@@ -146,7 +134,7 @@ def paged(state: Execution, fact: events.LoopPaged) -> Execution:
     return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
 
 
-def iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
+def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
     """Fails the iteration around an inner loop that could not start or has failed."""
     run = state.runs.get(fact.step_run_id)
     around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
@@ -157,7 +145,7 @@ def iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Exec
 
 
 RULES: Final[Rules] = {
-    events.LoopStarted: started,
-    events.LoopPaged: paged,
-    events.LoopIterationFailed: iteration_failed,
+    events.LoopStarted: _started,
+    events.LoopPaged: _paged,
+    events.LoopIterationFailed: _iteration_failed,
 }

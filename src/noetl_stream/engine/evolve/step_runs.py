@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without
 from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
-from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, ordered, with_loop
-from noetl_stream.engine.state import Assignment, Execution, RecordedFact, StepRun
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, start_level, with_loop
+from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import events
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
@@ -125,7 +125,8 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended or state.ending:
         return state
-    after = ordered(run, fact)
+    level = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
+    after = start_level(run, fact.path, level, local=True)
     if after is None:
         return state
     if after is not run:

@@ -44,15 +44,8 @@ def claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     if waiting is None or state.ending:
         return state
     token = waiting.token
-    run = StepRun(
-        fact.step_run_id,
-        token.step,
-        token,
-        state.ctx,
-        state.steps,
-        refused=fact.refused,
-        claimed_at=state.position + 1,
-    )
+    at, refused = state.position + 1, fact.refused
+    run = StepRun(fact.step_run_id, token.step, token, state.ctx, state.steps, refused=refused, claimed_at=at)
     return replace(
         _consume(state, fact.token_id, keep_deadline=True),
         runs={**state.runs, fact.step_run_id: run},
