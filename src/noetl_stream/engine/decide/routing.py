@@ -12,7 +12,7 @@ from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
 from noetl_stream.model.ids import derive
-from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
+from noetl_stream.playbook.plan import ArcPlan, Plan
 from noetl_stream.template import ExpressionError, Scope, holds, render
 
 
@@ -31,7 +31,9 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
     try:
-        for index, arc in _candidates(step, run):
+        for index, arc in enumerate(step.arcs):
+            if run.ended == "step.failed" and not arc.handles_failure:
+                continue
             value = arc.guard is None or evaluate(holds, arc.guard, scope, arc.guard.source)
             guards.append(EvaluatedGuard(arc.guard.source if arc.guard else "true", value, index))
             if value:
@@ -44,11 +46,6 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
         failing = ExecutionFailing(failure, run.step, run.step_run_id)
         return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
     return _close(plan, run, guards, fired, tokens)
-
-
-def _candidates(step: StepPlan, run: StepRun) -> list[tuple[int, ArcPlan]]:
-    failed = run.ended == "step.failed"
-    return [(index, arc) for index, arc in enumerate(step.arcs) if arc.handles_failure or not failed]
 
 
 def _close(

@@ -55,8 +55,8 @@ from noetl_stream.engine.pipeline import advance_progress, current_task, decide_
 from noetl_stream.engine.runner.lanes import Lanes, Work
 from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
 from noetl_stream.engine.runner.outputs import LoadPage, LoadReference, Output, RunTask, Sleep, StorePage, Withdraw
-from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_around, iteration_of
-from noetl_stream.engine.scope import level_at
+from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_of
+from noetl_stream.engine.scope import iteration_names, level_at
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Fact,
@@ -181,7 +181,9 @@ class CommandRunner:
             chain[depth] = item = yield from self._item(place)
             if isinstance(item, ErrorInfo):
                 return item
-        return iteration_around(self._step, self._command, chain)
+        loop, path = self._step.loop, self._command.path
+        assert loop is not None
+        return Iteration(path, iteration_names(loop, path, chain, self._command.counts))
 
     def _page_out(self, around: Iteration) -> Work[None]:
         """The command does not run the level: it evaluates its items and stores them."""
