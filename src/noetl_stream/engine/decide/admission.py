@@ -10,8 +10,7 @@ from noetl_stream.engine.state import Execution, WaitingToken, due_ms
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, TimerSet, Token, TokenClaimed, TokenHeld
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import AdmitPlan, Plan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
-from noetl_stream.template.compile.compiler import Guard
+from noetl_stream.template import ExpressionError, Guard, ReferenceNeeded, Scope, holds
 
 
 def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:

@@ -6,6 +6,7 @@ bounded while reading (LANGUAGE §1, §14).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from ruamel.yaml.tokens import DirectiveToken, TagToken
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer, kind_of
 from noetl_stream.playbook.yaml.positions import mark_of
-from noetl_stream.playbook.yaml.scalars import NumberOutOfRange, has_leading_zero, resolve
 
 MAX_PLAYBOOK_BYTES: Final = 512 * 1024
 MAX_YAML_DEPTH: Final = 64
@@ -32,6 +32,25 @@ _TOP: Final = BareLocation(Position(1, 1))
 _UNSAFE: Final = re.compile("[\x00\ud800-\udfff]")
 _STANDARD_TAGS: Final = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _COLLECTION_TAGS: Final = frozenset(["tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"])
+_TAG_OF: Final = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
+
+_NULL: Final = frozenset(["", "~", "null", "Null", "NULL"])
+_BOOLEANS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_DECIMAL: Final = re.compile(r"[-+]?[0-9]+\Z")
+_OCTAL: Final = re.compile(r"0o[0-7]+\Z")
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE: Final = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
+_LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+\Z")
+"""Numbers that look like codes, such as ``007``."""
+
+MAX_NUMBER_CHARS: Final = 40
+"""Characters of a number's spelling. Longer numbers would be out of range anyway."""
+_LARGEST: Final = 2**63
+
+
+class _NumberOutOfRange(ValueError):
+    """A number that JSON or a 64-bit integer cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +320,13 @@ class _Reader:
         if name == "str":
             return word
         try:
-            value = resolve(word)
-        except NumberOutOfRange as error:
+            value = _resolved(word)
+        except _NumberOutOfRange as error:
             self._problems.error("yaml_number", str(error), spot, "quote it if it is text")
             return 0
-        if name is not None and _tag_name(value) != name and not (name == "float" and isinstance(value, int)):
+        if name is not None and _TAG_OF[type(value)] != name and not (name == "float" and isinstance(value, int)):
             self._problems.error("yaml_tag", f"`{word}` is not a valid `!!{name}`", spot)
-        if is_plain and has_leading_zero(word):
+        if is_plain and _LEADING_ZERO.match(word):
             message = f"`{word}` is read as the number {value}"
             self._problems.warn("yaml_leading_zero", message, spot, f'quote it to keep the zeros: "{word}"')
         return value
@@ -321,15 +340,29 @@ class _Reader:
         self._problems.error("yaml_tag", f"tag `{shown}` is not allowed", spot, "use plain JSON values")
 
 
-def _tag_name(value: Plain) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "bool"
-        case int():
-            return "int"
-        case float():
-            return "float"
-        case _:
-            return "str"
+def _resolved(word: str) -> Plain:
+    """The value of a plain (unquoted) scalar in YAML 1.2's core schema: null, a boolean, a number or text.
+
+    Raises:
+        _NumberOutOfRange: for NaN, infinity and numbers beyond 64 bits.
+    """
+    if word in _NULL:
+        return None
+    if word in _BOOLEANS:
+        return _BOOLEANS[word]
+    if _NOT_FINITE.match(word):
+        raise _NumberOutOfRange("JSON has no NaN or infinity")
+    whole = _DECIMAL.match(word) or _OCTAL.match(word) or _HEX.match(word)
+    if not whole and not _FLOAT.match(word):
+        return word
+    if len(word) > MAX_NUMBER_CHARS:
+        raise _NumberOutOfRange(f"number longer than {MAX_NUMBER_CHARS} characters")
+    if whole:
+        integer = int(word, {"0o": 8, "0x": 16}.get(word[:2], 10))
+        if not -_LARGEST <= integer < _LARGEST:
+            raise _NumberOutOfRange("number too large for a 64-bit integer")
+        return integer
+    number = float(word)
+    if not math.isfinite(number):
+        raise _NumberOutOfRange("number too large for a 64-bit float")
+    return number

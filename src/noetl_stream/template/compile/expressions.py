@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from jinja2 import nodes
 
@@ -20,21 +20,9 @@ from noetl_stream.template.failures import closest, shorten
 from noetl_stream.template.filters.methods import METHODS
 from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
-from noetl_stream.template.runtime.environment import (
-    CONCAT,
-    CUT,
-    FUNCTIONS,
-    METHOD,
-    MISSING,
-    READ,
-    REQUIRE,
-    SEARCH,
-    SPREAD,
-    WEIGH,
-)
-from noetl_stream.template.runtime.reads import COMPUTED, Read, make_read
-
-Comparison: TypeAlias = tuple[tuple[str, ...], str]
+from noetl_stream.template.runtime import environment
+from noetl_stream.template.runtime.access import COMPUTED, Read, make_read
+from noetl_stream.template.runtime.evaluation import Comparison
 
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"
@@ -105,7 +93,7 @@ class ExpressionBinder:
                 return self._compare(node)
             case nodes.Concat():
                 self._children(node)
-                return self._operation(CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
+                return self._operation(environment.CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
             case nodes.Tuple():
                 self._children(node)
                 return nodes.List(node.items, lineno=node.lineno)
@@ -165,14 +153,14 @@ class ExpressionBinder:
                 link.arg = self.expression(link.arg)
             bound = link
         may_be_undefined = links or isinstance(root, nodes.Name)
-        return self._operation(REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
+        return self._operation(environment.REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
 
     def _cut(self, node: Any) -> nodes.Expr:
         bounds = node.arg
         given = [bounds.start, bounds.stop, bounds.step]
         nothing = nodes.Const(None, lineno=node.lineno)
         args = [nothing if bound is None else self.expression(bound) for bound in given]
-        return self._operation(CUT, self.expression(node.node), node, *args)
+        return self._operation(environment.CUT, self.expression(node.node), node, *args)
 
     def _read(self, root: nodes.Name, links: list[nodes.Getattr | nodes.Getitem], tolerant: bool) -> nodes.Expr:
         parts: list[Any] = []
@@ -194,7 +182,9 @@ class ExpressionBinder:
         self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
         self._read_paths.append(path)
-        return self._operation(READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys)
+        return self._operation(
+            environment.READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys
+        )
 
     def _call(self, node: nodes.Call) -> nodes.Expr:
         callee = node.node
@@ -216,7 +206,7 @@ class ExpressionBinder:
             hint = f"did you mean `{close}`?" if close else "keys of a mapping cannot be called"
             self._findings.add("template_syntax", f"unknown method `{shorten(callee.attr)}`", callee.lineno, hint)
         called = self._operation(
-            METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
+            environment.METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
         )
         # Jinja's parser fills both with keywords, despite their annotations.
         called.kwargs = node.kwargs  # type: ignore[assignment]
@@ -229,7 +219,7 @@ class ExpressionBinder:
         for field in ("dyn_args", "dyn_kwargs"):
             value = getattr(node, field)
             if value is not None:
-                setattr(node, field, self._operation(SPREAD, value, value))
+                setattr(node, field, self._operation(environment.SPREAD, value, value))
 
     def _filter(self, node: nodes.Filter, tolerant: bool) -> nodes.Expr:
         self._check_filter(node)
@@ -243,7 +233,7 @@ class ExpressionBinder:
         node.dyn_args, node.dyn_kwargs = self._child(node.dyn_args), self._child(node.dyn_kwargs)
         self._count_spread(node)
         if node.name in MAYBE_UNDEFINED_FILTERS and not tolerant:
-            return self._operation(REQUIRE, node, node)
+            return self._operation(environment.REQUIRE, node, node)
         return node
 
     def _check_filter(self, node: nodes.Filter) -> None:
@@ -278,8 +268,8 @@ class ExpressionBinder:
         if node.expr2 is not None:
             node.expr2 = self.expression(node.expr2, tolerant=tolerant)
             return node
-        node.expr2 = self._operation(MISSING, nodes.Const(None, lineno=node.lineno), node)
-        return node if tolerant else self._operation(REQUIRE, node, node)
+        node.expr2 = self._operation(environment.MISSING, nodes.Const(None, lineno=node.lineno), node)
+        return node if tolerant else self._operation(environment.REQUIRE, node, node)
 
     def _compare(self, node: nodes.Compare) -> nodes.Expr:
         self._children(node)
@@ -293,14 +283,14 @@ class ExpressionBinder:
                 for element in right.expr.items:
                     self._note(left.expr, element)
             if searched and not _is_literal(right.expr):
-                right.expr = self._operation(SEARCH, right.expr, node)
+                right.expr = self._operation(environment.SEARCH, right.expr, node)
             elif not (searched or _is_literal(left.expr) or _is_literal(right.expr)):
-                left.expr = self._operation(WEIGH, left.expr, node)
+                left.expr = self._operation(environment.WEIGH, left.expr, node)
             left = right
         return node
 
     def _note(self, read: nodes.Expr, literal: nodes.Expr) -> None:
-        if not (isinstance(read, nodes.Filter) and read.name == READ and isinstance(literal, nodes.Const)):
+        if not (isinstance(read, nodes.Filter) and read.name == environment.READ and isinstance(literal, nodes.Const)):
             return
         path = self._read_paths[read.node.value]  # type: ignore[union-attr]
         if isinstance(literal.value, str) and all(isinstance(part, str) for part in path):
@@ -314,6 +304,3 @@ def _is_slice(node: nodes.Expr) -> bool:
 def _is_literal(node: nodes.Expr) -> bool:
     """Whether a comparison with it costs no more than its length, which the template's length bounds."""
     return isinstance(node, nodes.Const) or (isinstance(node, nodes.List) and all(map(_is_literal, node.items)))
-
-
-EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}

@@ -16,9 +16,8 @@ from noetl_stream.template.filters.methods import call_method
 from noetl_stream.template.filters.tests import TESTS
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime import operators
-from noetl_stream.template.runtime.access import NOT_FOUND, Missing, kind_of, lookup, missing, require, text_of
+from noetl_stream.template.runtime.access import NOT_FOUND, Missing, Read, kind_of, lookup, missing, require, text_of
 from noetl_stream.template.runtime.meter import exceeded
-from noetl_stream.template.runtime.reads import Read
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 
 READS: Final = "@reads"
