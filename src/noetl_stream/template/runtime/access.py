@@ -270,9 +270,14 @@ def make_read(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Read
         tolerant: Whether an undefined part yields an undefined value, as under ``default()`` and ``is defined``,
             instead of an :class:`EvaluationFailure`.
     """
-    if not parts:
-        return _read_namespace(namespace, tolerant=tolerant)
     static = _read_path(namespace, parts, tolerant=tolerant)
+    if not parts and namespace in _WHOLE_VIEWS:
+
+        def whole(scope: Scope, meter: Meter) -> Any:
+            views = static(scope, meter)
+            return views if isinstance(views, Missing) else unwrap_members(views, scope.references)
+
+        return whole
     if COMPUTED not in parts:
         return static
 
@@ -303,19 +308,6 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
             value = found
         kind = type(value)
         return unwrap(value, scope.references) if kind in _WRAPPED or kind is OutcomeEnvelope else value
-
-    return read
-
-
-def _read_namespace(namespace: str, *, tolerant: bool) -> Read:
-    def read(scope: Scope, meter: Meter) -> Any:
-        try:
-            value = scope.namespaces[namespace]
-        except KeyError:
-            return _no_namespace(namespace, tolerant=tolerant)
-        if namespace in _WHOLE_VIEWS:
-            return unwrap_members(value, scope.references)
-        return unwrap(value, scope.references)
 
     return read
 

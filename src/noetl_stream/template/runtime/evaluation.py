@@ -21,6 +21,7 @@ Evaluate: TypeAlias = Callable[[Scope, Meter], Any]
 Comparison: TypeAlias = tuple[tuple[str, ...], str]
 
 _RAISED_BY_EXPRESSIONS: Final = (
+    EvaluationFailure,
     TemplateError,
     ArithmeticError,
     AssertionError,
@@ -61,10 +62,8 @@ class Expression:
         """
         try:
             return plain(self._evaluate(scope, meter), scope.references, meter)
-        except EvaluationFailure as failure:
-            raise ExpressionError(failure.message, expression=self.text, hint=failure.hint) from None
         except _RAISED_BY_EXPRESSIONS as error:
-            raise ExpressionError(_message_of(error), expression=self.text) from error
+            raise self._error(error) from error
 
     def truth(self, scope: Scope, meter: Meter) -> bool:
         """Whether the value is true.
@@ -79,12 +78,23 @@ class Expression:
                 return result is True
             if not isinstance(result, str):
                 return bool(plain(result, scope.references, meter))
-        except EvaluationFailure as failure:
-            raise ExpressionError(failure.message, expression=self.text, hint=failure.hint) from None
         except _RAISED_BY_EXPRESSIONS as error:
-            raise ExpressionError(_message_of(error), expression=self.text) from error
+            raise self._error(error) from error
         hint = "compare it, as in `== 'yes'`"
         raise ExpressionError("the guard is text, which is neither true nor false", expression=self.text, hint=hint)
+
+    def _error(self, error: Exception) -> ExpressionError:
+        if isinstance(error, EvaluationFailure):
+            return ExpressionError(error.message, expression=self.text, hint=error.hint)
+        if isinstance(error, RecursionError):
+            message = "the value or the template is nested too deeply"
+        elif isinstance(error, MemoryError):
+            message = "not enough memory for the value"
+        elif isinstance(error, ZeroDivisionError):
+            message = "division by zero"
+        else:
+            message = (str(error) or type(error).__name__).rstrip(".")
+        return ExpressionError(_WRONG_CALL.sub(r"`\1` ", message), expression=self.text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,14 +179,3 @@ def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:
         return NoValue() if found is ABSENT or isinstance(found, Undefined) else plain(found, scope.references, meter)
     except EvaluationFailure:
         return NoValue()
-
-
-def _message_of(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "the value or the template is nested too deeply"
-    if isinstance(error, MemoryError):
-        return "not enough memory for the value"
-    if isinstance(error, ZeroDivisionError):
-        return "division by zero"
-    message = (str(error) or type(error).__name__).rstrip(".")
-    return _WRONG_CALL.sub(r"`\1` ", message) if isinstance(error, TypeError) else message
