@@ -17,7 +17,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.kinds.inputs import spellings
-from noetl_stream.playbook.kinds.keychain import keychain_kinds
+from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, workbook
 from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
@@ -227,14 +227,15 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
         own |= {name: {} for kind in kinds.values() for name in spellings(kind.knobs) if name not in own}
     for kind in kinds.values():
         definitions |= _task_schemas(kind)
-    for name, settings in keychain_kinds().items():
+    keychain_settings = installed_kinds().settings
+    for name, settings in keychain_settings.items():
         definitions |= _settings_schema(name, settings)
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
     definitions |= {
         "entry": _entry(kinds),
         "tasks": _list(ref("entry"), 1),
         "workbook_task": {**_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
-        "keychain_entry": _by_kind("keychain_", keychain_kinds()),
+        "keychain_entry": _by_kind("keychain_", keychain_settings),
     }
     root = definitions.pop(document.Root.__name__)
     return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}
