@@ -59,7 +59,8 @@ def point(name: str, attribute: str) -> EntryPoint:
     ],
 )
 def test_valid_settings_are_taken(kind: str, settings: dict[str, Any]) -> None:
-    assert installed_kinds().settings[kind].model_validate(settings).model_dump(mode="json", exclude_unset=True) == settings
+    valid = installed_kinds().settings[kind].model_validate(settings)
+    assert valid.model_dump(mode="json", exclude_unset=True) == settings
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class ExpressionBinder:
         try:
             if self._depth > self.max_depth:
                 self.too_deep(node)
-                return nodes.Const(None, lineno=node.lineno)
+                return constant(None, node)
             return self._bound(node, tolerant)
         finally:
             self._depth -= 1
@@ -93,7 +93,7 @@ class ExpressionBinder:
                 return self._compare(node)
             case nodes.Concat():
                 self._children(node)
-                return self._operation(environment.CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
+                return operation(environment.CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
             case nodes.Tuple():
                 self._children(node)
                 return nodes.List(node.items, lineno=node.lineno)
@@ -107,7 +107,7 @@ class ExpressionBinder:
     def _negative(self, node: nodes.Neg) -> nodes.Expr:
         node.node = self.expression(node.node)
         value: Any = node.node.value if isinstance(node.node, nodes.Const) else None
-        return nodes.Const(-value, lineno=node.lineno) if type(value) in (int, float) else node
+        return constant(-value, node) if type(value) in (int, float) else node
 
     def _constant(self, node: nodes.Const) -> nodes.Const:
         value, most = node.value, self._limits.max_template_number_bits
@@ -132,9 +132,6 @@ class ExpressionBinder:
             self._children(value)
         return value
 
-    def _operation(self, name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -> nodes.Filter:
-        return nodes.Filter(first, name, list(args), [], None, None, lineno=at.lineno)
-
     def _chain(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
         links: list[nodes.Getattr | nodes.Getitem] = []
         root = node
@@ -153,14 +150,14 @@ class ExpressionBinder:
                 link.arg = self.expression(link.arg)
             bound = link
         may_be_undefined = links or isinstance(root, nodes.Name)
-        return self._operation(environment.REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
+        return operation(environment.REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
 
     def _cut(self, node: Any) -> nodes.Expr:
         bounds = node.arg
         given = [bounds.start, bounds.stop, bounds.step]
-        nothing = nodes.Const(None, lineno=node.lineno)
+        nothing = constant(None, node)
         args = [nothing if bound is None else self.expression(bound) for bound in given]
-        return self._operation(environment.CUT, self.expression(node.node), node, *args)
+        return operation(environment.CUT, self.expression(node.node), node, *args)
 
     def _read(self, root: nodes.Name, links: list[nodes.Getattr | nodes.Getitem], tolerant: bool) -> nodes.Expr:
         parts: list[Any] = []
@@ -177,20 +174,18 @@ class ExpressionBinder:
                 keys.append(key)
         bound = self._names.resolve(root, self._findings)
         if bound is None:
-            return nodes.Const(None, lineno=root.lineno)
+            return constant(None, root)
         path = (*bound, *parts)
         self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
         self._read_paths.append(path)
-        return self._operation(
-            environment.READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys
-        )
+        return operation(environment.READ, constant(len(self._read_paths) - 1, root), root, *keys)
 
     def _call(self, node: nodes.Call) -> nodes.Expr:
         callee = node.node
         if isinstance(callee, nodes.Getattr):
             return self._method(node, callee)
-        node.node = nodes.Const(None, lineno=node.lineno)
+        node.node = constant(None, node)
         self._children(node)
         self._count_spread(node)
         node.node = callee
@@ -205,9 +200,7 @@ class ExpressionBinder:
             close = None if self._findings.full else closest(callee.attr, sorted(METHODS))
             hint = f"did you mean `{close}`?" if close else "keys of a mapping cannot be called"
             self._findings.add("template_syntax", f"unknown method `{shorten(callee.attr)}`", callee.lineno, hint)
-        called = self._operation(
-            environment.METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
-        )
+        called = operation(environment.METHOD, callee.node, callee, constant(callee.attr, callee), *node.args)
         # Jinja's parser fills both with keywords, despite their annotations.
         called.kwargs = node.kwargs  # type: ignore[assignment]
         called.dyn_args, called.dyn_kwargs = node.dyn_args, node.dyn_kwargs
@@ -219,7 +212,7 @@ class ExpressionBinder:
         for field in ("dyn_args", "dyn_kwargs"):
             value = getattr(node, field)
             if value is not None:
-                setattr(node, field, self._operation(environment.SPREAD, value, value))
+                setattr(node, field, operation(environment.SPREAD, value, value))
 
     def _filter(self, node: nodes.Filter, tolerant: bool) -> nodes.Expr:
         self._check_filter(node)
@@ -233,7 +226,7 @@ class ExpressionBinder:
         node.dyn_args, node.dyn_kwargs = self._child(node.dyn_args), self._child(node.dyn_kwargs)
         self._count_spread(node)
         if node.name in MAYBE_UNDEFINED_FILTERS and not tolerant:
-            return self._operation(environment.REQUIRE, node, node)
+            return operation(environment.REQUIRE, node, node)
         return node
 
     def _check_filter(self, node: nodes.Filter) -> None:
@@ -251,7 +244,7 @@ class ExpressionBinder:
     def _test(self, node: nodes.Test) -> nodes.Expr:
         if node.name not in TESTS:
             self._unknown("test", node.name, TESTS, node)
-        subject, node.node = node.node, nodes.Const(None, lineno=node.lineno)
+        subject, node.node = node.node, constant(None, node)
         self._children(node)
         self._count_spread(node)
         node.node = self.expression(subject, tolerant=node.name in TOLERANT_TESTS)
@@ -268,8 +261,8 @@ class ExpressionBinder:
         if node.expr2 is not None:
             node.expr2 = self.expression(node.expr2, tolerant=tolerant)
             return node
-        node.expr2 = self._operation(environment.MISSING, nodes.Const(None, lineno=node.lineno), node)
-        return node if tolerant else self._operation(environment.REQUIRE, node, node)
+        node.expr2 = operation(environment.MISSING, constant(None, node), node)
+        return node if tolerant else operation(environment.REQUIRE, node, node)
 
     def _compare(self, node: nodes.Compare) -> nodes.Expr:
         self._children(node)
@@ -283,9 +276,9 @@ class ExpressionBinder:
                 for element in right.expr.items:
                     self._note(left.expr, element)
             if searched and not _is_literal(right.expr):
-                right.expr = self._operation(environment.SEARCH, right.expr, node)
+                right.expr = operation(environment.SEARCH, right.expr, node)
             elif not (searched or _is_literal(left.expr) or _is_literal(right.expr)):
-                left.expr = self._operation(environment.WEIGH, left.expr, node)
+                left.expr = operation(environment.WEIGH, left.expr, node)
             left = right
         return node
 
@@ -295,6 +288,15 @@ class ExpressionBinder:
         path = self._read_paths[read.node.value]  # type: ignore[union-attr]
         if isinstance(literal.value, str) and all(isinstance(part, str) for part in path):
             self.comparisons.append((path, literal.value))
+
+
+def operation(name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -> nodes.Filter:
+    """A call of an operation of the environment, such as ``@read``."""
+    return nodes.Filter(first, name, list(args), [], None, None, lineno=at.lineno)
+
+
+def constant(value: Any, at: nodes.Node) -> nodes.Const:
+    return nodes.Const(value, lineno=at.lineno)
 
 
 def _is_slice(node: nodes.Expr) -> bool:
