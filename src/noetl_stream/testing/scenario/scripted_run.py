@@ -22,8 +22,7 @@ from noetl_stream.model.events import ChildCall, Fact, Path, StepClaimed, StepSu
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.kinds.language import PlaybookInputs, WaitInputs
-from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.kinds.spec import Kinds, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.template import ExpressionError, render
 from noetl_stream.testing.scenario.objects import Objects
