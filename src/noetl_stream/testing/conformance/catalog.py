@@ -11,13 +11,12 @@ A test class inherits :class:`CatalogConformance`; the module or its ``conftest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
-from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog import Catalog, CatalogEntry, VersionAmbiguous, VersionTaken
 from noetl_stream.ports.store import Store
+from noetl_stream.testing.waiting import expect_error
 
 PATH = "demo/pages"
 
@@ -44,15 +43,6 @@ async def registered(
 ) -> CatalogEntry:
     """The catalog's entry for ``source``, registered."""
     return await catalog.register(entry_of(source, path, version, **changes), source)
-
-
-async def refusal_of(work: Awaitable[object]) -> UsageError:
-    """The usage error that ``work`` raises; fails if it raises none."""
-    try:
-        await work
-    except UsageError as error:
-        return error
-    raise AssertionError("it was not rejected")
 
 
 class RegisteringConformance:
@@ -88,8 +78,7 @@ class RegisteringConformance:
 
     async def test_a_version_never_changes_its_text(self, catalog: Catalog) -> None:
         kept = await registered(catalog, "a", version="1.0")
-        error = await refusal_of(registered(catalog, "b", version="1.0"))
-        assert isinstance(error, VersionTaken)
+        error = await expect_error(VersionTaken, registered(catalog, "b", version="1.0"))
         assert f"{PATH}@1.0 is registered with a different text" in error.message
         assert "another metadata.version" in (error.hint or "")
         assert await catalog.versions(PATH) == [kept]
@@ -147,8 +136,7 @@ class ResolvingConformance:
     async def test_a_version_that_is_another_entrys_revision_is_ambiguous(self, catalog: Catalog) -> None:
         first = await registered(catalog, "a", version="2")
         second = await registered(catalog, "b")
-        error = await refusal_of(catalog.resolve(PATH, "2"))
-        assert isinstance(error, VersionAmbiguous)
+        error = await expect_error(VersionAmbiguous, catalog.resolve(PATH, "2"))
         assert f"`{PATH}@#2`, `{PATH}@#1`" in (error.hint or "")
         assert [await catalog.resolve(PATH, f"#{number}") for number in (1, 2)] == [first, second]
 
