@@ -1,9 +1,11 @@
 """Conformance of :class:`~noetl_stream.ports.event_log.EventLog`, as tests to inherit.
 
-A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides two fixtures:
+A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides three fixtures:
 
 ``event_log``
     An empty, verified log.
+``reader``
+    A reader of all its partitions.
 ``bus``
     The bus of the same broker.
 """
@@ -48,16 +50,14 @@ async def wait_for_high_water(log: EventLog, reader: EventReader) -> int:
 
 
 class EventLogConformance:
-    async def test_a_report_is_read_back_as_it_was_stored(self, event_log: EventLog) -> None:
+    async def test_a_report_is_read_back_as_it_was_stored(self, event_log: EventLog, reader: EventReader) -> None:
         sequence = await event_log.publish_reported("run-1", "request-1", b'{"n":1}')
-        reader = await event_log.open_reader(ALL, 0)
         (message,) = await read(reader, 1)
         assert message.sequence == sequence
         assert message.execution_id == "run-1"
         assert message.partition == partition_of("run-1")
         assert message.body == b'{"n":1}'
         assert message.at_ms == await event_log.stored_at(sequence)
-        await reader.close()
 
     async def test_messages_are_read_in_the_order_of_the_log(self, event_log: EventLog) -> None:
         sequences = [await event_log.publish_reported(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(50)]
@@ -102,13 +102,11 @@ class EventLogConformance:
         assert reader.high_water == mine
         await reader.close()
 
-    async def test_decided_records_are_stored_but_not_read(self, event_log: EventLog) -> None:
+    async def test_decided_records_are_stored_but_not_read(self, event_log: EventLog, reader: EventReader) -> None:
         await event_log.publish_decided([decided("run-1", "0.1.1.a.0"), decided("run-2", "0.1.1.a.1")])
         sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
-        reader = await event_log.open_reader(ALL, 0)
         assert [message.sequence for message in await read(reader, 1)] == [sequence]
         assert sequence == 3
-        await reader.close()
 
     async def test_publishing_no_records_ends_at_once(self, event_log: EventLog) -> None:
         async with asyncio.timeout(TIMEOUT_S):
@@ -134,26 +132,22 @@ class EventLogConformance:
         await event_log.publish_decided([decided("run-1", "0.1.1.a.0")])
         assert await event_log.last_sequence() == 2
 
-    async def test_a_batch_holds_at_most_the_limit(self, event_log: EventLog) -> None:
+    async def test_a_batch_holds_at_most_the_limit(self, event_log: EventLog, reader: EventReader) -> None:
         for n in range(7):
             await event_log.publish_reported("run-1", f"request-{n}", b"{}")
-        reader = await event_log.open_reader(ALL, 0)
         sizes: list[int] = []
         async with asyncio.timeout(TIMEOUT_S):
             while sum(sizes) < 7:
                 sizes.append(len(await reader.next_batch(3)))
         assert max(sizes) <= 3
         assert min(sizes) >= 1
-        await reader.close()
 
-    async def test_next_batch_waits_for_a_message(self, event_log: EventLog) -> None:
-        reader = await event_log.open_reader(ALL, 0)
+    async def test_next_batch_waits_for_a_message(self, event_log: EventLog, reader: EventReader) -> None:
         waiting = asyncio.create_task(read(reader, 1))
         await event_log.last_sequence()
         assert not waiting.done()
         sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
         assert [message.sequence for message in await waiting] == [sequence]
-        await reader.close()
 
     async def test_two_readers_read_the_same(self, event_log: EventLog) -> None:
         one, other = await event_log.open_reader(ALL, 0), await event_log.open_reader(ALL, 0)
@@ -163,8 +157,7 @@ class EventLogConformance:
         await one.close()
         await other.close()
 
-    async def test_many_messages_pass_a_reader_without_a_gap(self, event_log: EventLog) -> None:
-        reader = await event_log.open_reader(ALL, 0)
+    async def test_many_messages_pass_a_reader_without_a_gap(self, event_log: EventLog, reader: EventReader) -> None:
         for start in range(0, 5000, 500):
             await asyncio.gather(
                 *(event_log.publish_reported(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(start, start + 500))
@@ -172,16 +165,13 @@ class EventLogConformance:
         messages = await read(reader, 5000)
         assert [message.sequence for message in messages] == list(range(1, 5001))
         assert sorted(int(message.body) for message in messages) == list(range(5000))
-        await reader.close()
 
-    async def test_high_water_follows_what_was_handed_out(self, event_log: EventLog) -> None:
+    async def test_high_water_follows_what_was_handed_out(self, event_log: EventLog, reader: EventReader) -> None:
         sequences = [await event_log.publish_reported("run-1", f"request-{n}", b"{}") for n in range(3)]
-        reader = await event_log.open_reader(ALL, 0)
         await read(reader, 2, limit=2)
         assert reader.high_water == sequences[1]
         await read(reader, 1)
         assert reader.high_water == sequences[2]
-        await reader.close()
 
     async def test_high_water_passes_messages_that_are_not_the_readers(self, event_log: EventLog) -> None:
         reader = await event_log.open_reader([1], 0)
@@ -219,8 +209,7 @@ class EventLogConformance:
             await expect_error(UsageError, event_log.publish_reported(bad, "request-1", b"{}"))
         assert await event_log.last_sequence() == before
 
-    async def test_a_closed_reader_reads_no_more(self, event_log: EventLog) -> None:
-        reader = await event_log.open_reader(ALL, 0)
+    async def test_a_closed_reader_reads_no_more(self, reader: EventReader) -> None:
         waiting = asyncio.create_task(reader.next_batch(1))
         await asyncio.sleep(0)
         await reader.close()
