@@ -20,9 +20,11 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.effects.commands import build_command
-from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.run_lease import answer_claim
-from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact
+from noetl_stream.engine.replay import replay
+from noetl_stream.engine.rerun.journal_summary import JournalSummary
+from noetl_stream.engine.rerun.reuse import reuse
+from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -36,13 +38,16 @@ from noetl_stream.model.events import (
     PauseRequested,
     ReferenceLost,
     ReferenceResolved,
+    Rerun,
+    RerunRefused,
     ResumeRequested,
     SignalReceived,
+    StepResumed,
     StepScheduled,
     TimerFired,
     TokenInjected,
 )
-from noetl_stream.model.ids import RunId
+from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.rejection import Rejection
@@ -50,6 +55,7 @@ from noetl_stream.model.status import FoldedStatus
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.store import StoredEvent
 from noetl_stream.testing.scenario.invariants import InvariantBroken, check_invariants
 from noetl_stream.testing.scenario.objects import Objects
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun, Sink
@@ -244,10 +250,7 @@ class Scenario:
         advanced = advance(self.plan, before, recorded, self.execution_id)
         check_invariants(self.plan, before, recorded, advanced, position=len(self.journal))
         self.inputs.append(recorded)
-        if advanced.taken:
-            self.journal.append(JournalEntry(recorded, decided=False))
-            at_ms = recorded.at_ms
-            self.journal += [JournalEntry(RecordedFact(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
+        self.journal += _entries(recorded, advanced)
         self.state = advanced.state
         return advanced
 
@@ -284,7 +287,7 @@ class Scenario:
     @property
     def names(self) -> list[str]:
         """The event names of the journal, in order."""
-        return [str(type(entry.recorded.fact).__struct_config__.tag) for entry in self.journal]
+        return [name_of(entry.recorded.fact) for entry in self.journal]
 
     def facts(self, of: type[AnyFactOf]) -> list[AnyFactOf]:
         """The facts of one kind in the journal, in order."""
@@ -326,13 +329,29 @@ class Scenario:
         """The fold's answer to a claim by this run."""
         return codec.decode_claim_answer(codec.encode(answer_claim(self.state, run)))
 
+    def rows(self) -> list[StoredEvent]:
+        """The journal as a store keeps it."""
+        facts = (entry.recorded.fact for entry in self.journal)
+        step_runs = {
+            fact.command_id: fact.step_run_id for fact in facts if isinstance(fact, StepScheduled | StepResumed)
+        }
+        return [
+            StoredEvent(
+                position=position,
+                name=name_of(recorded.fact),
+                source="server" if decided else "client" if recorded.run is None else "worker",
+                at_ms=recorded.at_ms,
+                step_run_id=None if recorded.run is None else step_runs[recorded.run.command_id],
+                report_id=None if recorded.run is None else report_id(recorded.run, recorded.number),
+                number=None if recorded.run is None else recorded.number,
+                data=codec.encode(recorded.fact),
+            )
+            for position, (recorded, decided) in enumerate(self.journal, start=1)
+        ]
+
     def replayed(self) -> Execution | None:
         """The state that the journal yields by ``evolve`` alone, each fact read back from its bytes."""
-        state: Execution | None = None
-        for recorded, _ in self.journal:
-            fact = codec.decode_fact(codec.encode(recorded.fact))
-            state = evolve(state, recorded._replace(fact=fact, value=NOT_LOADED), self.execution_id)
-        return state
+        return replay(self.execution_id, self.rows())
 
     def decided_again(self) -> list[JournalEntry]:
         """The journal that ``advance`` yields for the same inputs."""
@@ -342,10 +361,7 @@ class Scenario:
             if number in self._takeovers and state is not None:
                 state = replace(state, resolved={})
             advanced = advance(self.plan, state, recorded, self.execution_id)
-            if advanced.taken:
-                journal += [JournalEntry(recorded, decided=False)]
-                at_ms = recorded.at_ms
-                journal += [JournalEntry(RecordedFact(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
+            journal += _entries(recorded, advanced)
             state = advanced.state
         return journal
 
@@ -359,6 +375,62 @@ class Scenario:
 
     def _decided_since(self, position: int) -> list[Fact]:
         return [entry.recorded.fact for entry in self.journal[position:] if entry.decided]
+
+
+def rerun(scenario: Scenario, step: str | None = None, **wanted: Any) -> Scenario:
+    """A rerun of ``scenario`` from a step; without one, a retry of what failed it.
+
+    Args:
+        wanted: See :func:`parked`.
+
+    Raises:
+        AskRefused: it is impossible.
+    """
+    again = parked(scenario, step, **wanted)
+    for fact in inputs_of(again, scenario):
+        again.feed(RecordedFact(fact))
+        if isinstance(fact, RerunRefused):
+            raise AskRefused(fact.reason, fact.code)
+    return again
+
+
+def parked(
+    scenario: Scenario,
+    step: str | None = None,
+    *,
+    step_run_id: str | None = None,
+    ctx: dict[str, Any] | None = None,
+    args: dict[str, Any] | None = None,
+) -> Scenario:
+    """A rerun that does not know yet what is reused."""
+    again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
+    again.now_ms = scenario.now_ms
+    again.objects = scenario.objects.shared_with(lambda: (entry.recorded for entry in again.journal))
+    plan, of = scenario.plan, Rerun(scenario.execution_id, step, step_run_id, args)
+    again.feed(RecordedFact(ExecutionRequested("request-1", plan.digest, plan.path, ctx=ctx or {}, rerun=of)))
+    return again
+
+
+def inputs_of(again: Scenario, scenario: Scenario) -> list[Fact]:
+    """The server's inputs, read back from bytes."""
+    request = again.execution.request
+    assert request is not None, "it is not a rerun, or has begun"
+    summary = JournalSummary(scenario.execution_id, scenario.rows())
+    facts = reuse(again.plan, again.execution_id, request, summary)
+    return [codec.decode_fact(codec.encode(fact)) for fact in facts]
+
+
+def name_of(fact: Fact) -> str:
+    """The event name of a fact."""
+    return str(type(fact).__struct_config__.tag)
+
+
+def _entries(recorded: RecordedFact, advanced: Advanced) -> list[JournalEntry]:
+    """What an input adds to the journal."""
+    if not advanced.taken:
+        return []
+    decisions = [RecordedFact(fact, at_ms=recorded.at_ms) for fact in advanced.journal]
+    return [JournalEntry(recorded, decided=False), *(JournalEntry(one, decided=True) for one in decisions)]
 
 
 def _shown(path: Path) -> int | Path | None:
