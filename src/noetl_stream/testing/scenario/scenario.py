@@ -50,6 +50,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.reference import Reference
 from noetl_stream.model.rejection import Rejection
 from noetl_stream.model.status import FoldedStatus
 from noetl_stream.playbook.compile.compiler import compile_playbook
@@ -216,16 +217,13 @@ class Scenario:
 
     def look_into(self) -> Advanced:
         """Resolves the reference that the execution awaits, as the server does."""
-        reference = self.execution.awaited
-        assert reference is not None, "the execution awaits no reference"
+        reference = self._awaited
         value = self.objects[reference.key]
         return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
 
     def lose(self, reason: str = "it is gone") -> Advanced:
         """Reports the awaited reference as lost, as the server does."""
-        reference = self.execution.awaited
-        assert reference is not None, "the execution awaits no reference"
-        return self.feed(RecordedFact(ReferenceLost(reference.key, reason)))
+        return self.feed(RecordedFact(ReferenceLost(self._awaited.key, reason)))
 
     def take_over(self) -> None:
         """Continues on another server, which has the journal but no value of any reference.
@@ -298,15 +296,12 @@ class Scenario:
         """The owed commands: step and iteration (``None`` outside distributed loops, a path in inner ones), in order of
         issue.
         """
-        runs = self.execution.runs
-        assignments = self.execution.assignments.values()
-        return [(runs[one.step_run_id].step, _shown(one.path)) for one in assignments]
+        return [self._shown(one) for one in self.execution.assignments.values()]
 
     @property
     def suspended(self) -> list[tuple[str, int | Path | None]]:
         """The suspended commands: step and iteration, in order of suspension."""
-        runs = self.execution.runs
-        return [(runs[one.step_run_id].step, _shown(one.path)) for one in self.execution.suspensions.values()]
+        return [self._shown(one) for one in self.execution.suspensions.values()]
 
     @property
     def held(self) -> list[str]:
@@ -365,6 +360,12 @@ class Scenario:
             state = advanced.state
         return journal
 
+    @property
+    def _awaited(self) -> Reference:
+        reference = self.execution.awaited
+        assert reference is not None, "the execution awaits no reference"
+        return reference
+
     def _run(self, step: str, index: int | Path | None) -> ScriptedRun:
         """A run with the lease: it claims the command if another run has it."""
         begun = self.owed(step, index).run is not None
@@ -372,6 +373,10 @@ class Scenario:
         if begun:
             self.claim(run)
         return run
+
+    def _shown(self, assignment: Assignment) -> tuple[str, int | Path | None]:
+        path = assignment.path
+        return self.execution.runs[assignment.step_run_id].step, path[0] if len(path) == 1 else path or None
 
     def _decided_since(self, position: int) -> list[Fact]:
         return [entry.recorded.fact for entry in self.journal[position:] if entry.decided]
@@ -431,10 +436,6 @@ def _entries(recorded: RecordedFact, advanced: Advanced) -> list[JournalEntry]:
         return []
     decisions = [RecordedFact(fact, at_ms=recorded.at_ms) for fact in advanced.journal]
     return [JournalEntry(recorded, decided=False), *(JournalEntry(one, decided=True) for one in decisions)]
-
-
-def _shown(path: Path) -> int | Path | None:
-    return None if not path else path[0] if len(path) == 1 else path
 
 
 @cache
