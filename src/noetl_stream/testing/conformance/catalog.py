@@ -45,9 +45,7 @@ async def registered(
     return await catalog.register(entry_of(source, path, version, **changes), source)
 
 
-class RegisteringConformance:
-    """Registering once and repeatedly."""
-
+class CatalogConformance:
     async def test_an_entry_comes_back_as_it_was_given_with_a_revision(self, catalog: Catalog) -> None:
         given = entry_of(
             "a: 1", version="1.0", description="Reads pages", labels={"tier": 1, "team": "data"}, tags=["etl", "http"]
@@ -110,10 +108,6 @@ class RegisteringConformance:
         assert await catalog.versions(PATH) == kept
         assert [type(one) for one in tried if one not in kept] == [VersionTaken] * 3
 
-
-class ResolvingConformance:
-    """Resolving what follows the ``@``."""
-
     async def test_the_latest_is_what_was_registered_last(self, catalog: Catalog) -> None:
         assert await catalog.resolve(PATH, None) is None
         await registered(catalog, "a", version="2.0")
@@ -144,8 +138,6 @@ class ResolvingConformance:
         entry = await registered(catalog, "a", version="1")
         assert await catalog.resolve(PATH, "1") == entry
 
-
-class CatalogListingConformance:
     async def test_the_latest_of_each_path_by_path(self, catalog: Catalog) -> None:
         await registered(catalog, "old", "b/two")
         kept = [await registered(catalog, text, path) for path, text in (("b/two", "new"), ("a", "x"), ("b/One", "y"))]
@@ -177,10 +169,6 @@ class CatalogListingConformance:
         await registered(catalog, "b", labels={"team": "new"})
         assert await catalog.latest("", {"team": "old"}, 10, None) == []
         assert len(await catalog.latest("", {"team": "new"}, 10, None)) == 1
-
-
-class CatalogDeletingConformance:
-    """Deleted entries are not found any more, and their revisions are not reused."""
 
     async def test_an_entry_goes_and_the_others_stay(self, catalog: Catalog, store: Store) -> None:
         one, two = [await registered(catalog, text, version=text) for text in ("1.0", "2.0")]
@@ -216,9 +204,3 @@ class CatalogDeletingConformance:
         first = await registered(catalog, "a", version="1.0")
         await catalog.delete(PATH, first.revision)
         assert (await registered(catalog, "b", version="1.0")).digest == digest_of("b")
-
-
-class CatalogConformance(
-    RegisteringConformance, ResolvingConformance, CatalogListingConformance, CatalogDeletingConformance
-):
-    """The whole port."""

@@ -23,8 +23,7 @@ def command(command_id: str, *, issue: int = 1, pool: str = "default", body: byt
 
 
 async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        await queue.issue(commands)
+    await asyncio.wait_for(queue.issue(commands), TIMEOUT_S)
 
 
 async def take(source: CommandSource, count: int) -> list[Delivery]:
@@ -67,8 +66,7 @@ class CommandQueueConformance:
         await queue.present()
         assert not third.done()
         source.request(1)
-        async with asyncio.timeout(TIMEOUT_S):
-            await third
+        await asyncio.wait_for(third, TIMEOUT_S)
 
     async def test_an_acknowledged_command_leaves_the_queue(self, queue: CommandQueue, source: CommandSource) -> None:
         await issue(queue, command("c1"), command("c2"))

@@ -18,6 +18,7 @@ from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
+from noetl_stream.testing.conformance.bus import RecordingHandler
 from noetl_stream.testing.waiting import TIMEOUT_S, expect_error, until
 
 ALL = range(PARTITIONS)
@@ -109,20 +110,14 @@ class EventLogConformance:
         assert sequence == 3
 
     async def test_publishing_no_records_ends_at_once(self, event_log: EventLog) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            await event_log.publish_decided([])
+        await asyncio.wait_for(event_log.publish_decided([]), TIMEOUT_S)
         assert await event_log.last_sequence() == 0
 
     async def test_a_journal_record_is_published_live(self, event_log: EventLog, bus: Bus) -> None:
-        heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
-
-        async def hear(subject: str, body: bytes, reply: str) -> None:
-            heard.put_nowait((subject, body))
-
-        subscription = await bus.listen("noetl.events.*.run-1.decided", hear)
+        heard = RecordingHandler()
+        subscription = await bus.listen("noetl.events.*.run-1.decided", heard)
         await event_log.publish_decided([decided("run-2", "0.1.1.a.0"), decided("run-1", "0.1.1.a.1", b"[1]")])
-        async with asyncio.timeout(TIMEOUT_S):
-            assert await heard.get() == (f"noetl.events.{partition_of('run-1')}.run-1.decided", b"[1]")
+        assert await heard.next() == (f"noetl.events.{partition_of('run-1')}.run-1.decided", b"[1]")
         await subscription.close()
 
     async def test_the_same_message_id_is_stored_once(self, event_log: EventLog) -> None:

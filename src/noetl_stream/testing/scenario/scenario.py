@@ -25,28 +25,8 @@ from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rerun.journal_summary import JournalSummary
 from noetl_stream.engine.rerun.reuse import reuse
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    CancelRequested,
-    ChildFinished,
-    ClientRequest,
-    CtxPatched,
-    ExecutionRequested,
-    Fact,
-    Parent,
-    Path,
-    PauseRequested,
-    ReferenceLost,
-    ReferenceResolved,
-    Rerun,
-    RerunRefused,
-    ResumeRequested,
-    SignalReceived,
-    StepResumed,
-    StepScheduled,
-    TimerFired,
-    TokenInjected,
-)
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Fact, Parent, Path
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -63,6 +43,9 @@ from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
+
+Index = int | Path | None
+"""An iteration of a distributed loop, in inner ones by its path; ``None`` outside."""
 
 
 class AskRefused(Exception):
@@ -116,26 +99,26 @@ class Scenario:
         self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None, parent: Parent | None = None
     ) -> Sequence[Fact]:
         """Requests a run, as another execution if there is a ``parent``; returns the decisions that follow."""
-        plan = self.plan
-        request = ExecutionRequested("request-1", plan.digest, plan.path, workload or {}, ctx or {}, parent=parent)
+        digest, path = self.plan.digest, self.plan.path
+        request = events.ExecutionRequested("request-1", digest, path, workload or {}, ctx or {}, parent=parent)
         return self.feed(RecordedFact(request)).journal
 
-    def done(self, step: str, result: Any = ARGS, *, index: int | Path | None = None) -> Sequence[Fact]:
+    def done(self, step: str, result: Any = ARGS, *, index: Index = None) -> Sequence[Fact]:
         """Runs the owed command of ``step``, each task with this result; returns what follows."""
         before = len(self.journal)
         self._run(step, index).finish(result)
         return self._decided_since(before)
 
     def failed(
-        self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | Path | None = None
+        self, step: str, kind: str = "exception", message: str = "it broke", *, index: Index = None
     ) -> Sequence[Fact]:
         """Runs the owed command of ``step``, whose tasks all fail; returns what follows."""
         before = len(self.journal)
         self._run(step, index).fail(kind, message)
         return self._decided_since(before)
 
-    def take(self, step: str, *, index: int | Path | None = None, tell: Sink | None = None) -> ScriptedRun:
-        """A worker takes the owed command of ``step`` (of its iteration ``index``, if it is a distributed loop).
+    def take(self, step: str, *, index: Index = None, tell: Sink | None = None) -> ScriptedRun:
+        """A worker takes the owed command of ``step``.
 
         Its run reports to the fold, or to ``tell``. Every further run of a command has a higher rank.
         """
@@ -161,7 +144,7 @@ class Scenario:
     def issue_again(self, assignment: Assignment, reason: str = "the queue lacks it") -> Advanced:
         """Reissues a command, as the server does (PROTOCOL §2 *Reconcile*)."""
         issue = assignment.issue + 1
-        fact = StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
+        fact = events.StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
         return self.feed(RecordedFact(fact))
 
     def wait(self, seconds: float) -> None:
@@ -174,10 +157,10 @@ class Scenario:
             due_ms, timer_id = min(due)
             timer = self.state.timers[timer_id]
             self.now_ms = max(self.now_ms, due_ms)
-            self.feed(RecordedFact(TimerFired(timer_id, timer.purpose, timer.subject, timer.path)))
+            self.feed(RecordedFact(events.TimerFired(timer_id, timer.purpose, timer.subject, timer.path)))
         self.now_ms = until_ms
 
-    def ask(self, kind: type[ClientRequest], **fields: Any) -> Advanced:
+    def ask(self, kind: type[events.ClientRequest], **fields: Any) -> Advanced:
         """Sends a client request: a patch, a signal, a cancel … A redundant one has no effect.
 
         Raises:
@@ -192,38 +175,38 @@ class Scenario:
 
     def patch(self, **keys: Any) -> Advanced:
         """Patches ``ctx`` keys, as a client does."""
-        return self.ask(CtxPatched, patch=keys)
+        return self.ask(events.CtxPatched, patch=keys)
 
     def signal(self, name: str, payload: Any = None) -> Advanced:
-        return self.ask(SignalReceived, signal=name, payload=payload)
+        return self.ask(events.SignalReceived, signal=name, payload=payload)
 
     def inject(self, step: str, **args: Any) -> Advanced:
-        return self.ask(TokenInjected, step=step, args=args)
+        return self.ask(events.TokenInjected, step=step, args=args)
 
     def cancel(self, reason: str = "") -> Advanced:
-        return self.ask(CancelRequested, reason=reason)
+        return self.ask(events.CancelRequested, reason=reason)
 
     def pause(self) -> Advanced:
-        return self.ask(PauseRequested)
+        return self.ask(events.PauseRequested)
 
     def resume(self) -> Advanced:
-        return self.ask(ResumeRequested)
+        return self.ask(events.ResumeRequested)
 
     def child_ended(self, result: Any = None, *, error: ErrorInfo | None = None, child: str = "") -> Advanced:
         """Ends a child with this result or error: the oldest live one, unless ``child`` names one."""
         child_id = child or next(iter(self.execution.children))
         outcome = Outcome("ok", codec.payload_of(result)) if error is None else Outcome("error", error=error)
-        return self.feed(RecordedFact(ChildFinished(child_id, "", outcome)))
+        return self.feed(RecordedFact(events.ChildFinished(child_id, "", outcome)))
 
     def look_into(self) -> Advanced:
         """Resolves the reference that the execution awaits, as the server does."""
         reference = self._awaited
         value = self.objects[reference.key]
-        return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
+        return self.feed(RecordedFact(events.ReferenceResolved(reference.key, reference.checksum), value=value))
 
     def lose(self, reason: str = "it is gone") -> Advanced:
         """Reports the awaited reference as lost, as the server does."""
-        return self.feed(RecordedFact(ReferenceLost(self._awaited.key, reason)))
+        return self.feed(RecordedFact(events.ReferenceLost(self._awaited.key, reason)))
 
     def take_over(self) -> None:
         """Continues on another server, which has the journal but no value of any reference.
@@ -292,14 +275,12 @@ class Scenario:
         return [entry.recorded.fact for entry in self.journal if isinstance(entry.recorded.fact, of)]
 
     @property
-    def working(self) -> list[tuple[str, int | Path | None]]:
-        """The owed commands: step and iteration (``None`` outside distributed loops, a path in inner ones), in order of
-        issue.
-        """
+    def working(self) -> list[tuple[str, Index]]:
+        """The owed commands: step and iteration, in order of issue."""
         return [self._shown(one) for one in self.execution.assignments.values()]
 
     @property
-    def suspended(self) -> list[tuple[str, int | Path | None]]:
+    def suspended(self) -> list[tuple[str, Index]]:
         """The suspended commands: step and iteration, in order of suspension."""
         return [self._shown(one) for one in self.execution.suspensions.values()]
 
@@ -308,7 +289,7 @@ class Scenario:
         """The steps of held tokens, in order of arrival."""
         return [waiting.token.step for waiting in self.execution.tokens.values() if waiting.held]
 
-    def owed(self, step: str, index: int | Path | None = None) -> Assignment:
+    def owed(self, step: str, index: Index = None) -> Assignment:
         """The oldest owed command of ``step`` (and iteration)."""
         path = () if index is None else (index,) if isinstance(index, int) else index
         for assignment in self.execution.assignments.values():
@@ -327,9 +308,8 @@ class Scenario:
     def rows(self) -> list[StoredEvent]:
         """The journal as a store keeps it."""
         facts = (entry.recorded.fact for entry in self.journal)
-        step_runs = {
-            fact.command_id: fact.step_run_id for fact in facts if isinstance(fact, StepScheduled | StepResumed)
-        }
+        scheduling = events.StepScheduled | events.StepResumed
+        step_runs = {fact.command_id: fact.step_run_id for fact in facts if isinstance(fact, scheduling)}
         return [
             StoredEvent(
                 position=position,
@@ -366,7 +346,7 @@ class Scenario:
         assert reference is not None, "the execution awaits no reference"
         return reference
 
-    def _run(self, step: str, index: int | Path | None) -> ScriptedRun:
+    def _run(self, step: str, index: Index) -> ScriptedRun:
         """A run with the lease: it claims the command if another run has it."""
         begun = self.owed(step, index).run is not None
         run = self.take(step, index=index)
@@ -374,7 +354,7 @@ class Scenario:
             self.claim(run)
         return run
 
-    def _shown(self, assignment: Assignment) -> tuple[str, int | Path | None]:
+    def _shown(self, assignment: Assignment) -> tuple[str, Index]:
         path = assignment.path
         return self.execution.runs[assignment.step_run_id].step, path[0] if len(path) == 1 else path or None
 
@@ -394,7 +374,7 @@ def rerun(scenario: Scenario, step: str | None = None, **wanted: Any) -> Scenari
     again = parked(scenario, step, **wanted)
     for fact in inputs_of(again, scenario):
         again.feed(RecordedFact(fact))
-        if isinstance(fact, RerunRefused):
+        if isinstance(fact, events.RerunRefused):
             raise AskRefused(fact.reason, fact.code)
     return again
 
@@ -411,8 +391,8 @@ def parked(
     again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
     again.now_ms = scenario.now_ms
     again.objects = scenario.objects.shared_with(lambda: (entry.recorded for entry in again.journal))
-    plan, of = scenario.plan, Rerun(scenario.execution_id, step, step_run_id, args)
-    again.feed(RecordedFact(ExecutionRequested("request-1", plan.digest, plan.path, ctx=ctx or {}, rerun=of)))
+    plan, of = scenario.plan, events.Rerun(scenario.execution_id, step, step_run_id, args)
+    again.feed(RecordedFact(events.ExecutionRequested("request-1", plan.digest, plan.path, ctx=ctx or {}, rerun=of)))
     return again
 
 

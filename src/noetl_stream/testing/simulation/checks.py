@@ -72,14 +72,10 @@ async def _execution_problems(
     if execution_id in world.refused and job.accepted:
         problems.append(f"{execution_id} ({job.name}): was rejected")
     result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
-    if (row.status, result) != (job.status, job.result) and not _given_up(faults, row.error):
+    is_given_up = faults.touches and b"lease_exhausted" in (row.error or b"")  # its leases were ended repeatedly
+    if (row.status, result) != (job.status, job.result) and not is_given_up:
         problems.append(f"{execution_id} ({job.name}): {row.status} with {result}, {row.error!r}, not {job.result}")
     return problems
-
-
-def _given_up(faults: FaultPlan, error: bytes | None) -> bool:
-    """Whether it was delivered too often, which is right when leases were ended repeatedly."""
-    return faults.touches and error is not None and b"lease_exhausted" in error
 
 
 def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:

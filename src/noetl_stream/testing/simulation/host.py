@@ -8,7 +8,7 @@ it was, as a zombie.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar, cast
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -16,11 +16,14 @@ from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
 from noetl_stream.model import codec
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Handler, Subscription
-from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand
-from noetl_stream.ports.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
+from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
+from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 from noetl_stream.ports.store import Store
 
 Value = TypeVar("Value")
+
+SENT_AT_ONCE = frozenset({"publish_decided", "issue"})
+"""Methods that send when they are called, whether they are awaited or not."""
 
 
 class FaultInjector:
@@ -121,27 +124,25 @@ class SimulatedHost:
 
 
 class _HostPort:
-    """An adapter of a host. Each call of an asynchronous method passes the point ``name.method``."""
+    """An adapter of a host. Each call of a method, which is asynchronous, passes the point ``name.method``."""
 
     def __init__(self, host: SimulatedHost, name: str, real: Any) -> None:
         self._host = host
         self._name = name
         self._real = real
 
-    def __getattr__(self, method: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            work = getattr(self._real, method)
-            return await self._host.around(f"{self._name}.{method}", lambda: work(*arguments))
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._real, name)
 
-        return call
+        def call(*arguments: Any) -> Awaitable[Any]:
+            work = self._host.around(f"{self._name}.{name}", lambda: real(*arguments))
+            return asyncio.ensure_future(work) if name in SENT_AT_ONCE else work
+
+        return call if callable(real) else real
 
 
 class _HostLog(_HostPort):
     """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
-
-    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        work = self._real.publish_decided
-        return asyncio.ensure_future(self._host.around("log.publish_decided", lambda: work(messages)))
 
     async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
         reader = await self._host.around("log.open_reader", lambda: self._real.open_reader(partitions, after))
@@ -159,10 +160,6 @@ class _HostReader(_HostPort):
     def high_water(self) -> int:
         return self._real.high_water if self._on_its_way is None else self._on_its_way - 1
 
-    @property
-    def contact_s(self) -> float:
-        return self._real.contact_s
-
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         await self._host.awake()
         batch = await self._real.next_batch(limit)
@@ -174,9 +171,6 @@ class _HostReader(_HostPort):
 
 class _HostQueue(_HostPort):
     """:class:`~noetl_stream.ports.command_queue.CommandQueue` of a host."""
-
-    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        return asyncio.ensure_future(self._host.around("queue.issue", lambda: self._real.issue(commands)))
 
     async def open_source(self, pool: str) -> CommandSource:
         source = await self._host.around("queue.open_source", lambda: self._real.open_source(pool))
@@ -190,10 +184,6 @@ class _HostSource(_HostPort):
 
     _real: CommandSource
 
-    @property
-    def connected_ms(self) -> int:
-        return self._real.connected_ms
-
     def request(self, count: int) -> None:
         self._host.when_awake(lambda: self._real.request(count))
 
@@ -201,19 +191,15 @@ class _HostSource(_HostPort):
         await self._host.awake()
         delivery = await self._real.next()
         await self._host.awake()
-        return _HostDelivery(self._host, delivery)
+        leased = _HostDelivery(self._host, "delivery", delivery)
+        self._host.leased.add(leased)
+        return cast(Delivery, leased)
 
 
-class _HostDelivery:
+class _HostDelivery(_HostPort):
     """A delivery of a host."""
 
-    def __init__(self, host: SimulatedHost, real: Delivery) -> None:
-        host.leased.add(self)
-        self.body = real.body
-        self.num_delivered = real.num_delivered
-        self.stored_ms = real.stored_ms
-        self._host = host
-        self._real = real
+    _real: Delivery
 
     def ack(self) -> None:
         self._host.leased.discard(self)

@@ -13,23 +13,7 @@ from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.executions.requests import RequestRefused, ask_of
 from noetl_stream.client.executions.submit import Client, Refused, Submission
 from noetl_stream.errors import NoetlError, Unreachable
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    CtxPatched,
-    ExecutionRequested,
-    InterventionFact,
-    LoopDone,
-    LoopIterationDone,
-    LoopIterationFailed,
-    LoopPagedOut,
-    PauseRequested,
-    Rerun,
-    ResumeRequested,
-    SignalReceived,
-    StepDone,
-    StepFailed,
-    StepSuspended,
-)
+from noetl_stream.model import codec, events
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.server.housekeeping import ServerTimes
@@ -40,8 +24,8 @@ from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, SIGNAL, Effect, Job, WorkTool
 
-ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone, LoopPagedOut, StepSuspended)
-ENDS_OF_ITERATIONS = (LoopIterationDone, LoopIterationFailed)
+ENDS_OF_STEPS = (events.StepDone, events.StepFailed, events.LoopDone, events.LoopPagedOut, events.StepSuspended)
+ENDS_OF_ITERATIONS = (events.LoopIterationDone, events.LoopIterationFailed)
 KINDS = {"work": WorkTool.spec}
 SLOTS = 3
 STOLEN_S = 1.0
@@ -175,8 +159,8 @@ class SimulatedWorld:
         while (row := await self.store.execution(submission.execution_id)) is None or row.finished_ms is None:
             await self.clock.sleep(RETRY_S)
         again = Submission.new(job.source, submission.path, {}, self.clock)
-        fact = ExecutionRequested(
-            again.request_id, row.digest, ctx={"mended": True}, rerun=Rerun(submission.execution_id)
+        fact = events.ExecutionRequested(
+            again.request_id, row.digest, ctx={"mended": True}, rerun=events.Rerun(submission.execution_id)
         )
         self.accepted[again.execution_id] = (again, Job(f"{job.name} again", job.source, "completed", job.retried))
         await self._persist(self._request, Request(again.execution_id, again.request_id, fact))
@@ -188,7 +172,7 @@ class SimulatedWorld:
         finally:
             await follower.close()
 
-    async def _ask(self, execution_id: str, fact: InterventionFact) -> None:
+    async def _ask(self, execution_id: str, fact: events.InterventionFact) -> None:
         try:
             await ask_of(self.broker.event_log, self.broker.bus, self.clock, execution_id, fact)
         except RequestRefused as refused:
@@ -229,11 +213,11 @@ class SimulatedWorld:
         self.broker.start()
 
 
-def asked_of(execution_id: str) -> list[InterventionFact]:
+def asked_of(execution_id: str) -> list[events.InterventionFact]:
     """The requests of a client: both are needed, each exactly once; a pause and its end change nothing."""
     return [
-        PauseRequested(derive(execution_id, "pause")),
-        SignalReceived(derive(execution_id, "signal"), signal=SIGNAL, payload=SIGNAL),
-        ResumeRequested(derive(execution_id, "resume")),
-        CtxPatched(derive(execution_id, "patch"), patch={"approved": True}),
+        events.PauseRequested(derive(execution_id, "pause")),
+        events.SignalReceived(derive(execution_id, "signal"), signal=SIGNAL, payload=SIGNAL),
+        events.ResumeRequested(derive(execution_id, "resume")),
+        events.CtxPatched(derive(execution_id, "patch"), patch={"approved": True}),
     ]
