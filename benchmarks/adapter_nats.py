@@ -1,10 +1,9 @@
-"""How many messages a second the NATS adapter stores, reads, issues and delivers, on the fast and on the plain path.
+"""How many messages per second the NATS adapter stores, reads, issues and delivers, on the fast and on the plain path.
 
     python benchmarks/adapter_nats.py [--messages 20000] [--url nats://127.0.0.1:4222]
 
-Without ``--url`` it starts a nats-server of its own with nats.conf. CPU is this process's, which is what a role pays;
-the server's work comes on top. One run says little, a machine has faster and slower phases: compare the two paths of
-one run.
+Without ``--url`` it starts its own nats-server with nats.conf. CPU is that of this process, without the server's. The
+speed of a machine drifts: compare only the two paths of one run.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SLOTS = 256
 
 
 async def report(log: NatsEventLog, count: int) -> None:
-    """Reports as many workers send them: each waits for its acknowledgement before its next."""
+    """Reports from many workers, each of which waits for an acknowledgement before its next report."""
     numbers = iter(range(count))
 
     async def reporter() -> None:
@@ -48,7 +47,7 @@ async def report(log: NatsEventLog, count: int) -> None:
 
 
 async def read(log: NatsEventLog, count: int) -> None:
-    """One reader over all partitions, as a server has it."""
+    """One reader of all partitions, as a server has."""
     reader = await log.open_reader(range(PARTITIONS), 0)
     seen = 0
     while seen < count:
@@ -71,7 +70,7 @@ async def issue(queue: NatsCommandQueue, count: int) -> None:
 
 
 async def deliver(queue: NatsCommandQueue, count: int) -> None:
-    """Deliveries to one worker: taken, acknowledged, the slot given back."""
+    """Deliveries to one worker, which acknowledges each and requests another."""
     source = await queue.open_source("default")
     source.request(SLOTS)
     for _ in range(count):
@@ -121,7 +120,7 @@ async def run(url: str, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--url", help="a server without streams that matter: EVENTS and COMMANDS are deleted")
+    parser.add_argument("--url", help="a server to use; its streams EVENTS and COMMANDS are deleted")
     options = parser.parse_args()
     if options.url:
         uvloop.run(run(options.url, options.messages))

@@ -1,7 +1,8 @@
-"""What a tick costs on Postgres, by its number of rows: one statement up to 64 event rows, COPY above.
+"""What a tick costs on Postgres by its number of rows: one statement up to 64 event rows, COPY above that.
 
-Run it as ``python benchmarks/adapter_postgres.py`` for a Postgres of its own in a temporary folder, or with
-``--dsn postgresql://…`` for another, whose database must be empty. Compare only runs taken next to each other.
+    python benchmarks/adapter_postgres.py [--dsn postgresql://…] [--seconds 2]
+
+Without ``--dsn`` it starts its own Postgres in a temporary folder. Compare only runs made one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ OWNER = "benchmark"
 DATA = b'{"name":"task.processed","task":"fetch","attempt":1,"outcome":{"status":"ok","result":{"value":"%s"}}}'
 ROW = DATA % (b"x" * 290)  # 395 bytes, the average of a real journal
 SHAPES = ((8, 1), (30, 3), (64, 8), (65, 8), (300, 30), (3_000, 100), (10_000, 300))
-"""Event rows and execution rows of a tick."""
+"""Event rows and execution rows per tick."""
 
 
 def make_tick(number: int, events: int, executions: int, partitions: int) -> Tick:
@@ -71,7 +72,7 @@ def make_tick(number: int, events: int, executions: int, partitions: int) -> Tic
 
 
 async def measure(dsn: str, seconds: float, partitions: int) -> None:
-    """Prints a line a shape: ticks after each other for ``seconds``."""
+    """Commits ticks of each shape for ``seconds``, and prints a line for each."""
     await migrate(dsn)
     store = await PostgresStore.open(dsn, name="benchmark")
     try:
@@ -103,10 +104,10 @@ def report_line(events: int, executions: int, spans: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dsn", help="an empty database; default: an embedded Postgres in a temporary folder")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time a shape (default: %(default)s)")
-    parser.add_argument("--partitions", type=int, default=32, help="partition rows a tick moves (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per shape (default: %(default)s)")
+    parser.add_argument("--partitions", type=int, default=32, help="partitions per tick (default: %(default)s)")
     options = parser.parse_args()
     if options.dsn:
         asyncio.run(measure(options.dsn, options.seconds, options.partitions))

@@ -1,11 +1,11 @@
-"""How long it takes from a cancel over HTTP until the work has really ended.
+"""How long work keeps running after its execution is cancelled over HTTP.
 
     python benchmarks/cancel.py [iterations] [kinds]
 
 Embedded NATS and Postgres, a server, a worker with as many slots as there are iterations, and a gateway, in a temporary
-home. Parallel loops of `shell`, `http`, `python` and `postgres` tasks, a quarter each, which would all take an hour; of
-the last two a worker has 4 processes and 8 connections, for which the other iterations wait. Looked at from outside:
-processes in the process table, queries in ``pg_stat_activity``, requests at the server that is asked.
+home. Parallel loops of `shell`, `http`, `python` and `postgres` tasks, a quarter each, every task an hour long. The
+worker runs at most 4 Python processes and 8 queries at once; the other iterations wait for them. What still runs is
+observed from outside: the process table, ``pg_stat_activity``, and the open requests of the HTTP server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -24,14 +24,12 @@ import asyncpg
 import psutil
 from aiohttp import ClientSession, web
 
+from bench_stack import running, until
 from noetl_stream.hosting import StackAccess, open_stack, prepare_embedded
 from noetl_stream.local.ports import LOOPBACK, choose_port
-from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 
 LONG_S: Final = 3600
-POLL_S: Final = 0.02
-PATIENCE_S: Final = 120.0
 QUERIES: Final = (
     "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND application_name LIKE '%each_postgres%'"
 )
@@ -46,7 +44,7 @@ AT_ONCE: Final = {"python": 4, "postgres": 8}
 
 
 def playbook(kinds: list[str], iterations: int) -> str:
-    """One loop a kind, all at once."""
+    """One loop for each kind, all at the same time."""
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "cancel", "path": "bench/cancel"}}
     arcs = {"spec": {"mode": "inclusive"}, "arcs": [{"step": f"each_{kind}"} for kind in kinds]}
     loop = {"in": list(range(iterations)), "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 1000}}
@@ -58,7 +56,7 @@ def playbook(kinds: list[str], iterations: int) -> str:
 
 
 class SlowServer:
-    """Takes requests and answers none; ``open`` counts those whose client is still there."""
+    """Accepts requests and never answers; ``open`` counts those whose client is still connected."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -85,7 +83,7 @@ class SlowServer:
 
 
 class Measured:
-    """The stack under measurement, as it is seen from outside."""
+    """The stack under measurement, observed from outside."""
 
     def __init__(self, worker: psutil.Process, server: SlowServer, database: Any, api: ClientSession) -> None:
         self._worker = worker
@@ -94,7 +92,7 @@ class Measured:
         self._api = api
 
     async def traces(self) -> dict[str, int]:
-        """What there is of each kind of work."""
+        """How much work of each kind is running."""
         commands = [_command(child) for child in self._worker.children(recursive=True)]
         return {
             "shell": sum(command == ["sleep", str(LONG_S)] for command in commands),
@@ -104,7 +102,7 @@ class Measured:
         }
 
     async def run(self, kinds: list[str], iterations: int, url: str) -> tuple[str, float]:
-        """Starts it; its address and the seconds until all iterations run."""
+        """Starts an execution. Returns its URL, and the seconds until all its iterations run."""
         each = iterations // len(kinds)
         body = {"playbook": playbook(kinds, each), "workload": {"url": url}}
         began_s = time.perf_counter()
@@ -121,7 +119,7 @@ class Measured:
         return address, time.perf_counter() - began_s
 
     async def cancel(self, address: str) -> dict[str, float]:
-        """Seconds from the call: until it is answered, nothing of a kind is left, and the status says so."""
+        """Seconds from the call until it is answered, no work of a kind is left, and the status is `cancelled`."""
         began_s, ended_s = time.perf_counter(), dict[str, float]()
 
         def passed_s() -> float:
@@ -150,14 +148,6 @@ class Measured:
             return sum(worker["busy"] for worker in (await response.json())["items"])
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(POLL_S)
-
-
 def _command(process: psutil.Process) -> list[str]:
     try:
         return list(process.cmdline())
@@ -169,11 +159,8 @@ def _command(process: psutil.Process) -> list[str]:
 async def stack(place: StackAccess, slots: int, server: SlowServer) -> AsyncIterator[Measured]:
     async with AsyncExitStack() as ending:
         port = choose_port()
-        roles = [["server"], ["worker", "--slots", str(slots)], ["gateway", "--port", str(port)]]
-        children = [Supervised(role[0], role, place) for role in roles]
-        for child in children:
-            ending.callback(asyncio.create_task(child.run()).cancel)
-            ending.push_async_callback(child.stop)
+        roles = (["server"], ["worker", "--slots", str(slots)], ["gateway", "--port", str(port)])
+        children = await ending.enter_async_context(running(place, *roles))
         assert place.embedded is not None
         database = await asyncpg.connect(place.embedded.address.playbooks_dsn)
         ending.push_async_callback(database.close)

@@ -1,10 +1,10 @@
-"""Two checkouts against each other: throughput and CPU a step, in alternating pairs (ABBA).
+"""Compares two checkouts: throughput and CPU per step, in alternating pairs (ABBA).
 
     python benchmarks/compare.py OLD NEW [pairs]
 
-OLD and NEW are checkouts with an environment in ``.venv``. Each pair runs ``noetl-stream bench`` once in each, in turns
-first one and then the other, so that a machine whose speed drifts is the same for both. Prints medians, and of the
-ratio NEW / OLD the median and the interval without the lowest and highest pair.
+OLD and NEW are checkouts with an environment in ``.venv``. Each pair runs ``noetl-stream bench`` once in each; their
+order alternates, so that a drift of the machine's speed affects both alike. Prints the medians, and of the ratio
+NEW / OLD the median and the range without the lowest and highest pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BURST: Final = ("--executions", "500", "--steps", "3", "--latency-runs", "1", "-
 
 
 def bench(checkout: Path, home: Path) -> dict[str, float]:
-    """One burst: steps a second, and microseconds of CPU a step by process."""
+    """One burst: steps per second, and microseconds of CPU per step by process."""
     command = [str(checkout / ".venv/bin/noetl-stream"), "bench", *BURST, "--home", str(home), "-o", "json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     spent = found["cpu_us_per_step"]

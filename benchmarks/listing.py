@@ -1,10 +1,10 @@
-"""What lists cost among a million ended executions, and what those cost the executions that run.
+"""What lists cost with a million ended executions, and what those cost running executions.
 
     python benchmarks/listing.py [executions] [events of each]
 
-Embedded NATS and Postgres in two temporary homes, one of which is filled. Each question is put many times with other
-values, page 50, first or by a cursor from anywhere. `bench` then runs on both in turns: the machine's
-moods show in both.
+Embedded NATS and Postgres in two temporary homes, one of which is filled. Each query runs many times with different
+values, for a page of 50, from the start or from a random cursor. `bench` then runs on both in turns, so that a drift of
+the machine's speed affects both alike.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOAD: Final = Load(
     executions=500, steps=3, latency_runs=0, fan_out=100, in_flight=100, repeat=3, servers=1, workers=1, slots=256
 )
 AT_ONCE: Final = 50_000
-"""Executions of one COPY."""
+"""Executions per COPY."""
 
 COLUMNS: Final = (
     "execution_id", "partition", "status", "path", "version", "digest", "position", "started_ms", "updated_ms",
@@ -58,8 +58,8 @@ MESSAGES: Final = (
 OUTAGE: Final = "deadlock detected while order {id} was written to db-{host}.example.com"
 
 
-class Made:
-    """Draws executions, always the same ones. ``ids`` are in the order of their starts."""
+class History:
+    """Random executions, the same in every run. ``ids`` are in the order of their starts."""
 
     def __init__(self, count: int) -> None:
         self._random = random.Random(4)
@@ -70,11 +70,11 @@ class Made:
         self.ids = [uuid7(at_ms, self._random.randbytes(10)) for at_ms in times_ms]
 
     def at_ms(self, share: float) -> int:
-        """A moment in the time of all of them."""
+        """The time, in ms since the epoch, after this share of the whole period."""
         return self._first_ms + int(DAYS * DAY_MS * share)
 
     def rows(self, first: int, last: int) -> Iterator[tuple[dict[str, Any], set[str]]]:
-        """Rows of these numbers, and what they are found by."""
+        """The rows of executions ``first`` to ``last``, each with its search terms."""
         for number in range(first, last):
             drawn, at_ms = self._random, self.at_ms(number / self.count)
             in_outage = 0.30 < number / self.count < 0.33
@@ -95,7 +95,7 @@ class Made:
             yield dict(zip(COLUMNS, row, strict=True)), terms
 
     def _path(self, number: int) -> str:
-        """A few paths are run most of the time, some hardly ever."""
+        """A few paths make up most executions; some are hardly ever run."""
         return self.paths[min(len(self.paths) - 1, int(self._random.paretovariate(0.7)) - 1)]
 
     def _error(self, message: str, status: str) -> dict[str, Any] | None:
@@ -108,8 +108,8 @@ class Made:
         return {"kind": "exception", "message": text, "task": "fetch"}
 
 
-async def fill(dsn: str, made: Made, events: int) -> None:
-    """Copies them in, as the fold would have left them."""
+async def fill(dsn: str, made: History, events: int) -> None:
+    """Copies the executions into the tables, as the fold would have written them."""
     connection = await asyncpg.connect(dsn, timeout=60)
     await connection.set_type_codec("json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
     data = DATA.encode()
@@ -137,8 +137,8 @@ async def fill(dsn: str, made: Made, events: int) -> None:
         await connection.close()
 
 
-def questions(made: Made) -> dict[str, Callable[[], tuple[ListingFilter, str | None]]]:
-    """Each kind of question: what is wanted, and from where on."""
+def queries(made: History) -> dict[str, Callable[[], tuple[ListingFilter, str | None]]]:
+    """Each kind of query: a filter, and the cursor to start from."""
     drawn = random.Random(5)
 
     def any_id() -> str:
@@ -188,13 +188,13 @@ def questions(made: Made) -> dict[str, Callable[[], tuple[ListingFilter, str | N
     }
 
 
-async def ask(store: Store, made: Made) -> None:
-    """Prints p50 and p95 of each kind of question, and how many rows it found at most."""
-    print(f"{'question':<30} {'rows':>4} {'p50 ms':>8} {'p95 ms':>8} {'max ms':>8}")
-    for name, question in questions(made).items():
+async def ask(store: Store, made: History) -> None:
+    """Prints p50 and p95 of each kind of query, and the most rows it returned."""
+    print(f"{'query':<30} {'rows':>4} {'p50 ms':>8} {'p95 ms':>8} {'max ms':>8}")
+    for name, query in queries(made).items():
         spans, found = [], 0
         for _ in range(ROUNDS):
-            wanted, before = question()
+            wanted, before = query()
             began_s = time.perf_counter()
             found = max(found, len(await store.list_executions(wanted, PAGE, before)))
             spans.append((time.perf_counter() - began_s) * 1e3)
@@ -203,10 +203,10 @@ async def ask(store: Store, made: Made) -> None:
 
 
 async def steps_a_second(homes: dict[str, Path]) -> None:
-    """What `bench` sees in each home, in turns, and what a step costs all processes together."""
+    """Prints steps per second in each home, measured in turns, and the CPU of all processes per step."""
     seen: dict[str, list[Figures]] = {name: [] for name in homes}
     with ExitStack() as stack:
-        for home in homes.values():  # joined by each turn: they stay up in between
+        for home in homes.values():  # each turn joins them: they keep running in between
             await prepare_embedded(stack.enter_context(open_stack(Settings(home_folder=home))))
         for _ in range(TURNS):
             for name, home in homes.items():
@@ -218,7 +218,7 @@ async def steps_a_second(homes: dict[str, Path]) -> None:
         cost_us = [sum(figures.cpu_us_per_step.values()) for figures in turns]
         print(
             f"{name}: {statistics.median(speeds):.0f} steps/s ({min(speeds):.0f} to {max(speeds):.0f}), "
-            f"{statistics.median(cost_us):.0f} us of CPU a step ({min(cost_us):.0f} to {max(cost_us):.0f})",
+            f"{statistics.median(cost_us):.0f} us of CPU per step ({min(cost_us):.0f} to {max(cost_us):.0f})",
             flush=True,
         )
 
@@ -226,12 +226,12 @@ async def steps_a_second(homes: dict[str, Path]) -> None:
 async def measure(count: int, events: int, homes: dict[str, Path]) -> None:
     with open_stack(Settings(home_folder=homes["full"])) as place:
         await prepare_embedded(place)
-        made, began_s = Made(count), time.perf_counter()
+        made, began_s = History(count), time.perf_counter()
         await fill(place.endpoint.postgres_dsn, made, events)
         print(f"{count} executions of {events} events each, filled in {time.perf_counter() - began_s:.0f} s")
         async with connected_to(place, "listing") as connected:
             await ask(connected.store, made)
-    # Postgres ends in between, and has written all of it then.
+    # Postgres is stopped in between, so that everything is written.
     await steps_a_second(homes)
 
 

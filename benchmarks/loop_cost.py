@@ -1,10 +1,10 @@
-"""What one iteration of a distributed loop costs the engine: in a loop of 1,000 and in one of 100,000.
+"""What an iteration of a distributed loop costs the engine, in a loop of 1,000 items and in one of 100,000.
 
     python benchmarks/loop_cost.py [items]
 
-Prints the microseconds of CPU an iteration for both and their ratio, which should be about 1: a loop's state is counts
-and a window, whatever has ended (DESIGN §3). Folds what a worker reports of each iteration, decides, and builds the
-next command; no IO. Each iteration contributes to a shared key, and every hundredth ends out of turn.
+Prints microseconds of CPU per iteration for both, and their ratio, which should be about 1: a loop's state is counts
+and a window, however many iterations have ended (DESIGN §3). Folds the report of each iteration, decides, and builds
+the next command, without IO. Each iteration contributes to a shared key, and every hundredth ends out of turn.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ FEW: Final = 1_000
 MANY: Final = 100_000
 EXECUTION: Final = "execution-1"
 ROUNDS: Final = 50
-"""How many small loops are timed before the large one, and again after it."""
+"""Small loops timed before the large one, and again after it."""
 
 LATE: Final = 100
-"""Every so manieth iteration ends after those behind it in the window."""
+"""Every 100th iteration ends after those behind it in the window."""
 
 PLAYBOOK: Final = """
 apiVersion: noetl.io/v2
@@ -59,7 +59,7 @@ workflow:
 
 
 class Loop:
-    """One execution of the playbook over so many items."""
+    """One execution of the playbook over ``items`` items."""
 
     def __init__(self, plan: Plan, items: int) -> None:
         self.plan = plan
@@ -69,7 +69,7 @@ class Loop:
         self._fold(RecordedFact(ExecutionRequested("request-1", plan.digest, workload={"items": items})))
 
     def run(self) -> Execution:
-        """Answers for every iteration; the state at the end."""
+        """Reports every iteration. Returns the final state."""
         state = self.state
         while state is not None and not state.ended:
             if len(self.owed) > 1 and state.assignments[self.owed[0]].path[0] % LATE == 0:
@@ -104,7 +104,7 @@ class Loop:
 
 
 def cost_us(plan: Plan, items: int) -> float:
-    """Microseconds an iteration of a loop over so many items, from the request to the end."""
+    """Microseconds of CPU per iteration, from the request to the end."""
     loop = Loop(plan, items)
     state = loop.run()
     took_s = time.process_time() - loop.started_s
@@ -113,7 +113,7 @@ def cost_us(plan: Plan, items: int) -> float:
 
 
 def main() -> None:
-    """Prints what is described above."""
+    """Prints both costs and their ratio."""
     many = int(sys.argv[1]) if len(sys.argv) > 1 else MANY
     plan = compile_playbook(PLAYBOOK, kinds_of(load_tools()))
     costs_us = [cost_us(plan, FEW) for _ in range(ROUNDS)]

@@ -1,10 +1,10 @@
-"""Server-Sent Events under load: many readers while many executions run; nothing lost, nothing twice, memory bounded.
+"""Server-Sent Events under load: whether many readers get every event once while many executions run.
 
     python benchmarks/streams.py [readers] [executions]
 
 Embedded NATS and Postgres, one server, worker and gateway, in a temporary home. Half of the readers follow everything,
-the others one execution each. Every twentieth reads nothing for a while, and every tenth breaks off in the middle and
-goes on with `Last-Event-ID`.
+the others one execution each. Every twentieth pauses for a while, and every tenth disconnects midway and resumes with
+`Last-Event-ID`. Prints lost and repeated events, and the memory of the gateway.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import psutil
 
+from bench_stack import PATIENCE_S, running, until
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.local.ports import choose_port
+from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import RequestIds, Start
-from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_operations
 
-POLL_S = 0.05
 AT_ONCE = 100
 SLOW_S = 5.0
-PATIENCE_S = 900.0
 STEPS = 3
 PLAYBOOK = json.dumps(
     {
@@ -49,7 +49,7 @@ EVENT = re.compile(r'"event_id":"([^"]+)"')
 
 
 class Reader:
-    """One stream, with what it has heard."""
+    """One stream, and the events read from it."""
 
     def __init__(self, url: str, *, slow: bool, breaks: bool) -> None:
         self._url = url
@@ -61,7 +61,7 @@ class Reader:
         self._wanted = sys.maxsize
 
     async def read(self, session: aiohttp.ClientSession) -> None:
-        """Until the stream ends, or it is cancelled."""
+        """Reads until the stream ends."""
         while True:
             headers = {"Last-Event-ID": self._last} if self._last else {}
             async with session.get(self._url, headers=headers) as response:
@@ -70,14 +70,14 @@ class Reader:
                     return
 
     async def has_heard(self, count: int) -> None:
-        """Ends when it has heard so many events, or after a while."""
+        """Returns once ``count`` events have been read, or after :data:`PATIENCE_S`."""
         self._wanted = count
         if len(self.heard) >= count:
             return
         await asyncio.wait({asyncio.ensure_future(self._enough.wait())}, timeout=PATIENCE_S)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bool:
-        """Whether the stream ended by itself."""
+        """Whether the stream ended; ``False`` if this reader disconnects."""
         async for line in response.content:
             if line.startswith(b"id: "):
                 self._last = line[4:].strip().decode()
@@ -107,24 +107,17 @@ async def main(readers: int, executions: int) -> None:
 
 async def _measure(place: StackAccess, connected: Connected, readers: int, executions: int) -> None:
     port = choose_port()
-    children = [
-        Supervised("server", ["server"], place),
-        Supervised("worker", ["worker"], place),
-        Supervised("gateway", ["gateway", "--port", str(port)], place),
-    ]
+    roles = (["server"], ["worker"], ["gateway", "--port", str(port)])
     operations = make_operations(connected, place.endpoint)
     async with AsyncExitStack() as stack:
-        for child in children:
-            task = asyncio.create_task(child.run())
-            stack.push_async_callback(child.stop)
-            stack.callback(task.cancel)
+        children = await stack.enter_async_context(running(place, *roles))
         base = f"http://127.0.0.1:{port}/api/v1"
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None)
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**16)
         )
-        await _ready(session, f"http://127.0.0.1:{port}/readyz")
+        await until(partial(_is_ready, session, f"http://127.0.0.1:{port}/readyz"))
         gateway = psutil.Process(children[2].pid or 0)
         idle = gateway.memory_full_info().uss
         begun = await operations.playbooks.register(PLAYBOOK.encode(), "streams", "bench")
@@ -176,33 +169,28 @@ async def _measure(place: StackAccess, connected: Connected, readers: int, execu
         await asyncio.gather(*following, sampling, return_exceptions=True)
     events = {f"{one}.{position}" for one, last in expected.items() for position in range(1, last + 1)}
     lost = sum(len(events - reader.heard.keys()) for reader in whole)
-    doubled = sum(sum(reader.heard.values()) - len(reader.heard) for reader in (*whole, *(r for r, _ in ones)))
+    repeated = sum(sum(reader.heard.values()) - len(reader.heard) for reader in (*whole, *(r for r, _ in ones)))
     for reader, _ in ones:
         execution_id = next(iter(reader.heard)).rpartition(".")[0]
         lost += expected[execution_id] - len(reader.heard)
     print(f"{readers} readers ({len(whole)} of everything), {executions} executions, {total:,} events")
     print(f"the executions took {ran_s:.1f} s, the last reader had everything after {all_heard_s:.1f} s")
-    print(f"events handed out {sum(sum(r.heard.values()) for r in (*whole, *(r for r, _ in ones))):,}")
-    print(f"lost {lost}, doubled {doubled}")
+    print(f"events sent {sum(sum(r.heard.values()) for r in (*whole, *(r for r, _ in ones))):,}")
+    print(f"lost {lost}, repeated {repeated}")
     print(f"gateway memory: {idle / 2**20:.0f} MiB idle, {max(peak) / 2**20:.0f} MiB at most")
 
 
 def _ids(connected: Connected) -> RequestIds:
-    from noetl_stream.model.ids import uuid7
-
     clock = connected.clock
     return RequestIds(uuid7(clock.now_ms(), clock.random_bytes(10)), uuid7(clock.now_ms(), clock.random_bytes(10)))
 
 
-async def _ready(session: aiohttp.ClientSession, url: str) -> None:
-    while True:
-        try:
-            async with session.get(url) as response:
-                if response.status == 200:
-                    return
-        except aiohttp.ClientError:
-            pass
-        await asyncio.sleep(POLL_S)
+async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as response:
+            return response.status == 200
+    except aiohttp.ClientError:
+        return False
 
 
 async def _sample(process: psutil.Process, peak: list[int]) -> None:

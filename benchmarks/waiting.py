@@ -1,9 +1,9 @@
-"""What waiting costs: latency of a signal and of a call, memory and CPU of a server while many wait, timers a second.
+"""What waiting costs: latency of a signal and of a call, memory and CPU of a server while many wait, timers per second.
 
     python benchmarks/waiting.py [executions]
 
-Embedded NATS and Postgres, one server and one worker, in a temporary home. All executions wait for one moment; before
-it the server is killed once, which shows what loading them anew takes.
+Embedded NATS and Postgres, one server and one worker, in a temporary home. All executions wait for the same time. The
+server is killed once before it, which shows how long loading them again takes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from bench_stack import running, until
 from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.client.playbooks.registration import entry_of
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
@@ -40,11 +40,10 @@ from noetl_stream.wiring import Connected, installed_kinds, make_client
 
 RUNS = 200
 AT_ONCE = 500
-"""How many requests are on their way at the same time."""
+"""Requests in flight."""
 
 REST_S = 20.0
 LOADING_S = 5.0
-POLL_S = 0.05
 NAMES = ("timer.set", "timer.fired", "execution.finished")
 
 
@@ -68,8 +67,8 @@ class Measured:
     def __init__(self, place: StackAccess, connected: Connected) -> None:
         self._connected = connected
         self._client: Client = make_client(connected)
-        self._server = Supervised("server", ["server"], place)
-        self._worker = Supervised("worker", ["worker"], place)
+        self._server: Supervised
+        self._worker: Supervised
         self._place = place
         self._gone: set[str | None] = set()
         self.counts: Counter[str] = Counter()
@@ -77,19 +76,17 @@ class Measured:
         self._first_s: dict[str, float] = {}
 
     async def start(self, stack: AsyncExitStack) -> None:
-        for child in (self._server, self._worker):
-            stack.callback(asyncio.create_task(child.run()).cancel)
-            stack.push_async_callback(child.stop)
+        self._server, self._worker = await stack.enter_async_context(running(self._place, ["server"], ["worker"]))
         subscription = await self._connected.bus.listen("noetl.events.*.*.decided", self._on_decided)
         stack.push_async_callback(subscription.close)
-        await self._until(self._all_owned)
+        await until(self._all_owned)
 
     async def signal_to_step_ms(self) -> list[float]:
-        """From the publication of a signal to the report of the task after the wait."""
+        """Milliseconds from the publication of a signal to the report of the task after the wait."""
         return [await self._signal_once(number) for number in range(RUNS)]
 
     async def execution_ms(self, source: str) -> list[float]:
-        """From a request to the end, one execution at a time."""
+        """Milliseconds from a request to the end, one execution at a time."""
         return [await self._run_once(source) for _ in range(RUNS)]
 
     async def register(self, source: str) -> None:
@@ -99,7 +96,7 @@ class Measured:
         await self._connected.store.catalog.register(entry, source)
 
     async def wait_many(self, count: int, until_s: float) -> float:
-        """Has so many executions wait; the seconds until all do."""
+        """Starts ``count`` executions that wait. Returns the seconds until all do."""
         digest = digest_of(RESTS)
         await self._connected.blobs.put(subjects.playbook_key(digest), RESTS.encode())
         began_s, gate, before = time.perf_counter(), asyncio.Semaphore(AT_ONCE), self.counts["timer.set"]
@@ -113,11 +110,11 @@ class Measured:
                 await self._connected.log.publish_reported(execution_id, execution_id, body)
 
         await asyncio.gather(*(submit() for _ in range(count)))
-        await self._until(lambda: _given(self.counts["timer.set"] >= before + count))
+        await until(lambda: _given(self.counts["timer.set"] >= before + count))
         return time.perf_counter() - began_s
 
     async def at_rest(self) -> dict[str, float]:
-        """Percent of one CPU that each process takes while nothing happens."""
+        """Percent of one CPU that each process uses while nothing happens."""
         before = {name: _cpu_s(pid) for name, pid in self._pids().items()}
         await asyncio.sleep(REST_S)
         return {name: 100 * (_cpu_s(pid) - before[name]) / REST_S for name, pid in self._pids().items()}
@@ -131,18 +128,18 @@ class Measured:
         self._gone = await self._owners()
         began_s = time.perf_counter()
         os.kill(self._pids()["server"], signal.SIGKILL)
-        await self._until(self._all_owned)
+        await until(self._all_owned)
         return time.perf_counter() - began_s
 
     async def fired_a_second(self, count: int) -> tuple[float, float]:
-        """Timers fired, and executions ended, a second, once all are due."""
-        await self._until(lambda: _given(self.counts["execution.finished"] >= count))
+        """Timers fired and executions ended per second, once all are due."""
+        await until(lambda: _given(self.counts["execution.finished"] >= count))
         return tuple(  # type: ignore[return-value]
             count / (self._last_s[name] - self._first_s[name]) for name in ("timer.fired", "execution.finished")
         )
 
     def forget(self) -> None:
-        """Counts from here on."""
+        """Resets the counts."""
         for kept in (self.counts, self._first_s, self._last_s):
             kept.clear()
 
@@ -190,10 +187,6 @@ class Measured:
     async def _all_owned(self) -> bool:
         owners = await self._owners()
         return None not in owners and not owners & self._gone and await self._client.alive(0.5)
-
-    async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        while not await condition():
-            await self._connected.clock.sleep(POLL_S)
 
     def _pids(self) -> dict[str, int]:
         pids = dict(self._place.embedded.pids()) if self._place.embedded is not None else {}

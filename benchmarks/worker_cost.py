@@ -1,10 +1,10 @@
-"""What one run of a task costs the worker, over adapters in memory: CPU from the claim to the acknowledgement.
+"""What a task run costs the worker, over adapters in memory: CPU from the claim to the acknowledgement.
 
     python benchmarks/worker_cost.py [runs]
 
-Prints the median of the microseconds of CPU a task run of several rounds, for steps of one task, for a pipeline with
-policies, and for local loops in order and at once. Every task is a no-op, so what is left is the worker: its pull, the
-runner, the reports. The adapters are in it, too, and the same for everyone.
+Prints microseconds of CPU per task run, the median of several rounds, for steps of one task, for a pipeline with
+policies, and for local loops in order and in parallel. Every task is a no-op, so what remains is the worker (its pull,
+the runner, the reports) and the adapters in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TASK: Final = "{ name: NAME, kind: noop, args: { n: '{{ execution_id }}' }, RULE
 
 
 class Shape(NamedTuple):
-    """A step, and how its task runs come about: ``tasks`` a pipeline, ``items`` iterations of a local loop."""
+    """A step. It runs ``tasks`` in each pipeline, and a pipeline for each of ``items``, or one if that is 0."""
 
     steps: str
     tasks: int = 1
@@ -78,7 +78,7 @@ async def no_credential(name: str) -> str | dict[str, Any]:
 
 
 async def cost_us(shape: Shape, runs: int) -> float:
-    """Microseconds of CPU a task run."""
+    """Microseconds of CPU per task run."""
     tool = NoopTool()
     plan = compile_playbook(HEAD + shape.steps, {"noop": tool.spec})
     clock = ManualClock()
@@ -99,11 +99,11 @@ async def cost_us(shape: Shape, runs: int) -> float:
     count = max(1, runs // (shape.tasks * max(1, shape.items)))
     working = asyncio.create_task(worker.run())
     commands = [queued(plan, shape, number) for number in range(count)]
-    clock.advance(1.0)  # what comes before the worker's connection would have to be claimed
+    clock.advance(1.0)  # commands older than the worker's connection would have to be claimed
     await asyncio.sleep(POLL_S)
     began_s = time.process_time()
     await broker.command_queue.issue(commands)
-    while await broker.command_queue.present():  # noqa: ASYNC110  the worker is not to know that it is watched
+    while await broker.command_queue.present():  # noqa: ASYNC110  a hook in the worker would be measured too
         await asyncio.sleep(POLL_S)
     took_s = time.process_time() - began_s
     worker.drain()
@@ -129,7 +129,7 @@ def queued(plan: Plan, shape: Shape, number: int) -> QueuedCommand:
 
 
 def main() -> None:
-    """Prints what is described above."""
+    """Prints the table."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
     for name, shape in SHAPES.items():
         costs_us = [asyncio.run(cost_us(shape, runs)) for _ in range(ROUNDS)]

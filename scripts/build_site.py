@@ -2,7 +2,7 @@
 
 The pages under ``docs/`` are plain Markdown that reads well in the repository. Zensical makes HTML of a copy of them in
 strict mode: a link to a page, a heading or a file that does not exist ends the build. Next to the HTML, the site has
-the pages as Markdown, ``llms.txt`` (what there is) and ``llms-full.txt`` (all of it in one file).
+the pages as Markdown, ``llms.txt`` (a list of them) and ``llms-full.txt`` (all of them in one file).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("tutorials", "how-to", "reference", "explanation")
 SOURCE = PurePosixPath("source")
-"""Where the site has the files of the repository that pages link to."""
+"""The folder of the site with the files of the repository that pages link to."""
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-"""Label, target and heading of a link that is no address of its own."""
+"""Label, target and heading of a relative link."""
 
 FENCE = re.compile(r"^```(\w+) [\w ]+$", re.MULTILINE)
-"""An opening fence with words for the tests after its language, which Zensical does not know."""
+"""An opening fence with words for the tests after its language, which Zensical does not accept."""
 
 
 class BrokenDocs(Exception):
@@ -40,7 +40,7 @@ class Page:
 
     Attributes:
         path: Below ``docs/``.
-        text: As it is written.
+        text: Its Markdown.
         pages: The pages that an index page lists, in its order.
     """
 
@@ -72,7 +72,7 @@ def build(root: Path, folder: Path) -> Path:
     start = read_page(docs, PurePosixPath("index.md"))
     sections = [read_index(docs, PurePosixPath(section, "index.md")) for section in SECTIONS]
     pages = [start, *(page for section in sections for page in walk(section))]
-    refuse_forgotten(docs, pages)
+    require_listed(docs, pages)
     shutil.rmtree(folder, ignore_errors=True)
     for page in pages:
         copy = folder / "pages" / page.path
@@ -116,7 +116,7 @@ def walk(page: Page) -> Iterator[Page]:
         yield from walk(below)
 
 
-def refuse_forgotten(docs: Path, pages: list[Page]) -> None:
+def require_listed(docs: Path, pages: list[Page]) -> None:
     """Raises :class:`BrokenDocs` if a page is not in the navigation."""
     listed = {docs / page.path for page in pages}
     forgotten = sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md") if page not in listed)
@@ -162,7 +162,7 @@ def entry(page: Page) -> str:
 
 
 def run_zensical(folder: Path) -> None:
-    """Makes ``folder/site`` of ``folder/pages``."""
+    """Builds ``folder/site`` from ``folder/pages``."""
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(folder / "zensical.toml")]
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"}, check=False)
     if ended.returncode:
@@ -179,7 +179,7 @@ def overview(start: Page, sections: list[Page]) -> str:
 
 
 def whole(pages: Path, page: Page) -> str:
-    """A page in ``llms-full.txt``: where it stands, and its text with links from the site's root."""
+    """A page in ``llms-full.txt``: its path, and its text with links from the site's root."""
 
     def from_root(link: re.Match[str]) -> str:
         label, target, heading = link.groups(default="")

@@ -1,8 +1,8 @@
 """Makes the environment in ``.venv``: ``python scripts/environment.py runtime|development``.
 
 ``runtime`` is what the program and its demonstration need, ``development`` what the tests need too. Both are installed
-from the locks, by uv: it takes seconds where pip takes minutes. Where uv cannot be had, pip does it.
-Only the package index that pip is configured for is asked.
+from the locks, by uv, which takes seconds where pip takes minutes; by pip where uv is not available. Packages come only
+from the index that pip is configured for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 UV = VENV / "uv"
-"""Where uv is kept if the machine has none."""
+"""Where uv is installed if it is not on the PATH."""
 
 RUNTIME_LOCK = ROOT / "requirements.lock"
 DEVELOPMENT_LOCK = ROOT / "requirements-dev.lock"
@@ -46,7 +46,7 @@ def say(text: str) -> None:
 
 
 def call(command: list[str | Path], *, environment: dict[str, str] | None = None) -> str | None:
-    """Runs a command, with a sign of life while it takes long; why it failed, or ``None``."""
+    """Runs a command, and prints now and then that it still runs. Returns why it failed, or ``None``."""
     began = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -79,16 +79,16 @@ def pinned(name: str) -> str:
 
 
 def requirements(kind: str) -> list[str | Path]:
-    """Arguments of ``pip install``. A lock is complete, so nothing else is looked for."""
+    """Arguments of ``pip install``. A lock is complete, so nothing else is resolved."""
     common: list[str | Path] = ["--no-deps", "--editable", "."]
     if kind == "development":
         return [*common, "-r", DEVELOPMENT_LOCK]
-    # The demonstration reads a file of vega-datasets, and needs none of what that depends on.
+    # The demonstration reads a file of vega-datasets, without its dependencies.
     return [*common, "-r", RUNTIME_LOCK, pinned("vega-datasets")]
 
 
 def make_venv() -> None:
-    """An empty environment, or the one that is there if its Python runs."""
+    """Makes an empty environment, unless there is one whose Python runs."""
     if call([PYTHON, "-c", ""]) is None:
         return
     say(f"Python {'.'.join(map(str, sys.version_info[:3]))} of {sys.executable}, in {VENV.name}")
@@ -98,7 +98,7 @@ def make_venv() -> None:
 
 
 def pip() -> list[str | Path]:
-    """The pip beside this Python; where there is none, one in the environment."""
+    """The pip of this Python, or one in the environment if this Python has none."""
     return [sys.executable, "-m", "pip"] if find_spec("pip") else pip_in_venv()
 
 
@@ -110,7 +110,7 @@ def pip_in_venv() -> list[str | Path]:
 
 
 def index_settings() -> dict[str, str] | None:
-    """For uv, the index that pip is configured for; ``None`` if it is configured for none."""
+    """Environment variables that make uv use pip's index; ``None`` if pip is configured to use none."""
     listed = subprocess.run([*pip(), "config", "list"], capture_output=True, text=True, check=False).stdout
     lines = re.findall(r"^(\S+)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
     found = {key: ast.literal_eval(value) for rank in PIP_SECTIONS for section, key, value in lines if section == rank}
@@ -123,7 +123,7 @@ def index_settings() -> dict[str, str] | None:
 
 
 def install_with_uv(kind: str) -> str | None:
-    """Why it could not be done, or ``None``."""
+    """Returns why it failed, or ``None``."""
     settings = index_settings()
     if settings is None:
         return "pip is configured for no index"

@@ -1,6 +1,6 @@
-"""Runs every test with many more random cases: ``python scripts/verify.py --effort 50``, hours.
+"""Runs every test with many more random cases, for hours: ``python scripts/verify.py --effort 50``.
 
-Ends with the row that records the run in ``docs/explanation/reliability.md``. The exit code is pytest's.
+Prints the row that records the run in ``docs/explanation/reliability.md``. The exit code is pytest's.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def output_of(*command: str) -> str:
 
 
 def commit() -> str:
-    """The commit that is tested; `+` where files differ from it."""
+    """The commit that is tested, with a `+` if files differ from it."""
     return output_of("git", "rev-parse", "--short", "HEAD") + ("+" if output_of("git", "status", "--porcelain") else "")
 
 
 def seeds(effort: str) -> list[str]:
-    """How many simulations and random executions that effort means, as the tests read it."""
+    """How many simulations and random executions the tests run with this effort."""
     code = "from effort import *; print(f'{SIMULATIONS:,} {RANDOM_EXECUTIONS:,}')"
     environment = {**os.environ, "NOETL_TEST_EFFORT": effort, "PYTHONPATH": str(ROOT / "tests")}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -49,7 +49,7 @@ def seeds(effort: str) -> list[str]:
 
 
 def counts(report: Path) -> list[str]:
-    """Of a JUnit report: how many tests, how many failed, how many were skipped."""
+    """How many tests of a JUnit report ran, failed and were skipped."""
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     total = {key: sum(int(suite.get(key, 0)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")}
     return [f"{total['tests']:,}", str(total["failures"] + total["errors"]), str(total["skipped"])]
@@ -61,7 +61,7 @@ def row(cells: list[str]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--effort", required=True, metavar="N", help="how many times the random cases of `make test`")
+    parser.add_argument("--effort", required=True, metavar="N", help="a multiple of the random cases of `make test`")
     options, tests = parser.parse_known_args()
     tested, began = commit(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="noetl-verify-") as folder:

@@ -1,0 +1,35 @@
+"""The processes that benchmarks of the whole stack start, and waiting for what they do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from noetl_stream.hosting import StackAccess
+from noetl_stream.processes import Supervised
+
+POLL_S = 0.02
+PATIENCE_S = 900.0
+
+
+@asynccontextmanager
+async def running(place: StackAccess, *commands: list[str]) -> AsyncIterator[list[Supervised]]:
+    """One process of this program for each of these command lines, such as ``["worker", "--slots", "8"]``."""
+    children = [Supervised(command[0], command, place) for command in commands]
+    async with AsyncExitStack() as ending:
+        for child in children:
+            ending.callback(asyncio.create_task(child.run()).cancel)
+            ending.push_async_callback(child.stop)
+        yield children
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Polls until the condition holds.
+
+    Raises:
+        TimeoutError: it did not within :data:`PATIENCE_S`.
+    """
+    async with asyncio.timeout(PATIENCE_S):
+        while not await condition():  # noqa: ASYNC110  what is polled is another process
+            await asyncio.sleep(POLL_S)
