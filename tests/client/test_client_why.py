@@ -95,7 +95,7 @@ def test_a_running_task_names_its_worker_and_attempt() -> None:
     scenario.start()
     run = scenario.take("work")
     run.begin()
-    run.say(TaskStarted("act"))
+    run.report(TaskStarted("act"))
     found = reasons(scenario)["running"]
     assert "task `act`, attempt 1" in found.sentence and found.task == "act"
 
@@ -196,12 +196,12 @@ def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
     scenario.start()
     run = scenario.take("work")
     run.begin()
-    run.say(TaskStarted("act"))
+    run.report(TaskStarted("act"))
     failure = Outcome("error", error=ErrorInfo("exception", "busy"))
-    run.say(TaskProcessed("act", 1, failure, "retry", to="act", delay_s=2.5))
+    run.report(TaskProcessed("act", 1, failure, "retry", to="act", delay_s=2.5))
     found = reasons(scenario)["retry"]
     assert found.sentence == f"Step `work` waits until {found.until} for attempt 2 of task `act`."
-    run.say(TaskStarted("act", 2))
+    run.report(TaskStarted("act", 2))
     assert "task `act`, attempt 2" in reasons(scenario)["running"].sentence
 
 

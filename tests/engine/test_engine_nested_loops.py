@@ -482,7 +482,7 @@ def test_a_late_iteration_costs_as_many_calls_as_an_early_one(inner: str) -> Non
                 sys.setprofile(None)
             scenario.state = advanced.state
 
-        scenario.take("start", index=(index, 0) if inner else index, tell=tell).finish()
+        scenario.take("start", index=(index, 0) if inner else index, sink=tell).finish()
         return counted
 
     costs = [calls_of(index) for index in range(390)]

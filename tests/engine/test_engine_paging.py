@@ -335,7 +335,7 @@ def test_the_time_of_a_step_runs_while_it_is_paged() -> None:
     )
     scenario.objects.takes = lambda data: True
     scenario.done("fetch", LARGE)
-    scenario.take("each", tell=lambda recorded: scenario.feed(recorded) if recorded.number == 0 else None).begin()
+    scenario.take("each", sink=lambda recorded: scenario.feed(recorded) if recorded.number == 0 else None).begin()
     scenario.wait(60)
     assert [fact.error.kind for fact in scenario.facts(StepFailed)] == ["timeout"]
 

@@ -49,7 +49,7 @@ def end_of(plan: Plan, random: Random, weather: Weather) -> dict[str, Any]:
     """How an execution ends whose workers and children answer what they are asked, whenever that is."""
 
     def answer(run: ScriptedRun, path: Path) -> Answer:
-        return ARGS, breaks(run.command.step, path, run.stands_at(path))
+        return ARGS, breaks(run.command.step, path, run.next_attempt(path))
 
     scenario = Scenario(plan)
     Storm(scenario, random, weather, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()

@@ -68,7 +68,7 @@ def end_of(scenario: Scenario, random: Random) -> dict[str, Any]:
     """How it ends if whoever is asked the same answers the same."""
 
     def answer(run: ScriptedRun, path: Path) -> Answer:
-        return ARGS, breaks(run.command.step, path, run.stands_at(path))
+        return ARGS, breaks(run.command.step, path, run.next_attempt(path))
 
     Storm(scenario, random, CLEAR, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()
     steps = {step_run_id: token.step for step_run_id, token in runs(scenario).items()}

@@ -26,7 +26,7 @@ from noetl_stream.testing.waiting import expect_error
 
 
 def letter(
-    letter_id: str, *, source: LetterSource = "events", reason: str = "it is none", body: bytes = b'{"n":1}'
+    letter_id: str, *, source: LetterSource = "events", reason: str = "not a report", body: bytes = b'{"n":1}'
 ) -> DeadLetterRow:
     """A letter of partition 0."""
     return dead_letter(

@@ -19,7 +19,7 @@ class Objects(dict[str, Any]):
     """Values by key. The key of a loop's result is looked up in the journal (``docs/adr/0002``).
 
     Attributes:
-        takes: Which results, by their JSON, are stored here instead of in events; initially none.
+        takes: Whether a result, given as JSON, is stored here instead of in events; initially always false.
     """
 
     def __init__(self, journal: Journal) -> None:

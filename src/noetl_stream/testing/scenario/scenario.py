@@ -113,10 +113,10 @@ class Scenario:
         self._run(step, index).fail(kind, message)
         return self._decided_since(before)
 
-    def take(self, step: str, *, index: Index = None, tell: Sink | None = None) -> ScriptedRun:
+    def take(self, step: str, *, index: Index = None, sink: Sink | None = None) -> ScriptedRun:
         """A worker takes the owed command of ``step``.
 
-        Its run reports to the fold, or to ``tell``. Every further run of a command has a higher rank.
+        Its run reports to the fold, or to ``sink``. Every further run of a command has a higher rank.
         """
         owed = self.owed(step, index)
         number = self._deliveries[owed.command_id] = self._deliveries.get(owed.command_id, 0) + 1
@@ -124,7 +124,7 @@ class Scenario:
             self.plan,
             self.kinds,
             self.command(owed),
-            tell or self.feed,
+            sink or self.feed,
             num_delivered=number,
             nonce=f"n{number}",
             objects=self.objects,
@@ -383,7 +383,7 @@ def parked(
     ctx: dict[str, Any] | None = None,
     args: dict[str, Any] | None = None,
 ) -> Scenario:
-    """A rerun that does not know yet what is reused."""
+    """A rerun before the server has found what it reuses."""
     again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
     again.now_ms = scenario.now_ms
     again.objects = scenario.objects.shared_with(lambda: (entry.recorded for entry in again.journal))

@@ -1,4 +1,4 @@
-"""An imaginary worker's run of one command: tool outcomes come from the test, everything else is the real thing."""
+"""A run of one command by an imaginary worker: tool outcomes come from the test, everything else is real."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS
 WORKER: Final = "an imaginary worker"
 
 ARGS: Final = object()
-"""As a task's result: its rendered ``args``, as ``kind: noop`` gives them."""
+"""As a task's result: its rendered ``args``, as ``kind: noop`` returns them."""
 
 Sink = Callable[[RecordedFact], Any]
-"""Takes what a run reports, one event at a time, as the fold would."""
+"""Receives the events that a run reports, one at a time."""
 
 
 class ScriptedRun:
-    """One run of one command (PROTOCOL §3): a driver of its runner that waits for nothing but the test.
+    """One run of one command (PROTOCOL §3): drives its runner, as the test says.
 
     A short retry delay is over at once; a long one, ``kind: wait`` and ``kind: playbook`` suspend the command once
     nothing else can run.
 
     Args:
-        command: The order as the server built it.
-        tell: Where the run's events go, numbered without holes.
+        command: As the server built it.
+        sink: Where the run's events go, numbered without holes.
         num_delivered: Which delivery of the command this is; a later one has the higher rank.
         objects: Where results and pages are put, and where templates and loops read them.
 
     Attributes:
-        over: Whether the run has come to an end or was told to drop the command.
+        over: Whether the run has ended or was told to drop the command.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ScriptedRun:
         plan: Plan,
         kinds: Kinds,
         command: StepCommand,
-        tell: Sink,
+        sink: Sink,
         *,
         num_delivered: int = 1,
         nonce: str = "n",
@@ -69,21 +69,21 @@ class ScriptedRun:
         self.over = False
         self._plan = plan
         self._kinds = kinds
-        self._tell_fold = tell
+        self._sink = sink
         self._objects = objects
         self._go = command.resume or Go(next_number=0)
         self._next_number = 0
         self._runner: CommandRunner | None = None
         self._tasks: dict[Path, RunTask] = {}
         self._started: dict[Path, TaskStarted] = {}
-        self._unsaid: list[Fact] = []
+        self._unreported: list[Fact] = []
 
     def claim(self) -> None:
-        """Asks whether it may run; the answer is handed in by :meth:`answered`."""
-        self._tell_fold(RecordedFact(StepClaimed("a reply subject"), self.run, 0))
+        """Asks whether it may run; :meth:`answered` takes the answer."""
+        self._sink(RecordedFact(StepClaimed("a reply subject"), self.run, 0))
 
     def answered(self, answer: Go | Drop) -> None:
-        """Goes on from where the fold says the step run stands, or drops the command."""
+        """Continues from the progress in the answer, or drops the command."""
         if isinstance(answer, Drop):
             self.over = True
             return
@@ -92,28 +92,28 @@ class ScriptedRun:
 
     @property
     def ready(self) -> list[Path]:
-        """The passes that can run a task now, by their iterations: ``()`` outside loops."""
-        self._set_out()
+        """The iterations whose pipelines can run a task now: ``()`` outside loops."""
+        self._get_runner()
         return sorted(self._tasks)
 
     @property
     def task(self) -> str:
-        """The name of the task that runs next, in the first pass that can go on."""
+        """The name of the next task, in the first of those pipelines."""
         return self._next().task.name
 
     @property
     def path(self) -> Path:
-        """The iteration of that pass."""
+        """The iteration of that pipeline."""
         return self._next().iteration.path
 
-    def stands_at(self, path: Path) -> tuple[str, int]:
-        """The task that runs next in the pass of this iteration, and which attempt of it that is."""
+    def next_attempt(self, path: Path) -> tuple[str, int]:
+        """The next task of this iteration, and which attempt of it that is."""
         action = self._next(path)
         return action.task.name, action.progress.attempt
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What the tool of that task is given.
+        """The inputs of the tool of the next task.
 
         Raises:
             ExpressionError: they cannot be evaluated.
@@ -121,27 +121,27 @@ class ScriptedRun:
         return self._inputs_of(self._next())
 
     def begin(self) -> None:
-        """Reports that it has started; a second time it does nothing. Implied by all that runs a task."""
+        """Reports that it has started; does nothing the second time. Everything that runs a task implies it."""
         if not self.over:
-            self._set_out()
-        unsaid, self._unsaid = self._unsaid, []
-        for fact in unsaid:
-            self.say(fact)
+            self._get_runner()
+        unreported, self._unreported = self._unreported, []
+        for fact in unreported:
+            self.report(fact)
 
     def answer(self, result: Any = ARGS, *, error: ErrorInfo | None = None, path: Path | None = None) -> None:
-        """The next task (of the pass ``path``) runs once, with this result, or with this error (and then no result
-        unless one is given). One that suspends begins to wait; one whose wait is over takes what it waited for.
+        """Runs the next task (of the iteration ``path``) once, with this result, or with this error and then without a
+        result unless one is given. A task that suspends begins to wait; one whose wait is over gets its outcome.
         """
         self.begin()
         if self.over:
-            raise AssertionError(f"the run of {self.command.step} is over: there is no task to answer for")
+            raise AssertionError(f"the run of {self.command.step} is over")
         action = self._next(path)
         here = action.iteration.path
         if here in self._started:
-            self.say(self._started.pop(here))
+            self.report(self._started.pop(here))
         outcome = action.answer or self._attempt(action, result, error)
         del self._tasks[here]
-        self._take(self._set_out().complete(action.id, outcome))
+        self._take(self._get_runner().complete(action.id, outcome))
         self.begin()
 
     def finish(self, result: Any = ARGS) -> None:
@@ -151,33 +151,33 @@ class ScriptedRun:
             self.answer(result)
 
     def fail(self, kind: str = "exception", message: str = "it broke") -> None:
-        """The next task fails, and again as often as its policy runs it or another one after that."""
+        """Fails the next task, and every other one until the run ends."""
         self.begin()
         while not self.over:
             self.answer(error=ErrorInfo(kind, message))
 
     def stop(self) -> None:
-        """Was told to stop: reports its end as ``cancelled``."""
+        """Stops, as a worker told to: reports its end as ``cancelled``."""
         self._end(end_of(self.command, self.command.path, ErrorInfo("cancelled", "the run was told to stop")))
 
     def pause(self) -> None:
-        """Is told that the execution pauses: a local loop begins no further iteration."""
-        self._set_out().pause()
+        """Pauses, as a worker told to: a local loop begins no further iteration."""
+        self._get_runner().pause()
 
     def suspend(self, *waits: Wait) -> None:
         """Ends the command with its pipelines waiting for this (LANGUAGE §8)."""
         self.begin()
         self._end(StepSuspended(list(waits)))
 
-    def say(self, fact: Fact) -> None:
+    def report(self, fact: Fact) -> None:
         """Reports this as its next event."""
         number, self._next_number = self._next_number, self._next_number + 1
-        self._tell_fold(RecordedFact(fact, self.run, number))
+        self._sink(RecordedFact(fact, self.run, number))
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _set_out(self) -> CommandRunner:
-        """The runner, begun where the step run stands. What is to be reported of that waits for :meth:`begin`."""
+    def _get_runner(self) -> CommandRunner:
+        """The runner, begun from the progress of the step run. :meth:`begin` reports what that yields."""
         if self._runner is None:
             self._runner = CommandRunner(
                 self._plan, self.command, self._go, kinds=self._kinds, worker=WORKER, references=self._objects
@@ -186,16 +186,16 @@ class ScriptedRun:
         return self._runner
 
     def _take(self, outputs: list[Output]) -> None:
-        """Keeps the facts and the tasks, and carries out everything else at once, in order.
+        """Keeps facts and tasks, and carries out everything else at once, in order.
 
         A task's start is reported with its outcome, which the test gives.
         """
-        runner, line = self._set_out(), deque(outputs)
+        runner, line = self._get_runner(), deque(outputs)
         while line:
             output = line.popleft()
             if isinstance(output, ReportFacts):
                 self._started |= {fact.path: fact for fact in output.facts if isinstance(fact, TaskStarted)}
-                self._unsaid += [fact for fact in output.facts if not isinstance(fact, TaskStarted)]
+                self._unreported += [fact for fact in output.facts if not isinstance(fact, TaskStarted)]
             elif isinstance(output, RunTask):
                 self._tasks[output.iteration.path] = output
             else:
@@ -209,7 +209,7 @@ class ScriptedRun:
             case StorePage():
                 return self._objects.put(action.items)
             case LoadReference():
-                return ErrorInfo("result_lost", f"there is no object {action.reference.key}")
+                return ErrorInfo("result_lost", f"object {action.reference.key} does not exist")
             case Withdraw():
                 self._tasks = {path: task for path, task in self._tasks.items() if task.id not in action.ids}
         return None
@@ -218,10 +218,10 @@ class ScriptedRun:
         for ready in self.ready:
             if path in (None, ready):
                 return self._tasks[ready]
-        raise AssertionError(f"no pass of {self.command.step} can go on{f' at {path}' if path else ''}")
+        raise AssertionError(f"no iteration of {self.command.step} can continue{f' at {path}' if path else ''}")
 
     def _inputs_of(self, action: RunTask) -> dict[str, Any]:
-        scope = self._set_out().scope.for_inputs(action.task, action.progress, action.iteration)
+        scope = self._get_runner().scope.for_inputs(action.task, action.progress, action.iteration)
         return {**render(action.task.inputs, scope), **action.task.verbatim}
 
     def _attempt(self, action: RunTask, result: Any, error: ErrorInfo | None) -> Outcome | Wait:
@@ -240,11 +240,11 @@ class ScriptedRun:
     def _end(self, fact: Fact) -> None:
         self.over = True
         self._tasks.clear()
-        self.say(fact)
+        self.report(fact)
 
 
 def _wait(task: TaskPlan, inputs: dict[str, Any], path: Path) -> Wait:
-    """What the task waits for, as a worker would say it; the called playbook's digest is imaginary."""
+    """What the task waits for, as a worker reports it; the digest of a called playbook is imaginary."""
     total_s = task.timeouts.total
     if task.kind == "playbook":
         call = PlaybookInputs.model_validate(inputs)

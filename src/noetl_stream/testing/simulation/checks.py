@@ -66,8 +66,8 @@ async def _execution_problems(
     positions = [entry.position for entry in journal]
     if positions != list(range(1, row.position + 1)):
         problems.append(f"{execution_id}: positions {positions}, its row says {row.position}")
-    state, told = replay(execution_id, journal), (row.status, row.position, codec.decode_json(row.ctx))
-    if state is None or (state.status, state.position, state.ctx) != told:
+    state, shown = replay(execution_id, journal), (row.status, row.position, codec.decode_json(row.ctx))
+    if state is None or (state.status, state.position, state.ctx) != shown:
         problems.append(f"{execution_id}: the journal folds to an end other than its row")
     if execution_id in world.refused and job.accepted:
         problems.append(f"{execution_id} ({job.name}): was rejected")

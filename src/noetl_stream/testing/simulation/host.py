@@ -67,7 +67,7 @@ class SimulatedHost:
         return self.alive and not self._awake.is_set()
 
     def kill(self) -> None:
-        """Ends it like ``kill -9``: its connections are gone, and none of its calls returns."""
+        """Ends it like ``kill -9``: its connections close, and its calls never return."""
         if self.alive:
             self.alive = False
             self._awake.clear()

@@ -17,7 +17,7 @@ from random import Random
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.testing.simulation.checks import final_problems, memory_problems
-from noetl_stream.testing.simulation.faults import TROUBLE_S, FaultPlan
+from noetl_stream.testing.simulation.faults import FAULTS_S, FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.testing.simulation.work import JOBS
@@ -27,7 +27,7 @@ EXECUTIONS = 7
 PATIENCE_S = 400.0
 """How long the phase without faults lasts before unfinished work counts as stuck."""
 
-LOOK_EVERY_S = 2.0
+POLL_S = 2.0
 CHECKED_COMMITS = 0.2
 """The share of commits after which memory is compared with the journal."""
 
@@ -67,7 +67,7 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationRepor
     """Runs a seed.
 
     Args:
-        kinds: The kinds of faults, of those in ``simulation.faults``; by default the seed chooses.
+        kinds: Kinds of faults (:mod:`~noetl_stream.testing.simulation.faults`); by default the seed chooses.
     """
     loop = SimulatedLoop(seed)
     try:
@@ -79,21 +79,21 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationRepor
 
 
 async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
-    dice = Random(f"story {seed}")
+    random = Random(f"story {seed}")
     faults = _CheckingFaultPlan(seed, kinds)
     world = SimulatedWorld(faults, ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0))
     await world.register()
     strikes = faults.enter(world)
-    for role, count in (("server", dice.randint(1, 3)), ("worker", dice.randint(1, 3))):
+    for role, count in (("server", random.randint(1, 3)), ("worker", random.randint(1, 3))):
         for _ in range(count):
             world.start(role)
-    jobs = [dice.choice(JOBS) for _ in range(EXECUTIONS)]
-    clients = [asyncio.create_task(world.submit(job, dice.uniform(0, TROUBLE_S / 2))) for job in jobs]
+    jobs = [random.choice(JOBS) for _ in range(EXECUTIONS)]
+    clients = [asyncio.create_task(world.submit(job, random.uniform(0, FAULTS_S / 2))) for job in jobs]
     began_s = world.clock.monotonic_s()
     for at_s, strike in strikes:
         await world.clock.sleep(max(0.0, began_s + at_s - world.clock.monotonic_s()))
         strike()
-    await world.clock.sleep(max(0.0, began_s + TROUBLE_S - world.clock.monotonic_s()))
+    await world.clock.sleep(max(0.0, began_s + FAULTS_S - world.clock.monotonic_s()))
     faults.clear_up()
     world.clear_up()
     await _wait_until_quiescent(world, clients)
@@ -108,7 +108,7 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
     """Waits until all clients have answers, all executions have ended and the queue is empty, or time is up."""
     until_s = world.clock.monotonic_s() + PATIENCE_S
     while world.clock.monotonic_s() < until_s:
-        await world.clock.sleep(LOOK_EVERY_S)
+        await world.clock.sleep(POLL_S)
         if not all(client.done() for client in clients) or world.broker.command_queue.standing:
             continue
         if not await world.store.live_executions(range(PARTITIONS)):
