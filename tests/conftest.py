@@ -1,4 +1,4 @@
-"""One shared stack for every test that only needs one to be there."""
+"""One shared stack, for tests that only need a running one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 LONGEST_FIRST = ("stack", "journeys", "own_stacks", "test_template_attacks", "test_server_simulation")
-"""The groups that take longest, in the order in which they are started, so that all workers end together."""
+"""The slowest groups, in the order in which they start, so that all workers end at about the same time."""
 
 
 @pytest.hookimpl(tryfirst=True)

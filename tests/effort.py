@@ -9,7 +9,7 @@ EFFORT: Final = int(os.environ.get("NOETL_TEST_EFFORT", "1"))
 
 
 def times(count: int) -> int:
-    """So many in `make test`, more in `make verify`."""
+    """``count`` in `make test`, more in `make verify`."""
     return count * EFFORT
 
 

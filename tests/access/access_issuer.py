@@ -59,7 +59,7 @@ class Issuer:
         return web.json_response({"issuer": self.url, "jwks_uri": f"{self.url}/keys"} | self.discovery)
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Those of an operator who is known for an hour. ``None`` takes a claim away."""
+        """The claims of an operator, valid for an hour. ``None`` removes a claim."""
         now_s = int(time.time())
         found = {"iss": self.url, "aud": AUDIENCE, "sub": "u-1", "iat": now_s, "exp": now_s + 3600}
         found |= {"noetl_role": "operator"} | changes
@@ -77,12 +77,12 @@ class Issuer:
         )
 
     def unsigned(self, algorithm: str, signature: bytes = b"", **changes: Any) -> str:
-        """A token whose header says what we like."""
+        """A token with this algorithm in its header."""
         parts = [{"alg": algorithm, "typ": "JWT", "kid": "rsa"}, self.claims(**changes)]
         return ".".join([*(encoded(json.dumps(part).encode()) for part in parts), encoded(signature)])
 
     def signed_with_public_key(self, **changes: Any) -> str:
-        """HS256 with the text of the public key for a secret: the trick that takes verifiers in which ask the token."""
+        """HS256 with the public key as the secret: it deceives verifiers that trust the algorithm in the header."""
         pem = signing_key("RS256").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         text = self.unsigned("HS256", **changes).rpartition(".")[0]
         return f"{text}.{encoded(hmac.digest(pem, text.encode(), 'sha256'))}"

@@ -47,7 +47,7 @@ workflow:
 
 
 class Stack:
-    """Nothing runs in it: what is asked for is stored, and answered by nobody."""
+    """No server runs: requests are stored and not answered."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -102,7 +102,7 @@ class Stack:
 
 
 class _Refusing:
-    """No test here comes so far."""
+    """Ports that no test here may call."""
 
     async def report(self, report: Any) -> int:
         raise AssertionError(report)

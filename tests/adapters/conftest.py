@@ -20,7 +20,7 @@ from noetl_stream.testing.waiting import until
 
 @pytest.fixture(scope="session")
 def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """One server for all tests that do it no harm."""
+    """One server for all tests that do not damage it."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     yield server
@@ -56,7 +56,7 @@ async def reader(event_log: EventLog) -> AsyncIterator[EventReader]:
 
 @pytest.fixture
 def own_nats(tmp_path: Path) -> Iterator[NatsServer]:
-    """A server of this test's own, to be killed, paused and restarted."""
+    """A server of its own for this test, to be killed, paused and restarted."""
     server = NatsServer(tmp_path)
     server.start()
     yield server

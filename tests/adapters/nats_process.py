@@ -1,4 +1,4 @@
-"""A nats-server process with our nats.conf: on a free loopback port, in a folder of its own, killed at will."""
+"""A nats-server process with our nats.conf, on a free loopback port and in its own folder, that tests can kill."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ Frame = bytes
 
 
 class LossyProxy:
-    """Forwards both ways; frames from the server for which ``loses`` says so never arrive."""
+    """Forwards both ways, except frames from the server for which ``loses`` holds."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -28,7 +28,7 @@ class LossyProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
 
     def cut(self) -> None:
-        """Cuts the lines that stand; new ones can be made."""
+        """Cuts all connections; new ones are accepted."""
         writers, self._writers = self._writers, []
         for writer in writers:
             writer.close()

@@ -62,14 +62,14 @@ class ClientStage:
             self.begin_worker(name)
 
     def begin_worker(self, name: str) -> asyncio.Task[None]:
-        """Starts a worker; cancelled, it dies."""
+        """Starts a worker; cancelling its task kills it."""
         host = self._host(name)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
         self._running.append(asyncio.create_task(run_worker(host, tools, slots=8)))
         return self._running[-1]
 
     async def run(self, source: str, by: str = BY, **wanted: Any) -> ExecutionDocument:
-        """Starts a playbook; the execution at its end."""
+        """Runs a playbook. Returns the execution at its end."""
         started = await self.executions.start(Start(playbook=source, **wanted), by)
         return await self.executions.wait(started.execution_id, 3600)
 
@@ -80,7 +80,7 @@ class ClientStage:
         return found
 
     async def ask(self, execution_id: str, kind: type[Any], **fields: Any) -> AcceptedDocument:
-        """Asks something of an execution, with a request id of its own."""
+        """Sends a request to an execution, with a new request id."""
         fact: InterventionFact = kind(uuid7(self.clock.now_ms(), self.clock.random_bytes(10)), principal=BY, **fields)
         return await self.executions.ask(execution_id, fact)
 

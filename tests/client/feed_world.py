@@ -21,7 +21,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 
 
 class Countable(MemoryStore):
-    """Counts how often a journal is looked into; can be away."""
+    """Counts reads of journals; can be unreachable."""
 
     looks = 0
     away = False
@@ -37,7 +37,7 @@ class Countable(MemoryStore):
 
 
 class CountableTicks(MemoryFeed):
-    """Counts the events that are read."""
+    """Counts the events read."""
 
     rows = 0
 

@@ -162,7 +162,7 @@ def check_pauses(scenario: Scenario) -> None:
 
 
 def check_waits(scenario: Scenario) -> None:
-    """Every suspension goes on once or is given up; every child ends or is told to."""
+    """Every suspension resumes once or is given up; every child ends or is cancelled."""
     resumed = Counter(fact.suspended for fact in scenario.facts(events.StepResumed))
     assert set(resumed.values()) <= {1}, "a suspended command went on twice"
     children = Counter(fact.execution_id for fact in scenario.facts(events.ChildRequested))

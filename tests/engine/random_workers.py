@@ -105,7 +105,7 @@ class Storm:
             scenario.objects.takes = lambda data: crc32(data) % modulus == 0
 
     def run(self) -> None:
-        """Starts the execution and goes on until it has ended.
+        """Runs the execution to its end.
 
         Raises:
             AssertionError: it never ended.
@@ -156,7 +156,7 @@ class Storm:
         return True
 
     def _move_the_world(self) -> None:
-        """Nothing is queued and nobody works: what is owed is ordered again, children end, time passes."""
+        """Nothing is queued or running: owed commands are reissued, children end, time passes."""
         state = self.scenario.execution
         if state.assignments:
             for command_id in list(state.assignments):

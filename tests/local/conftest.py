@@ -35,8 +35,8 @@ print(json.dumps(stack.leave()), flush=True)
 def place() -> Iterator[Path]:
     """A folder for homes.
 
-    Not ``tmp_path``: each pytest session of root closes the folder above that to all other users, and with it the way
-    of Postgres' system user to its data, even that of another session.
+    Not ``tmp_path``: each pytest session of root makes the folder above that private, so that Postgres' system user can
+    no longer reach its data, even in another session.
     """
     with removed_at_the_end() as folder:
         yield folder
@@ -60,7 +60,7 @@ def made_home() -> Iterator[Path]:
 
 @pytest.fixture
 def home(made_home: Path) -> Iterator[Path]:
-    """The made home, stopped, for tests that leave it whole."""
+    """The made home, stopped, for tests that do not damage it."""
     yield made_home
     end_servers_under(made_home)
 
@@ -76,7 +76,7 @@ def own_home(made_home: Path, place: Path) -> Path:
 
 @pytest.fixture
 def fresh_home(place: Path) -> Path:
-    """A home that nobody has used yet."""
+    """A home that was never used."""
     return place / "fresh"
 
 
@@ -116,7 +116,7 @@ def find_servers_under(folder: Path) -> list[int]:
 
 
 def end_servers_under(folder: Path) -> None:
-    """For tests that fail half way: nothing they started may stay."""
+    """Kills what a failed test has left running."""
     for pid in find_servers_under(folder):
         os.kill(pid, signal.SIGKILL)
 

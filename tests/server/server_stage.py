@@ -73,7 +73,7 @@ class Stage:
     def start_server(
         self, host: SimulatedHost | None = None, **times: float
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
-        """A server at work; its task ends when it does."""
+        """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
         server = server_on(host, self.catalog, self.kinds, ServerTimes(**times))
         task = asyncio.create_task(server.run())
@@ -81,23 +81,23 @@ class Stage:
         return server, host, task
 
     async def server(self, **times: float) -> Server:
-        """A server that owns its share."""
+        """A server that owns its share of the partitions."""
         server, _, task = self.start_server(**times)
         await self.until(lambda: len(server.ownership) > 0 or task.done())
         return server
 
     async def server_beside(self, first: Server) -> Server:
-        """A second server, once both have their share."""
+        """A second server, once both own their share of the partitions."""
         second = await self.server()
         await self.until(lambda: len(first.ownership) == len(second.ownership) == 16)
         return second
 
     def expire(self, *partitions: int) -> None:
-        """Ends these leases, as if they had not been renewed."""
+        """Ends these leases as if they had not been renewed."""
         self.store.real.end_leases(partitions)
 
     async def steal_ticks(self, leases: list[PartitionLease], count: int) -> None:
-        """Commits and publishes so many empty ticks in the name of another owner."""
+        """Commits and publishes ``count`` empty ticks in the name of another owner."""
         for turn in range(count):
             advances = [
                 PartitionAdvance(
@@ -130,7 +130,7 @@ class Stage:
         return submission.execution_id
 
     async def request(self, execution_id: str, request_id: str, source: str, *, known: bool = True) -> bytes:
-        """Publishes a request by hand; its bytes."""
+        """Publishes a request. Returns its bytes."""
         digest = digest_of(source)
         if known:
             await self.broker.blobs.put(subjects.playbook_key(digest), source.encode())
@@ -139,12 +139,12 @@ class Stage:
         return body
 
     async def register(self, source: str) -> str:
-        """Puts a playbook into the catalog; its path."""
+        """Registers a playbook. Returns its path."""
         path = compile_playbook(source, self.kinds).path
         return (await registered(self.catalog, source, path)).path
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> dict[str, Any] | str:
-        """Asks something of an execution as a client does, as long as it takes: the answer, or why it is refused."""
+        """Sends a request to an execution until it is answered. Returns the answer, or why it was refused."""
         broker = self.broker
         while True:
             try:
@@ -156,7 +156,7 @@ class Stage:
                 await self.clock.sleep(0.5)
 
     async def begin(self, execution_id: str, job: Job) -> None:
-        """Requests a job, and asks of it what it needs."""
+        """Requests a job, and sends the requests that it needs."""
         await self.register(CALLED)
         await self.request(execution_id, "request-1", job.source)
         if job.asks:
@@ -193,15 +193,15 @@ class Stage:
         return [fact.issue for fact in await self.facts(execution_id) if isinstance(fact, StepScheduled)]
 
     async def state(self, execution_id: str) -> Execution | None:
-        """What its journal folds to."""
+        """The state that its journal yields."""
         return replay(execution_id, await self.journal(execution_id))
 
     async def owners(self) -> Counter[str | None]:
-        """How many partitions each has."""
+        """How many partitions each owner has."""
         return Counter(view.owner if view.live else None for view in await self.store.real.read_partitions())
 
     async def hear_stops(self) -> list[Stop]:
-        """Collects orders to stop from now on."""
+        """Collects stop messages from now on."""
 
         async def hear(_subject: str, body: bytes, _reply: str) -> None:
             self.stops.append(codec.decode_stop(body))
@@ -215,12 +215,12 @@ class Stage:
         return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
 
     async def hand(self) -> Hand:
-        """A worker's hand, moved by the test."""
+        """A worker that the test drives."""
         return Hand(self, await self.broker.command_queue.open_source("default"))
 
 
 class Hand:
-    """Plays a worker by hand: takes commands, reports what the test says."""
+    """A worker that the test drives: takes commands, reports what the test says."""
 
     def __init__(self, stage: Stage, source: Any) -> None:
         self._stage = stage
@@ -254,13 +254,13 @@ class Hand:
         await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))
 
     async def finish(self, command: StepCommand, run: RunId, number: int = 0, first: int = 0) -> None:
-        """Reports a step that went well, from its start to its end."""
+        """Reports a successful step, from its start to its end."""
         done = TaskProcessed("only", 1, Outcome("ok"), "continue")
         await self.report(command, run, number, first, StepStarted("hand"), done, StepDone(command.step_run_id))
 
 
 class Interrupted:
-    """A store that can be away, and whose commits can go wrong. ``stuck`` is what ever waited for nothing."""
+    """A store that can be unreachable, whose commits can fail. ``stuck``: executions that ever waited for nothing."""
 
     def __init__(self, real: MemoryStore) -> None:
         self.real = real
@@ -290,7 +290,7 @@ class Interrupted:
 
 
 def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(tick.events)) -> Callable[[Any], Any]:
-    """Gives ``error`` for the first tick that is wanted, and for no other."""
+    """Fails the first tick for which ``wanted`` holds, and no other."""
     left = [error]
 
     def give(tick: Any) -> NoetlError | None:

@@ -1,4 +1,4 @@
-"""Playbooks that wait, and ways of looking at what they wait for."""
+"""Playbooks that wait, and helpers to inspect what they wait for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STEPS: list[dict[str, Any]] = [
     {"step": "aside", "tool": work("{{ args }}"), "next": {"arcs": []}},
 ]
 GATE = playbook("gate", _STEPS, executor={"spec": {"policy": {"limits": _LIMITS}}})
-"""Its first step waits to be let in by a patch; its second is reached by injected tokens alone."""
+"""The first step is held until a patch admits it; only injected tokens reach the second."""
 
 
 def hear(timeout_s: float = 3000, **more: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def hear(timeout_s: float = 3000, **more: Any) -> dict[str, Any]:
 
 
 def rest(for_s: float) -> dict[str, Any]:
-    """A task that waits so many seconds."""
+    """A task that waits ``for_s`` seconds."""
     return {"name": "rest", "kind": "wait", "for_s": for_s}
 
 
@@ -69,7 +69,7 @@ def error_of(row: ExecutionRow) -> dict[str, Any]:
 
 
 async def is_waiting(stage: Stage, execution_id: str) -> ExecutionRow:
-    """Its row, once nothing of it is in a worker or a queue."""
+    """The execution's row, once it waits."""
     rows = stage.tables.executions
     await stage.until(lambda: execution_id in rows and rows[execution_id].status == "waiting")
     return rows[execution_id]
@@ -82,7 +82,7 @@ async def seconds_until(stage: Stage, execution_id: str, name: str) -> float:
 
 
 async def whole(stage: Stage, execution_id: str) -> list[str]:
-    """The names in its journal, which has no holes."""
+    """The event names of the journal, whose positions have no gaps."""
     journal = await stage.journal(execution_id)
     assert [row.position for row in journal] == list(range(1, len(journal) + 1))
     return [row.name for row in journal]
@@ -103,7 +103,7 @@ class Dies(FaultInjector):
 
 
 class Mute(FaultInjector):
-    """Loses messages on this subject: all, or so many."""
+    """Loses the next ``left`` messages on this subject, by default all."""
 
     def __init__(self, subject: str, left: float = float("inf")) -> None:
         self.subject = subject
@@ -125,7 +125,7 @@ async def begin_gate(stage: Stage) -> None:
 
 
 async def publish(stage: Stage, fact: InterventionFact, execution_id: str = EXECUTION) -> None:
-    """Publishes by hand, without waiting for an answer, whether the same was published before or not."""
+    """Publishes a request without waiting for its answer, even if the same was published before."""
     body = codec.encode(Request(execution_id, fact.request_id, fact))
     stage.broker.event_log.forget_message_ids()
     await stage.broker.event_log.publish_reported(execution_id, f"{execution_id}.{fact.request_id}", body)

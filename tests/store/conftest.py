@@ -1,4 +1,4 @@
-"""A real Postgres for these tests, and in it a database a test, copied from one that is migrated once."""
+"""A real Postgres for these tests, with a database per test, copied from one that is migrated once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 
 class PostgresServer:
-    """A running server of which every test gets databases of its own."""
+    """A running server in which every test gets its own databases."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -90,7 +90,7 @@ async def postgres_store(dsn: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def watcher(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """Another connection to the same database, to look and to meddle."""
+    """Another connection to the same database, to inspect and to change it."""
     connection = await asyncpg.connect(dsn)
     yield connection
     await connection.close()

@@ -8,7 +8,7 @@ from worker_stage import Stage
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    """A broker in memory, a clock in hand, a tool that obeys; workers are started by the test."""
+    """A broker in memory, and a clock and a tool that the test controls; the test starts workers."""
     made = Stage()
     yield made
     await made.close()

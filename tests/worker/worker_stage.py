@@ -1,4 +1,4 @@
-"""A worker on a broker in memory, a clock in the test's hand, and a tool that does what the test says."""
+"""A worker on a broker in memory, with a clock and a tool that the test controls."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NoKnobs(BaseModel):
 
 
 class Puppet:
-    """Tool kind ``puppet``: a task does what the test gave it to do; without that it returns its inputs."""
+    """Tool kind ``puppet``: a task runs the test's act for it; without one it returns its inputs."""
 
     spec = KindSpec("puppet", inputs=FreeInputs, knobs=NoKnobs, reads_scope=True)
 
@@ -90,7 +90,7 @@ class Endless:
 
 
 class KnownPlans:
-    """The plans a test has compiled."""
+    """The plans that a test has compiled."""
 
     def __init__(self) -> None:
         self.plans: dict[str, Plan] = {}
@@ -128,7 +128,7 @@ class Stage:
         self._answer: Callable[[Report], ClaimAnswer | None] | None = None
 
     async def start(self, *, slots: int = 4, **changes: Any) -> Worker:
-        """A worker at work."""
+        """Starts a worker."""
         given: dict[str, Any] = {
             "name": f"worker-{len(self.workers) + 1}",
             "pool": POOL,
@@ -182,12 +182,12 @@ class Stage:
         await self.settle()
 
     async def settle(self, turns: int = 60) -> None:
-        """Lets everything happen that waits for nothing but its turn."""
+        """Runs the loop until every task that can continue has done so."""
         for _ in range(turns):
             await asyncio.sleep(0)
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        """Waits for ``condition``, by turns of the loop."""
+        """Runs the loop until ``condition`` holds."""
         for _ in range(MAX_TURNS):
             if condition():
                 return
@@ -201,7 +201,7 @@ class Stage:
                 await asyncio.sleep(0)
 
     async def advance(self, seconds: float, *, step_s: float | None = None) -> None:
-        """Moves the clock, in steps if asked, and lets follow what follows."""
+        """Advances the clock, in steps if asked, and runs the loop after each."""
         left, stride = seconds, step_s or seconds
         while left > 1e-9:
             self.clock.advance(min(stride, left))
@@ -216,7 +216,7 @@ class Stage:
         await self.settle()
 
     async def resume(self, command: StepCommand, go: Go) -> StepCommand:
-        """Issues the next segment of ``command``, which goes on from ``go``."""
+        """Issues the next segment of ``command``, which resumes from ``go``."""
         segment = command.segment + 1
         command_id = f"{command.step_run_id}-segment-{segment}"
         following = msgspec.structs.replace(command, command_id=command_id, segment=segment, resume=go)
@@ -224,7 +224,7 @@ class Stage:
         return following
 
     async def answer_catalog(self, *known: PinnedPlaybook) -> None:
-        """Plays a server that has these playbooks, the last of a path being the latest."""
+        """Answers as a server whose catalog has these playbooks; the last of a path is the latest."""
 
         async def hear(_subject: str, body: bytes, reply: str) -> None:
             asked = codec.decode_json(body)
@@ -236,14 +236,14 @@ class Stage:
 
     @property
     def waits(self) -> list[Wait]:
-        """What the command that was suspended last waits for; suspending has to be the last it says."""
+        """What the command waits for that was suspended last; that must be its last event."""
         suspended = self.facts[-1]
         assert isinstance(suspended, StepSuspended)
         return suspended.waits
 
     @property
     def recorded(self) -> Go:
-        """What the fold keeps of the pipelines that have begun and not ended, for whoever goes on with them."""
+        """The progress that the fold keeps of the pipelines under way, for the run that continues them."""
         progress: dict[str, Progress] = {}
         ctx: dict[str, Any] = {}
         variables: dict[str, Any] = {}
@@ -258,7 +258,7 @@ class Stage:
         return Go(1, progress, ctx=ctx, vars=variables)
 
     async def answer_claims(self, answer: Callable[[Report], ClaimAnswer | None]) -> None:
-        """Plays the server: every claim that is stored or sent again is answered, unless ``answer`` gives ``None``."""
+        """Answers every claim as a server does, repeated ones too, unless ``answer`` returns ``None``."""
 
         async def hear(_subject: str, body: bytes, _reply: str) -> None:
             report = codec.decode_reported(body)
@@ -274,7 +274,7 @@ class Stage:
 
     @property
     def reports(self) -> list[Report]:
-        """What is stored, in order."""
+        """The stored reports, in order."""
         decoded = [codec.decode_reported(stored.message.body) for stored in self.broker.event_log.stored]
         return [report for report in decoded if isinstance(report, Report)]
 
@@ -287,7 +287,7 @@ class Stage:
         return [name_of(fact) for fact in self.facts]
 
     async def queued(self) -> set[str]:
-        """The commands that are not acknowledged."""
+        """The commands not acknowledged yet."""
         return await self.broker.command_queue.present()
 
 
@@ -300,7 +300,7 @@ def name_of(fact: Fact) -> str:
 
 
 class Refusing:
-    """A log or a store that refuses calls of ``method`` that ``refuses`` says; else it is what it stands for."""
+    """A log or store whose calls of ``method`` fail if ``refuses`` holds; all others reach the real one."""
 
     def __init__(self, real: Any, method: str) -> None:
         self._real = real
@@ -327,7 +327,7 @@ async def no_credential(name: str) -> str | dict[str, Any]:
 
 
 def numbers_without_holes(reports: list[Report]) -> bool:
-    """Whether events and reports of one run are numbered as PROTOCOL §3 wants it."""
+    """Whether events and reports of one run are numbered as in PROTOCOL §3."""
     expected_event, last_report = reports[0].first, -1
     for report in reports:
         if report.first != expected_event or report.number <= last_report:
