@@ -1,4 +1,4 @@
-"""Short ways to a scenario for tests."""
+"""Shortcuts to scenarios for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def given(steps: str, root: str = "") -> Scenario:
 
 
 def started(steps: str, root: str = "", **request: dict[str, Any]) -> Scenario:
-    """The same, after someone asked for it with this ``workload`` and ``ctx``."""
+    """The same, started with this ``workload`` and ``ctx``."""
     scenario = given(steps, root)
     scenario.start(**request)
     return scenario

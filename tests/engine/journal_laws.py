@@ -1,4 +1,4 @@
-"""What must hold of every journal, however its execution went."""
+"""Laws that hold for every journal, however its execution went."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEGINNINGS: Final = (
 
 
 def check_journal(scenario: Scenario) -> None:
-    """Holds the finished scenario against every law of a journal.
+    """Checks every law for the journal of a finished scenario.
 
     Raises:
         AssertionError: one is broken.
@@ -42,7 +42,7 @@ def check_journal(scenario: Scenario) -> None:
 
 
 def is_cut_short(scenario: Scenario) -> bool:
-    """Whether it has failed or was cancelled, with work on its way."""
+    """Whether it failed or was cancelled while work was under way."""
     return "execution.failing" in scenario.names or "execution.cancel_requested" in scenario.names
 
 
@@ -69,7 +69,7 @@ def check_the_end(scenario: Scenario) -> None:
 
 
 def told(scenario: Scenario) -> Iterator[events.Fact]:
-    """What the journal says, in order, what is reused in the place of the facts that bring it."""
+    """The facts of the journal, in order, with reused ones in place of the facts that bring them."""
     for entry in scenario.journal:
         fact = entry.recorded.fact
         yield from fact.entries if isinstance(fact, events.ExecutionReused) else [fact]
@@ -148,7 +148,7 @@ def check_loops(scenario: Scenario) -> None:
 
 
 def check_pauses(scenario: Scenario) -> None:
-    """Nothing is begun between a pause and the resume, but for commands that were owed before."""
+    """Nothing begins between a pause and the resume, except commands owed before."""
     paused = False
     for recorded, decided in scenario.journal:
         fact = recorded.fact

@@ -1,4 +1,4 @@
-"""What tests of random executions share: seeds, weathers, plans, and workers that always answer alike."""
+"""What tests of random executions share: seeds, faults, plans, and workers with repeatable answers."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def compiled(seed: int, confluent: bool) -> Plan:
 
 
 def breaks(*asked: Any) -> ErrorInfo | None:
-    """An error for some of what can be asked, and always for the same."""
+    """An error for a fifth of all arguments, always for the same ones."""
     return BROKE if crc32(repr(asked).encode()) % 5 == 0 else None

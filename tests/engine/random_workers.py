@@ -1,4 +1,4 @@
-"""Random workers, queue, network and people around one execution; in the end everything is delivered."""
+"""Random workers, queue, network and clients of one execution; in the end everything is delivered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Answer = tuple[Any, ErrorInfo | None]
 
 @dataclass(eq=False)
 class Copy:
-    """One issue of a command in the queue, built when it was ordered."""
+    """One issue of a command in the queue, built when it was issued."""
 
     command: StepCommand
     delivered: int = 0
@@ -45,7 +45,7 @@ class Copy:
 
 @dataclass(eq=False)
 class Working:
-    """A run on a worker, and what it has still to say: groups of events that are reported together."""
+    """A run on a worker, and its unreported events, in groups that are reported together."""
 
     copy: Copy
     outbox: list[list[RecordedFact]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Working:
 
 @dataclass(frozen=True)
 class Weather:
-    """What happens beside work, as a share of turns."""
+    """What happens besides work, as a share of turns."""
 
     faults: float = 0.25
     people: float = 0.0
@@ -119,7 +119,7 @@ class Storm:
         raise AssertionError(f"it did not end: {self.scenario.working}, held {self.scenario.held}")
 
     def turn(self, calm: bool) -> None:
-        """One thing happens somewhere."""
+        """Lets one random thing happen."""
         state, weather, chance = self.scenario.execution, self.weather, self.random.random()
         if not calm and chance < weather.faults:
             faults = [self._crash, self._expire, self._repeat, self._issue_again, self._lose, self.scenario.take_over]
@@ -140,7 +140,7 @@ class Storm:
             self._move_the_world()
 
     def _somebody_works(self) -> bool:
-        """A worker says or does something, or takes a command; false if there is nothing to do."""
+        """A worker reports, works, or takes a command; false if there is nothing to do."""
         held = [working.copy for working in self.working]
         free = [copy for copy in self.queue.values() if copy not in held]
         if self.working and (not free or self.random.random() < 0.8):
@@ -172,7 +172,7 @@ class Storm:
             self.scenario.wait(max(0, due_ms - self.scenario.now_ms) / 1000)
 
     def _heed_decisions(self) -> None:
-        """What the shell does for new decisions: commands to the queue, stops and pauses to the workers."""
+        """Carries out new decisions as a server does: commands to the queue, stops and pauses to the workers."""
         for entry in self.scenario.journal[self._seen :]:
             fact = entry.recorded.fact
             if isinstance(fact, StepScheduled):
@@ -188,7 +188,7 @@ class Storm:
         self._seen = len(self.scenario.journal)
 
     def _take(self, copy: Copy) -> None:
-        """A worker is given a copy; it asks first unless it must have the only one."""
+        """A worker gets a copy; it claims first unless the copy must be the only one."""
         copy.delivered += 1
         working, scenario = Working(copy), self.scenario
         nonce = f"{self.random.getrandbits(32):08x}"
@@ -234,7 +234,7 @@ class Storm:
         return self.random.random() < self.failure_rate
 
     def _deliver(self, working: Working) -> None:
-        """The next events reach the fold, which may refuse them (the run ends) or miss some before (issued again)."""
+        """The next events reach the fold, which may refuse them (the run ends) or miss earlier ones (reissued)."""
         for recorded in working.outbox.pop(0):
             stands = classify(self.scenario.state, recorded)
             advanced = self.scenario.feed(recorded)
@@ -257,19 +257,19 @@ class Storm:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def _crash(self) -> None:
-        """A worker dies; what it has not said is lost, and its copy will be delivered again."""
+        """A worker dies; its unreported events are lost, and its copy will be delivered again."""
         if self.working:
             self.working.remove(self.random.choice(self.working))
 
     def _expire(self) -> None:
-        """A lease runs out although the worker lives: another takes the copy."""
+        """A lease expires although the worker lives: another takes the copy."""
         if self.working:
             copy = self.random.choice(self.working).copy
             if copy.key in self.queue:
                 self._take(copy)
 
     def _repeat(self) -> None:
-        """An old message comes once more."""
+        """An old message arrives again."""
         if self.old:
             recorded = self.random.choice(self.old)
             before = self.scenario.state
@@ -297,7 +297,7 @@ class Storm:
     # --- people, children and the clock -------------------------------------------------------------------------------
 
     def _ask(self, asked: Callable[[], Any]) -> None:
-        """Somebody asks something, and asks the same again."""
+        """A client sends a request, and repeats it."""
         try:
             asked()
         except AskRefused:

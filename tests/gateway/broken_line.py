@@ -1,4 +1,4 @@
-"""A line to a gateway that breaks where it is told to."""
+"""A proxy in front of a gateway that breaks connections where a test wants it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from noetl_stream.adapters.system_clock import SystemClock
 
 
 class HurriedClock(SystemClock):
-    """Nobody waits in tests."""
+    """A clock whose sleeps end at once."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
 
 
 class BrokenLine:
-    """Passes everything on to ``url``; each of the first answers breaks after so many bytes of its body.
+    """Forwards everything to ``url``; each of the first answers breaks off after some bytes of its body.
 
     Args:
-        only: Of addresses that end so.
+        only: The suffix of the URLs whose answers break off.
 
     Attributes:
         seen: Method, path, Idempotency-Key and Last-Event-ID of each request.
@@ -66,7 +66,7 @@ class BrokenLine:
 
 @asynccontextmanager
 async def serving(handler: Callable[[web.Request], object]) -> AsyncIterator[str]:
-    """A server with one handler for everything; its address."""
+    """A server with one handler for everything. Yields its URL."""
     server = web.Server(handler, handler_cancellation=True)  # type: ignore[arg-type]
     runner = web.ServerRunner(server, shutdown_timeout=0)
     await runner.setup()

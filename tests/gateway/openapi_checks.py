@@ -1,4 +1,4 @@
-"""Calling a gateway by its OpenAPI document: what it answers must be what the document says."""
+"""Calls a gateway by its OpenAPI document, and checks its answers against the document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Answered(NamedTuple):
 
 
 class Described:
-    """A gateway, known by its own description alone. ``called`` collects operation ids with their statuses."""
+    """A gateway, known only by its OpenAPI document. ``called`` collects operation ids with their statuses."""
 
     def __init__(self, client: ClientSession, document: dict[str, Any]) -> None:
         self.client = client
@@ -46,7 +46,7 @@ class Described:
         media: str = "application/json",
         **path: str,
     ) -> Answered:
-        """Calls an operation; the answer, held against its schema.
+        """Calls an operation. Returns the answer, checked against its schema.
 
         Args:
             body: A document, or text for another ``media``.

@@ -1,4 +1,4 @@
-"""An API that says back whatever it is told, and a place that gives out tokens."""
+"""An API that echoes its requests, and a token endpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 class TellTale:
-    """Puts the whole request into its answers; ``/refuse`` answers 403, ``/token`` and ``/guarded`` are OAuth 2.0.
+    """Answers with the whole request; ``/refuse`` answers 403, ``/token`` and ``/guarded`` are OAuth 2.0.
 
     Args:
         tokens: Given out one after the other; only the last is taken by ``/guarded``.

@@ -25,7 +25,7 @@ NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
 
 @dataclass
 class LiveStack:
-    """A `dev` process and everything it keeps up."""
+    """A `dev` process and everything it runs."""
 
     home: Path
     process: subprocess.Popen[str]
@@ -56,7 +56,7 @@ class LiveStack:
 
 @pytest.fixture
 def start_stack(used_home: Path) -> Iterator[Callable[[int, int], LiveStack]]:
-    """Starts `dev` with this number of servers and workers, on a home of its own."""
+    """Starts `dev` with this many servers and workers, in a new home."""
     with ExitStack() as ending:
 
         def start(servers: int, workers: int) -> LiveStack:

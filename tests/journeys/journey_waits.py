@@ -1,4 +1,4 @@
-"""What journeys of waiting executions share: playbooks whose effects are counted, a hand on the command line."""
+"""What journeys of waiting executions share: playbooks whose effects are counted, and calls of the command line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def playbook(name: str, workflow: list[dict[str, Any]], **more: Any) -> str:
 
 
 async def noetl(home: Path, *arguments: object, code: int = 0) -> str:
-    """One command to its end, which must be with ``code``; what it said on both streams."""
+    """Runs a command, which must exit with ``code``. Returns its output on both streams."""
     ended = await asyncio.to_thread(warm_program.noetl, *arguments, "--home", home, timeout_s=PATIENCE_S)
     assert ended.returncode == code, ended
     return ended.stdout + ended.stderr
@@ -72,7 +72,7 @@ async def noetl(home: Path, *arguments: object, code: int = 0) -> str:
 
 @asynccontextmanager
 async def connected_to(stack: LiveStack) -> AsyncIterator[Connected]:
-    """Connections to the stack as it is now."""
+    """Connections to the running stack."""
     connected = await connect(stack.endpoint, name="journey")
     try:
         yield connected
@@ -81,7 +81,7 @@ async def connected_to(stack: LiveStack) -> AsyncIterator[Connected]:
 
 
 async def begin(connected: Connected, source: str, workload: dict[str, Any]) -> str:
-    """Submits; the execution's id once it is accepted."""
+    """Submits a playbook. Returns the execution's id once it is accepted."""
     submission = Submission.new(source, "journey", workload, connected.clock)
     client = make_client(connected)
     follower = await client.follow(submission.execution_id).open()
@@ -93,7 +93,7 @@ async def begin(connected: Connected, source: str, workload: dict[str, Any]) -> 
 
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    """Looks again and again until ``condition`` gives something; the stores may be away meanwhile."""
+    """Polls until ``condition`` returns something; the stores may be unreachable meanwhile."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(NoetlError):
@@ -103,7 +103,7 @@ async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def until_status(store: Store, execution_id: str, *statuses: str) -> ExecutionRow:
-    """Its row, once it has one of these statuses."""
+    """The execution's row, once it has one of these statuses."""
 
     async def look() -> ExecutionRow | None:
         row = await store.execution(execution_id)
@@ -118,7 +118,7 @@ async def ended(store: Store, execution_id: str) -> ExecutionRow:
 
 
 async def whole_journal(store: Store, execution_id: str) -> list[StoredEvent]:
-    """Its journal, which has every position once."""
+    """The execution's journal, which has every position once."""
     journal = await store.journal(execution_id)
     assert [row.position for row in journal] == list(range(1, len(journal) + 1))
     return journal

@@ -1,4 +1,4 @@
-"""What playbooks leave behind, looked at after they have ended."""
+"""Checks of what playbooks leave behind, after they have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the playbooks of the folder need around them: a stack that is up, two APIs, a team that uses NATS, a client."""
+"""What the playbooks of the folder need: a running stack, two APIs, a team that uses NATS, a client."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where scenarios play, any number at once."""
+    """Runs scenarios, any number at once."""
 
     home: Path
     address: StackAddress
@@ -70,12 +70,12 @@ class Stage:
     """Of the two APIs, by the port that the files name."""
 
     async def noetl(self, *arguments: str) -> None:
-        """Runs a command to its end, which must be a good one."""
+        """Runs a command, which must succeed."""
         ended = await asyncio.to_thread(warm_program.noetl, *arguments, "--home", self.home)
         assert ended.returncode == 0, ended
 
     async def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        """What is in the playbooks' own database."""
+        """The rows of a query on the playbooks' own database."""
         connection = await asyncpg.connect(self.address.playbooks_dsn)
         try:
             return [dict(row) for row in await connection.fetch(query, *values)]
@@ -118,7 +118,7 @@ class Stage:
 
 @asynccontextmanager
 async def open_stage(home: Path) -> AsyncIterator[Stage]:
-    """The stage on the stack that is up at ``home``."""
+    """The stage on the stack that runs in ``home``."""
     async with AsyncExitStack() as ending:
         embedded = await asyncio.to_thread(EmbeddedStack.join, home)
         ending.callback(embedded.leave)

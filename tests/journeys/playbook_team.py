@@ -1,4 +1,4 @@
-"""A team's own use of NATS, which the playbooks join: a bucket of settings, and ears for what is said about them."""
+"""A team's own use of NATS, which the playbooks join: a bucket of settings, and a subscription to their changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Team:
         return team
 
     async def part(self) -> None:
-        """Leaves nothing behind."""
+        """Deletes what the team has stored."""
         await self._client.jetstream().delete_key_value(BUCKET)
         await self._client.close()
 

@@ -42,7 +42,7 @@ class Step:
 
 
 def steps(page: str) -> list[Step]:
-    """The blocks of a page that a reader does something with, in order."""
+    """The files and commands of a page, in order."""
     found: list[Step] = []
     end = 0
     for block in BLOCK.finditer(page):
@@ -83,7 +83,7 @@ class Walkthrough:
         self._ending.close()
 
     def do(self, step: Step) -> None:
-        """Does what a block says, and compares what comes of it with what the page shows."""
+        """Writes the file or runs the command of a block, and compares the output with the page."""
         text = self._here(step.text)
         if step.file is not None:
             file = self._folder / step.file
@@ -114,7 +114,7 @@ class Walkthrough:
         raise AssertionError(f"{text}did not end:\n{said}")
 
     def _leave_running(self, text: str, shown: str) -> None:
-        """Starts it and waits until it has said what the page shows."""
+        """Starts the command and waits until it has printed what the page shows."""
         process = self._start(["bash", "-c", text])
         expected = [line_pattern(self._here(line)) for line in shown.splitlines()]
         said = ""
@@ -160,7 +160,7 @@ def free_ports(number: int) -> list[str]:
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
-    """What a process says, until it ends; it is ended if that takes too long."""
+    """The output of a process, which is killed if it takes too long."""
     assert process.stdout is not None
     watchdog = threading.Timer(PATIENCE_S, os.killpg, [process.pid, signal.SIGKILL])
     watchdog.start()
