@@ -22,7 +22,7 @@ from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.worker import Worker
 
 RUNS: Final = 2_000

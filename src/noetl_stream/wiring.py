@@ -23,7 +23,6 @@ from noetl_stream.client.executions.submit import Client
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
@@ -305,10 +304,10 @@ def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitab
         if found is None:
             other = f"set NOETL_CREDENTIAL_{name.upper()} for the worker"
             text = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one, or {other}"
-            raise ToolFailure(ErrorInfo("credential", text))
+            raise ToolFailure.of("credential", text)
         try:
             return credential_value(found, f"NOETL_CREDENTIAL_{name.upper()}")
         except PayloadRefused as error:
-            raise ToolFailure(ErrorInfo("credential", error.message)) from None
+            raise ToolFailure.of("credential", error.message) from None
 
     return resolve

@@ -24,7 +24,7 @@ from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.plan_client import PlanClient
 from noetl_stream.worker.worker import Worker
 

@@ -39,9 +39,9 @@ from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.tools.contract import Tool
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
-from noetl_stream.tools.shell.tool import ShellTool
+from noetl_stream.tools.shell import ShellTool
 from noetl_stream.worker.plan_client import PlanClient
 from noetl_stream.worker.worker import Worker
 

@@ -10,14 +10,15 @@ import pytest
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools import registry
 from noetl_stream.tools.contract import ToolCall, ToolResult
-from noetl_stream.tools.noop import NoopInputs, NoopKnobs, NoopTool
+from noetl_stream.tools.inputs import Knobs
+from noetl_stream.tools.pipeline import NoopInputs, NoopTool
 from noetl_stream.tools.registry import installed_tools, kinds_of, load_tools
 
 OURS = {"noop", "python", "http", "postgres", "duckdb", "shell", "nats"}
 
 
 class LampTool:
-    spec = KindSpec(kind="lamp", inputs=NoopInputs, knobs=NoopKnobs)
+    spec = KindSpec(kind="lamp", inputs=NoopInputs, knobs=Knobs)
 
     async def run(self, call: ToolCall) -> ToolResult:
         return ToolResult("on")
@@ -31,7 +32,7 @@ class NotATool:
 
 
 class BlockingTool:
-    spec = KindSpec(kind="blocking", inputs=NoopInputs, knobs=NoopKnobs)
+    spec = KindSpec(kind="blocking", inputs=NoopInputs, knobs=Knobs)
 
     def run(self, call: ToolCall) -> ToolResult:
         return ToolResult(None)
@@ -60,7 +61,7 @@ def test_the_checker_gets_every_kind_s_specification() -> None:
 
 def test_a_plugin_adds_a_kind() -> None:
     installed = installed_tools(
-        [point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.noop:NoopTool")]
+        [point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.pipeline:NoopTool")]
     )
     assert set(installed.tools) == {"lamp", "noop"}
     assert installed.problems == ()
@@ -77,7 +78,7 @@ def test_a_plugin_adds_a_kind() -> None:
     ],
 )
 def test_a_broken_plugin_is_named_and_leaves_the_others_alone(name: str, value: str, reason: str) -> None:
-    installed = installed_tools([point(name, value), point("noop", "noetl_stream.tools.noop:NoopTool")])
+    installed = installed_tools([point(name, value), point("noop", "noetl_stream.tools.pipeline:NoopTool")])
     assert set(installed.tools) == {"noop"}
     [problem] = installed.problems
     assert reason in problem.message

@@ -25,7 +25,7 @@ from noetl_stream.settings.tools import read_http_allow
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.http.tool import HttpTool
-from noetl_stream.tools.secrets import SecretsTool
+from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.wiring import credential_lookup
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
 from noetl_stream.worker.secrets.client import SecretsClient

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.duckdb.tables import quoted
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, credential_of, invalid_input
@@ -127,7 +126,7 @@ class _ByteBudget:
             message = (
                 f"{place}: the attached tables exceed max_attached_bytes; select rows in a postgres task, or raise it"
             )
-            raise ToolFailure(ErrorInfo(kind="result_too_large", message=message))
+            raise ToolFailure.of("result_too_large", message)
 
 
 async def _copy(
@@ -135,7 +134,7 @@ async def _copy(
 ) -> CopiedTable:
     table = await connection.fetchrow(_FIND, name)
     if table is None:
-        raise ToolFailure(ErrorInfo(kind="not_found", message=f"{place}: no such table or view"))
+        raise ToolFailure.of("not_found", f"{place}: no such table or view")
     columns = [(row["name"], row["type"], row["modifier"]) for row in await connection.fetch(_COLUMNS, name)]
     if not columns:
         raise invalid_input(f"{place}: the table has no columns")

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
 from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
-from noetl_stream.tools.sql.inputs import Params, check_params, value_of
-from noetl_stream.tools.sql.result import Returned, StatementRun, check_columns, result_of, too_many_rows
+from noetl_stream.tools.sql import (
+    Params,
+    Returned,
+    StatementRun,
+    check_columns,
+    check_params,
+    result_of,
+    too_many_rows,
+    value_of,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -131,7 +138,7 @@ class DuckdbSession:
         except (duckdb.OperationalError, duckdb.ConnectionException) as error:
             # Another process, or a task with other knobs, has the file open.
             message = f"cannot open database {self._database!r}: {_message_of(error)}"
-            raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+            raise ToolFailure.of("connection", message, retryable=True) from None
         except duckdb.Error as error:
             raise invalid_input(f"DuckDB rejects the knobs or the database: {_message_of(error)}") from None
         self._connection = connection
@@ -198,7 +205,7 @@ class DuckdbSession:
             if "pytz" not in str(error):
                 raise _failure(error, place) from None
             message = f"{place}: a time with a zone cannot be read here; cast it to text"
-            raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+            raise ToolFailure.of("result_not_json", message) from None
         except duckdb.Error as error:
             raise _failure(error, place) from None
         return rows
@@ -256,13 +263,13 @@ def _failure(error: Exception, place: str) -> ToolFailure:
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
         message = f"{place}: {_message_of(error)}; the operator can allow folders with NOETL_DUCKDB_PATHS"
-        return ToolFailure(ErrorInfo(kind="not_allowed", message=message, code=code))
+        return ToolFailure.of("not_allowed", message, code=code)
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
-    return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_message_of(error)}", code=code))
+    return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
 
 
 def _cancelled() -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="cancelled", message="the statement was interrupted"))
+    return ToolFailure.of("cancelled", "the statement was interrupted")
 
 
 def _message_of(error: Exception) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from pydantic import Field, model_validator
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
@@ -21,7 +20,7 @@ from noetl_stream.tools.duckdb.session import DuckdbSession
 from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.sql.inputs import SQL_INPUTS, SqlInputs, SqlKnobs
+from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
 
 MAX_THREADS: Final = 4
 """DuckDB tasks that a worker runs at the same time; each may use several processors."""
@@ -136,7 +135,7 @@ def _check_database(database: str, folders: Sequence[Path]) -> None:
     inside = [folder for folder in folders if path.is_relative_to(folder)]
     if not any(path.resolve().is_relative_to(folder.resolve()) for folder in inside):
         message = "database: not in a folder that the worker's operator allows (NOETL_DUCKDB_PATHS)"
-        raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
+        raise ToolFailure.of("not_allowed", message)
 
 
 def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs) -> dict[str, str]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from noetl_stream.concurrency import first_done
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
 
@@ -224,8 +223,7 @@ async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: fl
         async with asyncio.timeout(timeout_s):
             return await asyncio.shield(opening)
     except TimeoutError:
-        error = ErrorInfo(kind="timeout", message=f"no connection to NATS within {timeout_s:g} s", retryable=True)
-        raise ToolFailure(error) from None
+        raise ToolFailure.of("timeout", f"no connection to NATS within {timeout_s:g} s", retryable=True) from None
     except AuthorizationError:
         raise bad_credential(auth, "rejected by the NATS server") from None
     except ImportError as error:
@@ -233,8 +231,7 @@ async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: fl
     except (NatsError, OSError) as error:
         if "authorization" in str(error).lower():
             raise bad_credential(auth, "rejected by the NATS server") from None
-        message = f"cannot reach NATS: {error}"
-        raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+        raise ToolFailure.of("connection", f"cannot reach NATS: {error}", retryable=True) from None
     except ValueError:
         raise bad_credential(auth, f"is not a valid NATS address; {_SHAPES}") from None
 

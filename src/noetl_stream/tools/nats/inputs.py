@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 import msgspec
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Auth, Inputs, Knobs, auth_field, invalid_input
@@ -155,4 +154,4 @@ def read_bytes(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _not_json(message: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="result_not_json", message=message))
+    return ToolFailure.of("result_not_json", message)

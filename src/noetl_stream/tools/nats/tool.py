@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.request import check_headers
@@ -139,7 +138,7 @@ class _Exchange:
         if last is not None and expected == 0 and (last.headers or {}).get(_OPERATION) in _DELETED:
             return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
         message = f"{self._inputs.key} in {self._inputs.bucket} does not have expected_revision ({expected})"
-        raise ToolFailure(ErrorInfo(kind="conflict", message=message))
+        raise ToolFailure.of("conflict", message)
 
     async def _last_of_key(self) -> RawStreamMsg | None:
         from nats.js.errors import NotFoundError
@@ -158,7 +157,7 @@ class _Exchange:
             raise invalid_input(f"key: {name} is a link to another object or bucket; give its name instead")
         if (info.size or 0) > max_bytes:
             message = f"object {name} has {info.size:,} bytes; the limit is {max_bytes:,} (max_object_bytes)"
-            raise ToolFailure(ErrorInfo(kind="output_too_large", message=message))
+            raise ToolFailure.of("output_too_large", message)
         data = await _chunks(jetstream, bucket, info)
         return {**read_bytes("data", data), "size": len(data), "digest": info.digest}
 
@@ -197,7 +196,7 @@ class _Exchange:
             if self._connection.take_denied(self._subject):
                 raise _refused(f"no permission to publish to {place}") from None
             message = f"{inputs.action} {place}: no response within {self._timeout_s:g} s"
-            raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
+            raise ToolFailure.of("timeout", message, retryable=True) from None
         except errors.MaxPayloadError:
             limit = self._connection.client.max_payload
             raise invalid_input(f"payload: larger than the server accepts ({limit:,} bytes)") from None
@@ -226,16 +225,16 @@ async def _chunks(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) ->
 
 def _changed(info: ObjectInfo) -> ToolFailure:
     message = f"object {info.name} was replaced while being read, or is damaged"
-    return ToolFailure(ErrorInfo(kind="conflict", message=message, retryable=True))
+    return ToolFailure.of("conflict", message, retryable=True)
 
 
 def _not_found(message: str, *, retryable: bool = False) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="not_found", message=message, retryable=retryable))
+    return ToolFailure.of("not_found", message, retryable=retryable)
 
 
 def _refused(message: str, code: str | None = None) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="refused", message=f"rejected by NATS: {message}", code=code))
+    return ToolFailure.of("refused", f"rejected by NATS: {message}", code=code)
 
 
 def _unreachable(message: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True))
+    return ToolFailure.of("connection", message, retryable=True)

@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
 
@@ -126,8 +125,7 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
     try:
         connection: Connection = await pool.acquire(timeout=timeout_s)
     except TimeoutError:
-        error = ErrorInfo(kind="timeout", message=f"no database connection within {timeout_s:g} s", retryable=True)
-        raise ToolFailure(error) from None
+        raise ToolFailure.of("timeout", f"no database connection within {timeout_s:g} s", retryable=True) from None
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise bad_credential(auth, f"rejected by the database: {error}") from None
     except asyncpg.PostgresError as error:
@@ -145,7 +143,7 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
 def _unreachable(reason: str, code: str | None = None) -> ToolFailure:
     message = f"cannot reach the database: {reason}"
     helper = {"code": code, "sqlstate": code, "message": reason} if code else {}
-    return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True, code=code), helper=helper)
+    return ToolFailure.of("connection", message, retryable=True, code=code, helper=helper)
 
 
 async def _close(pool: Pool) -> None:

@@ -11,16 +11,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pydantic import Field
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Auth, auth_field, credential_of, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
-from noetl_stream.tools.sql.inputs import SQL_INPUTS, Params, SqlInputs, SqlKnobs, check_params, value_of
-from noetl_stream.tools.sql.result import CONVERSIONS, Returned, StatementRun, check_columns, result_of, too_many_rows
-from noetl_stream.tools.sql.text import SqlStatement, split_statements
+from noetl_stream.tools.postgres.statements import SqlStatement, split_statements
+from noetl_stream.tools.sql import (
+    CONVERSIONS,
+    SQL_INPUTS,
+    Params,
+    Returned,
+    SqlInputs,
+    SqlKnobs,
+    StatementRun,
+    check_columns,
+    check_params,
+    result_of,
+    too_many_rows,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -225,8 +236,7 @@ def _parsed_json(value: Any) -> Any:
     try:
         return msgspec.json.decode(value)
     except msgspec.DecodeError as error:
-        message = f"cannot read a json column: {error}; cast it to text"
-        raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+        raise ToolFailure.of("result_not_json", f"cannot read a json column: {error}; cast it to text") from None
 
 
 def _status(message: str) -> StatementRun:

@@ -66,8 +66,7 @@ class Attempts:
             result = await _call_tool(tool, self._call(tool, action, inputs, secrets), renewed)
         except (ExpressionError, ReferenceUnavailable) as error:
             kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
-            failure = ToolFailure(ErrorInfo(kind, f"the inputs of task {task.label}: {error}"))
-            outcome = await self._failed(failure)
+            outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
         except ToolFailure as failure:
             outcome = await self._failed(failure)
         else:
@@ -188,7 +187,7 @@ async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
     except TimeoutError:
         # One of the tool itself has become a ToolFailure further in.
         message = f"task {call.task} took longer than its timeout of {total_s:g} s"
-        raise ToolFailure(ErrorInfo("timeout", message, retryable=True)) from None
+        raise ToolFailure.of("timeout", message, retryable=True) from None
 
 
 async def _run(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
@@ -227,7 +226,7 @@ def _heed_cancellation(current: asyncio.Task[Any]) -> None:
 
 
 def _defect(call: ToolCall, what: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo("internal", f"the tool of task {call.task} has a defect: {what}"))
+    return ToolFailure.of("internal", f"the tool of task {call.task} has a defect: {what}")
 
 
 def shown_time(unix_ms: int) -> str:

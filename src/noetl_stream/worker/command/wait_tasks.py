@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noetl_stream.model.events import ChildCall, Path, Wait
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.language import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.tools.contract import ToolFailure
@@ -36,7 +35,7 @@ async def _call(task: TaskPlan, inputs: PlaybookInputs, path: Path, dependencies
     try:
         pinned = await dependencies.catalog.resolve(inputs.path, inputs.version)
     except PlaybookUnknown as error:
-        raise ToolFailure(ErrorInfo("invalid_playbook", str(error))) from error
+        raise ToolFailure.of("invalid_playbook", str(error)) from error
     call = ChildCall(pinned.digest, pinned.path, pinned.version, inputs.args or {}, inputs.return_step)
     return Wait(path, task.name, child=call, timeout_s=task.timeouts.total)
 
@@ -50,5 +49,5 @@ def _wait(task: TaskPlan, inputs: WaitInputs, path: Path, now_ms: int) -> Wait:
     left_s = inputs.for_s if until_ms is None else (until_ms - now_ms) / 1000
     if total_s is not None and left_s is not None and left_s > total_s:
         message = f"task {task.name} would wait {left_s:g} s, longer than its timeout of {total_s:g} s"
-        raise ToolFailure(ErrorInfo("timeout", message))
+        raise ToolFailure.of("timeout", message)
     return Wait(path, task.name, for_s=inputs.for_s, until_ms=until_ms)

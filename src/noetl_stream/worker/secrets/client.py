@@ -9,7 +9,6 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.messages import SecretQuestion, subject_of
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -77,4 +76,4 @@ class SecretsClient:
 
 
 def _refused(name: str, reason: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo("credential", f"credential {name!r}: {reason}"))
+    return ToolFailure.of("credential", f"credential {name!r}: {reason}")

@@ -12,7 +12,6 @@ import msgspec
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports.clock import Clock
@@ -220,4 +219,4 @@ def _with_message(failure: ToolFailure, message: str) -> ToolFailure:
 
 
 def _failed(reason: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo("credential", reason))
+    return ToolFailure.of("credential", reason)

@@ -7,7 +7,6 @@ from typing import Any
 
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.secrets.cache import Key
@@ -114,7 +113,7 @@ class TaskSecrets(Mapping[str, Any]):
         if self._loaded:
             names = ", ".join(f"keychain.{name}" for name in self._loaded)
             message = f"the inputs of kind {kind} are recorded and cannot hold a secret: leave out {names}"
-            raise ToolFailure(ErrorInfo("invalid_input", message))
+            raise ToolFailure.of("invalid_input", message)
 
     async def _load(self, name: str) -> None:
         self._loaded[name] = (await self._resolve(name)).value
