@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
     from noetl_stream.server.server import Server
-    from noetl_stream.worker.plan_client import PlanClient
+    from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.worker import Worker
 
 COMMAND_WAIT_S = 2.0
@@ -224,7 +224,7 @@ class HostedWorker:
 
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
-    from noetl_stream.worker.plan_client import PlanClient
+    from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.secrets.client import SecretsClient
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker

@@ -42,7 +42,7 @@ from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
-from noetl_stream.worker.plan_client import PlanClient
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}

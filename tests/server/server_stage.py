@@ -45,7 +45,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.plan_client import PlanClient
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}

@@ -24,7 +24,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, StepCommand
 from noetl_stream.model.outcome import Outcome, StepValue
 from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
-from noetl_stream.worker.command.item_pages import Pages
+from noetl_stream.worker.command.results import Pages
 from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
 
 EACH = """

@@ -32,8 +32,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.catalog_client import PinnedPlaybook
-from noetl_stream.worker.plans import PlanUnknown
+from noetl_stream.worker.playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
 
 POOL = "default"

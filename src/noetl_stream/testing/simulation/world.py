@@ -41,7 +41,7 @@ from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, SIGNAL, Effect, Job, WorkTool
-from noetl_stream.worker.plan_client import PlanClient
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 ENDS_OF_STEPS = (StepDone, StepFailed, LoopDone, LoopPagedOut, StepSuspended)

@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.lru import LruCache
 from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
 from noetl_stream.playbook.plan import KeychainPlan
@@ -26,7 +28,6 @@ from noetl_stream.worker.limits import (
     TOKEN_MARGIN_S,
     UNKNOWN_LIFETIME_S,
 )
-from noetl_stream.worker.secrets.cache import CachedSecret, Key, SecretCache
 from noetl_stream.worker.secrets.client import NotStored, Secret, SecretsClient
 from noetl_stream.worker.secrets.redaction import Redactor
 
@@ -34,9 +35,20 @@ Credentials = Callable[[str], Awaitable[CredentialValue]]
 """Resolves a credential of the worker's own; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind
 ``credential``."""
 
+Key: TypeAlias = tuple[str, ...]
+"""The owner (an execution's id, '' for all) and the name of a secret."""
+
+
+class CachedSecret(NamedTuple):
+    """A secret and how many seconds from now it may be used."""
+
+    secret: Secret
+    kept_s: float
+
 
 class Keychain:
-    """Resolves and caches secrets for all runs of one worker.
+    """Resolves secrets for all runs of one worker, and caches them, so that it need not request them for every task
+    (legacy architecture §5.2).
 
     Attributes:
         redactor: Redacts every secret ever resolved here, for the logs of the process.
@@ -55,8 +67,9 @@ class Keychain:
         self._own = own
         self._store = store
         self._http = http
-        self._cache = SecretCache(clock)
-        self._absent: dict[str, tuple[float, str]] = {}
+        self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(MAX_SECRETS_KEPT)
+        self._loads: SharedLoads[Key, Secret] = SharedLoads()
+        self._absent: LruCache[str, tuple[float, str]] = LruCache(MAX_SECRETS_KEPT)
 
     async def entry(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
@@ -78,32 +91,48 @@ class Keychain:
             ToolFailure: kind ``credential``.
         """
         try:
-            secret = await self._cache.get(
-                _stored_key(execution_id, name, is_global), lambda: self._ask(execution_id, name)
-            )
+            key = _stored_key(execution_id, name, is_global)
+            secret = await self._cached(key, lambda: self._ask(execution_id, name))
         except _Absent as absent:
             secret = await self._own_credential(name, absent.near)
         self.redactor.learn(secret.value)
         return secret
 
     def drop(self, key: Key, token: Secret) -> None:
-        """Drops a ``token`` that the remote end rejected."""
-        self._cache.drop(key, token)
+        """Drops a ``token`` that the remote end rejected, unless ``key`` has a newer one by now."""
+        if self._lookup(key)[1] is token:
+            self._kept.drop(key)
 
     async def close(self) -> None:
         """Cancels pending requests."""
-        await self._cache.close()
+        await self._loads.close()
+
+    async def _cached(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
+        """The secret of ``key``, from ``load`` if it is not cached or has expired. Errors are those of ``load``."""
+        until_s, secret = self._lookup(key)
+        if secret is not None and self._clock.monotonic_s() < until_s:
+            return secret
+        return await self._loads.get(key, lambda: self._load(key, load))
+
+    def _lookup(self, key: Key) -> tuple[float, Secret | None]:
+        return self._kept.get(key) or (0.0, None)
+
+    async def _load(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
+        secret, kept_s = await load()
+        now_s = self._clock.monotonic_s()
+        for old in [old for old, (until_s, _) in self._kept.items() if until_s <= now_s]:
+            self._kept.drop(old)
+        self._kept.put(key, (now_s + kept_s, secret))
+        return secret
 
     async def _ask(self, execution_id: str, name: str) -> CachedSecret:
         """The stored credential. Its absence is cached for a moment, for all callers."""
-        until_s, near = self._absent.get(name, (0.0, ""))
+        until_s, near = self._absent.get(name) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
             raise _Absent(near)
         found = await self._store.find(execution_id, name)
         if isinstance(found, NotStored):
-            if len(self._absent) >= MAX_SECRETS_KEPT:
-                self._absent.clear()
-            self._absent[name] = (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near)
+            self._absent.put(name, (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near))
             raise _Absent(found.near)
         return CachedSecret(found, SECRET_KEPT_S)
 
@@ -128,8 +157,8 @@ class Keychain:
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
             key = ("", "token", written)
-            return await self._cache.get(key, lambda: self._fetch(execution_id, model)), key
-        return await self._cache.get((execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
+            return await self._cached(key, lambda: self._fetch(execution_id, model)), key
+        return await self._cached((execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
     async def _fetch(self, execution_id: str, settings: OauthSettings) -> CachedSecret:
         name = settings.credential
@@ -148,7 +177,7 @@ class Keychain:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
             if name is not None and stored is not None:  # it may have been replaced since
-                self._cache.drop(_stored_key(execution_id, name, False), stored)
+                self.drop(_stored_key(execution_id, name, False), stored)
             raise
         lives_s = UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
