@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from cli_program import NOETL, environment
 from effort import times
-from noetl_stream.local.ports import choose_port
+from noetl_stream.local.processes import choose_port
 
 settings.register_profile("effort", max_examples=times(100), deadline=None)
 settings.load_profile("effort")

@@ -17,7 +17,7 @@ from noetl_stream.hosting import (
     open_stack,
     prepare_embedded,
 )
-from noetl_stream.local.ports import LOOPBACK, choose_port, is_free
+from noetl_stream.local.processes import LOOPBACK, choose_port, is_free
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import make_client

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.diagnosis import system_errors_explained
-from noetl_stream.local.home import prepare_home
-from noetl_stream.local.locks import FileLock
+from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import operator_limits

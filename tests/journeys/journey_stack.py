@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from noetl_stream.local.ports import choose_port
+from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.wiring import Endpoint
 

@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Protocol
 
 from noetl_stream.errors import LocalStackError
-from noetl_stream.local import ports
 from noetl_stream.local.diagnosis import explain_output, is_address_in_use, read_tail
-from noetl_stream.local.locks import FileLock
-from noetl_stream.local.processes import POLL_S, ProcessIdentity, Running, is_alive, kill_all, send, wait_until_ended
+from noetl_stream.local.home import FileLock
+from noetl_stream.local.processes import (
+    POLL_S,
+    ProcessIdentity,
+    Running,
+    choose_port,
+    is_alive,
+    is_free,
+    kill_all,
+    send,
+    wait_until_ended,
+)
 from noetl_stream.local.secrets import Passwords
 
 READY_WAIT_S = 120.0
@@ -104,7 +113,7 @@ def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) ->
         server.prepare(passwords, guard.descriptor)
         log_from_byte = _rotate_if_large(server.log)
         # Checked last: a killed server's port becomes free with its lock, some time after its death.
-        port = wanted_port if wanted_port is not None and ports.is_free(wanted_port) else ports.choose_port()
+        port = wanted_port if wanted_port is not None and is_free(wanted_port) else choose_port()
         return StartingServer(server, server.launch(port, guard.descriptor), log_from_byte)
     finally:
         guard.close()
