@@ -15,9 +15,9 @@ from pydantic import Field
 
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.duckdb.tables import quoted
-from noetl_stream.tools.inputs import Auth, Inputs, auth_field, credential_of, invalid_input
+from noetl_stream.tools.inputs import Auth, Inputs, auth_field, invalid_input
 from noetl_stream.tools.postgres.failures import failures_translated
-from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
+from noetl_stream.tools.postgres.pool import ConnectionPools
 
 if TYPE_CHECKING:
     from noetl_stream.tools.postgres.pool import Connection
@@ -100,9 +100,8 @@ async def copy_databases(
     budget = _ByteBudget(max_bytes)
     databases = []
     for number, (alias, given) in enumerate(attach.items()):
-        options = options_of(given.auth, await credential_of(call, given.auth))
         tables: list[CopiedTable] = []
-        async with pools.connection(given.auth, options, call.timeouts.connect) as connection:
+        async with pools.connection(call, given.auth) as connection:
             with failures_translated() as place:
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
                     await connection.execute(_FORMAT)

@@ -6,8 +6,10 @@ import datetime
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
+
+import duckdb
 
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
@@ -23,9 +25,6 @@ from noetl_stream.tools.sql import (
     too_many_rows,
     value_of,
 )
-
-if TYPE_CHECKING:
-    import duckdb
 
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
@@ -87,8 +86,6 @@ class DuckdbSession:
             ToolFailure: ``sql``, ``syntax``, ``not_allowed``, ``connection`` (the file), ``result_too_large``,
                 ``result_not_json``, ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
         """
-        import duckdb
-
         if self._interrupted.is_set():
             raise _cancelled()
         connection = self._open()
@@ -110,8 +107,6 @@ class DuckdbSession:
                 self._close(connection)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         with self._open_lock:
             connection = self._connect()
             try:
@@ -131,8 +126,6 @@ class DuckdbSession:
         connection.close()
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         try:
             connection = duckdb.connect(self._database or ":memory:", config=self._config)
         except (duckdb.OperationalError, duckdb.ConnectionException) as error:
@@ -186,8 +179,6 @@ class DuckdbSession:
         return StatementRun(command, len(rows)), Returned(columns, _with_zones(rows, zoned))
 
     def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         assert self._connection is not None
         if self._interrupted.is_set():
             raise _cancelled()
@@ -197,8 +188,6 @@ class DuckdbSession:
             raise _failure(error, place) from None
 
     def _fetched(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
-        import duckdb
-
         try:
             rows: list[tuple[Any, ...]] = connection.fetchmany(self._max_rows + 1)
         except duckdb.InvalidInputException as error:
@@ -212,8 +201,6 @@ class DuckdbSession:
 
 
 def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> list[Any]:
-    import duckdb
-
     try:
         statements = [statement for text in texts for statement in connection.extract_statements(text)]
     except duckdb.Error as error:
@@ -256,8 +243,6 @@ def _with_zones(rows: list[tuple[Any, ...]], zoned: list[int]) -> list[Any]:
 
 
 def _failure(error: Exception, place: str) -> ToolFailure:
-    import duckdb
-
     if isinstance(error, duckdb.InterruptException):
         return _cancelled()
     code = type(error).__name__.removesuffix("Exception")

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, model_validator
 
@@ -16,11 +16,13 @@ from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copy_databases
-from noetl_stream.tools.duckdb.session import DuckdbSession
 from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
+
+if TYPE_CHECKING:  # DuckDB takes long to import; only playbooks with duckdb should pay for it
+    from noetl_stream.tools.duckdb.session import DuckdbSession
 
 MAX_THREADS: Final = 4
 """DuckDB tasks that a worker runs at the same time; each may use several processors."""
@@ -104,6 +106,8 @@ class DuckdbTool:
     async def _run(
         self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
     ) -> ToolResult:
+        from noetl_stream.tools.duckdb.session import DuckdbSession
+
         session = DuckdbSession(inputs.database, _config(inputs, knobs), knobs.max_rows, self._folders, databases)
         work = asyncio.get_running_loop().run_in_executor(
             self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key

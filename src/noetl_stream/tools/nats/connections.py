@@ -8,15 +8,16 @@ import importlib
 import json
 import re
 from collections.abc import AsyncIterator, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from noetl_stream.concurrency import first_done
-from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
+from nats.aio.client import Client, RawCredentials
+from nats.errors import AuthorizationError, ConnectionClosedError
+from nats.errors import Error as NatsError
 
-if TYPE_CHECKING:
-    from nats.aio.client import Client
+from noetl_stream.concurrency import first_done
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
@@ -52,9 +53,7 @@ class Connection:
     """An open connection. ``client`` is the library's. It does not reconnect: a closed one is replaced."""
 
     def __init__(self) -> None:
-        from nats.aio.client import Client
-
-        self.client: Client = Client()
+        self.client = Client()
         self._is_open = False
         self._closed = asyncio.Event()
         self._denied: set[str] = set()
@@ -65,8 +64,6 @@ class Connection:
         Raises:
             NatsError, OSError, ImportError: From the library; ``ConnectionResetError`` if the server hung up.
         """
-        from nats.aio.client import RawCredentials
-
         creds = options.get("creds")
         if creds is not None:
             importlib.import_module("nkeys")  # the library would fail too late to clean up
@@ -97,8 +94,6 @@ class Connection:
         Raises:
             ConnectionClosedError: The connection closed.
         """
-        from nats.errors import ConnectionClosedError
-
         task = asyncio.create_task(work)
         try:
             if not await first_done([task], self._closed.wait()):
@@ -151,15 +146,13 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def connection(self, auth: Auth, options: Options, timeout_s: float | None) -> AsyncIterator[Connection]:
+    async def connection(self, call: ToolCall, auth: Auth) -> AsyncIterator[Connection]:
         """A connection for one task, shared with other tasks.
-
-        Args:
-            timeout_s: How long to wait for the connection. Default: :data:`DEFAULT_CONNECT_TIMEOUT_S`.
 
         Raises:
             ToolFailure: ``connection``, ``timeout`` or ``credential``.
         """
+        options = options_of(auth, await credential_of(call, auth))
         key = json.dumps(options, sort_keys=True)
         shared = self._shared.get(key)
         if shared is None or shared.is_dead:
@@ -170,7 +163,7 @@ class Connections:
         if shared.idle_timer is not None:
             shared.idle_timer.cancel()
         try:
-            yield await _wait_for(shared.opening, auth, timeout_s or DEFAULT_CONNECT_TIMEOUT_S)
+            yield await _wait_for(shared.opening, auth, call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S)
         finally:
             shared.users -= 1
             if shared.users == 0:
@@ -194,8 +187,6 @@ class Connections:
 
 async def _open(options: Options) -> Connection:
     """A connection to the first server that answers."""
-    from nats.errors import Error as NatsError
-
     *others, last = [part.strip() for part in options["url"].split(",")]
     for url in others:
         with contextlib.suppress(NatsError, OSError):
@@ -216,9 +207,6 @@ async def _connect(url: str, options: Options) -> Connection:
 
 
 async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:
-    from nats.errors import AuthorizationError
-    from nats.errors import Error as NatsError
-
     try:
         async with asyncio.timeout(timeout_s):
             return await asyncio.shield(opening)

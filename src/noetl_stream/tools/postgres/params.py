@@ -124,12 +124,6 @@ def _without_zone(moment: Clock, type_name: str) -> Clock:
     return moment
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(_mismatch("text", value))
-    return value
-
-
 def _mismatch(type_name: str, value: Any) -> str:
     if isinstance(value, dict | list):
         return f"Postgres expects {type_name}; write $name::jsonb for {_kind(value)}"
@@ -170,5 +164,4 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "timetz": _zoned_time,
     "timestamp": _timestamp,
     "timestamptz": _zoned_timestamp,
-    "text": _text,
 }

@@ -13,10 +13,10 @@ from pydantic import Field
 
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.inputs import Auth, auth_field, credential_of, invalid_input, validated
+from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
-from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
+from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.postgres.statements import SqlStatement, split_statements
 from noetl_stream.tools.sql import (
     CONVERSIONS,
@@ -86,8 +86,7 @@ class PostgresTool:
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
         statements = _bound_statements(inputs.texts, inputs.params)
-        options = options_of(inputs.auth, await credential_of(call, inputs.auth))
-        async with self._pools.connection(inputs.auth, options, call.timeouts.connect) as connection:
+        async with self._pools.connection(call, inputs.auth) as connection:
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 async with connection.transaction() if knobs.transaction else nullcontext():
