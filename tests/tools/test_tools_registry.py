@@ -64,7 +64,7 @@ def test_a_plugin_adds_a_kind() -> None:
         [point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.pipeline:NoopTool")]
     )
     assert set(installed.tools) == {"lamp", "noop"}
-    assert installed.problems == ()
+    assert installed.problems == []
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_a_broken_plugin_is_named_and_leaves_the_others_alone(name: str, value: 
     installed = installed_tools([point(name, value), point("noop", "noetl_stream.tools.pipeline:NoopTool")])
     assert set(installed.tools) == {"noop"}
     [problem] = installed.problems
-    assert reason in problem.message
-    assert f"entry point {name} = {value}" in problem.message
-    assert "\n" not in problem.message
+    assert reason in problem
+    assert f"entry point {name} = {value}" in problem
+    assert "\n" not in problem
 
 
 def test_a_plugin_that_fails_to_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loud_plugin.py").write_text("raise RuntimeError('first line\\nsecond line')\n")
     monkeypatch.syspath_prepend(tmp_path)
     [problem] = installed_tools([point("loud", "loud_plugin:Loud")]).problems
-    assert "loud_plugin:Loud raised RuntimeError: first line" in problem.message
-    assert "second line" not in problem.message
+    assert "loud_plugin:Loud raised RuntimeError: first line" in problem
+    assert "second line" not in problem
 
 
 def test_a_plugin_cannot_take_the_name_of_one_of_ours() -> None:
@@ -99,7 +99,7 @@ def test_a_plugin_cannot_take_the_name_of_one_of_ours() -> None:
     other = point("noop", f"{__name__}:LampTool")
     installed = installed_tools([other, ours])
     assert installed.tools["noop"] is NoopTool
-    assert "already provided by noetl-stream" in installed.problems[0].message
+    assert "already provided by noetl-stream" in installed.problems[0]
 
 
 def test_a_broken_plugin_is_logged(

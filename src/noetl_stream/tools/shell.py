@@ -132,8 +132,8 @@ async def _run_command(
             start_new_session=True,
             preexec_fn=adopt_orphans,
         )
-        stdout.close_writing_end()
-        stderr.close_writing_end()
+        stdout.writing_end.close()
+        stderr.writing_end.close()
         try:
             exit_code = await process.wait()
         finally:
@@ -168,17 +168,12 @@ class _Pipe:
     """A pipe for one output of the command. We close our writing end once the command has its own."""
 
     def __init__(self, max_bytes: int) -> None:
-        reading_end, self.writing_end = os.pipe()
-        self._is_open = True
+        reading_end, writing_end = os.pipe()
+        self.writing_end = os.fdopen(writing_end, "wb")
         self.output = CapturedOutput(reading_end, max_bytes)
 
-    def close_writing_end(self) -> None:
-        if self._is_open:
-            os.close(self.writing_end)
-            self._is_open = False
-
     def close(self) -> None:
-        self.close_writing_end()
+        self.writing_end.close()
         self.output.close()
 
 

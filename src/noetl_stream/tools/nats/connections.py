@@ -58,7 +58,8 @@ class Connection:
         self._closed = asyncio.Event()
         self._denied: set[str] = set()
 
-    async def open(self, url: str, options: Options) -> None:
+    @classmethod
+    async def open(cls, url: str, options: Options) -> Connection:
         """Connects to one server.
 
         Raises:
@@ -67,8 +68,9 @@ class Connection:
         creds = options.get("creds")
         if creds is not None:
             importlib.import_module("nkeys")  # the library would fail too late to clean up
+        connection = cls()
         try:
-            await self.client.connect(
+            await connection.client.connect(
                 url,
                 user=options.get("user"),
                 password=options.get("password"),
@@ -78,15 +80,16 @@ class Connection:
                 allow_reconnect=False,
                 connect_timeout=DEFAULT_CONNECT_TIMEOUT_S,
                 ping_interval=PING_INTERVAL_S,
-                error_cb=self._note,
-                closed_cb=self._close,
+                error_cb=connection._note,
+                closed_cb=connection._close,
             )
-            if not self.client.is_connected:  # the library takes a hang-up for success
+            if not connection.client.is_connected:  # the library takes a hang-up for success
                 raise ConnectionResetError("the server hung up")
         except BaseException:
-            await self.client.close()
+            await connection.client.close()
             raise
-        self._is_open = True
+        connection._is_open = True
+        return connection
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs ``work`` and fails if the connection closes meanwhile, where the library would keep waiting.
@@ -198,12 +201,8 @@ async def _connect(url: str, options: Options) -> Connection:
     """Connects to one server. Retries if it hangs up, which it may do before it sends the reason."""
     for _ in range(HANG_UP_RETRIES):
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            connection = Connection()
-            await connection.open(url, options)
-            return connection
-    connection = Connection()
-    await connection.open(url, options)
-    return connection
+            return await Connection.open(url, options)
+    return await Connection.open(url, options)
 
 
 async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:

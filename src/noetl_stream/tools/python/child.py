@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -61,7 +61,8 @@ def main(channel_fd: int) -> None:
     threading.Thread(target=_die_with_parent, args=(channel_fd,), daemon=True).start()
     output = BoundedOutput()
     text = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    while (frame := _receive(channel)) is not None:
+    frames = channel.makefile("rb")
+    while (frame := _receive(frames)) is not None:
         output.start_job()
         # Always the same stream, for both: handlers that modules created in an earlier job still write to it.
         sys.stdout = sys.stderr = text
@@ -103,19 +104,11 @@ def _reap() -> None:
             pass
 
 
-def _receive(channel: socket.socket) -> bytes | None:
-    header = _read(channel, HEADER_BYTES)
-    return None if header is None else _read(channel, int.from_bytes(header, "big"))
-
-
-def _read(channel: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        piece = channel.recv(size - len(data))
-        if not piece:
-            return None
-        data += piece
-    return bytes(data)
+def _receive(frames: BinaryIO) -> bytes | None:
+    """The next frame; ``None`` at the end."""
+    size = int.from_bytes(frames.read(HEADER_BYTES), "big")
+    frame = frames.read(size)
+    return frame if size and len(frame) == size else None
 
 
 def _die_with_parent(channel_fd: int) -> None:

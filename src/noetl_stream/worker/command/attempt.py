@@ -183,10 +183,11 @@ class Attempts:
             size = len(codec.encode(outcome.helper))
         except PayloadRefused as refused:
             error = ErrorInfo("internal", f"the tool's helper block is {refused.message}")
-            return msgspec.structs.replace(outcome, status="error", error=error, helper={})
-        if size <= limit:
-            return outcome
-        error = ErrorInfo("output_too_large", f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}")
+        else:
+            if size <= limit:
+                return outcome
+            message = f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}"
+            error = ErrorInfo("output_too_large", message)
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
 
 
