@@ -257,7 +257,7 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         except Unreachable as error:
             log.warning("%s: waiting", error)
             continue
-        has_users = embedded.has_other_users if embedded else _no_users
+        has_users = embedded.has_other_users if embedded else lambda: False
         if now_s - moved_s >= linger_s and await can_exit(roles.server, has_users):
             return
 
@@ -274,8 +274,4 @@ async def can_exit(server: Server | None, has_users: Callable[[], bool]) -> bool
     if not await asyncio.to_thread(has_users):
         return True
     await server.responder.open()
-    return False
-
-
-def _no_users() -> bool:
     return False

@@ -225,7 +225,7 @@ class HostedWorker:
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
     from noetl_stream.worker.playbooks import PlanClient
-    from noetl_stream.worker.secrets.client import SecretsClient
+    from noetl_stream.worker.secrets.keychain import SecretsClient
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 

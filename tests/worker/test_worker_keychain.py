@@ -28,7 +28,7 @@ from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.wiring import credential_lookup
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.secrets.client import SecretsClient
+from noetl_stream.worker.secrets.keychain import SecretsClient
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}

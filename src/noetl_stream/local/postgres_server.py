@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_major
 from noetl_stream.local.diagnosis import explain_output
@@ -20,7 +22,6 @@ from noetl_stream.local.processes import (
     Running,
     command_of,
     detached,
-    exists,
     kill_all,
     kill_all_in,
     launch,
@@ -149,7 +150,7 @@ class PostgresServer:
         The pid may belong to another process now, or to the dead server as a zombie.
         """
         pid = read_pid(self._pid_file)
-        if pid is not None and exists(pid) and not runs_in(pid, self.identity.program, self.data):
+        if pid is not None and psutil.pid_exists(pid) and not runs_in(pid, self.identity.program, self.data):
             self._pid_file.unlink()
 
 

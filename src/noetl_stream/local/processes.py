@@ -117,11 +117,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def exists(pid: int) -> bool:
-    """Whether ``pid`` exists, even as a zombie."""
-    return bool(psutil.pid_exists(pid))
-
-
 def kill_all(identity: ProcessIdentity) -> None:
     """Kills the processes that match ``identity`` and waits for them to end."""
     found = [process for process in psutil.process_iter() if command_of(process.pid, identity)]

@@ -85,11 +85,6 @@ class StartingServer:
     log_from_byte: int
 
 
-def found_running(server: LocalServer, running: Running) -> StartingServer:
-    """A server that already runs."""
-    return StartingServer(server, running, server.log.stat().st_size if server.log.exists() else 0)
-
-
 def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) -> StartingServer:
     """Starts ``server``, which :meth:`LocalServer.find` did not find. Does not wait until it is ready.
 

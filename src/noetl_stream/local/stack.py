@@ -143,7 +143,7 @@ class EmbeddedStack:
         for each in self._servers:
             running = each.find()
             if running is not None:
-                starting.append(server.found_running(each, running))
+                starting.append(StartingServer(each, running, each.log.stat().st_size if each.log.exists() else 0))
                 continue
             if each.name in self._running:
                 reap(self._running[each.name].pid)

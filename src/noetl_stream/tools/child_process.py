@@ -108,13 +108,12 @@ class CapturedOutput:
 
     def __init__(self, descriptor: int, max_bytes: int) -> None:
         os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
+        self._pipe = os.fdopen(descriptor, "rb", buffering=0)
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._read)
+        self._loop.add_reader(self._pipe, self._read)
         self._kept = bytearray()
         self._dropped = 0
-        self._open = True
 
     def take(self) -> tuple[str, int]:
         """The text written since the last call, and how many bytes of it were dropped."""
@@ -127,25 +126,18 @@ class CapturedOutput:
 
     def close(self) -> None:
         """Stops reading, even if the write end is still open."""
-        if self._open:
-            self._stop()
-            os.close(self._descriptor)
-            self._open = False
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe)
+            self._pipe.close()
 
     def _read(self) -> bool:
-        if not self._open:
-            return False
-        try:
-            data = os.read(self._descriptor, _READ_BYTES)
-        except BlockingIOError:
+        data = None if self._pipe.closed else self._pipe.read(_READ_BYTES)
+        if data is None:  # nothing more yet
             return False
         if not data:
-            self._stop()
+            self._loop.remove_reader(self._pipe)
             return False
         room = self._max_bytes - len(self._kept)
         self._kept += data[:room]
         self._dropped += max(0, len(data) - room)
         return True
-
-    def _stop(self) -> None:
-        self._loop.remove_reader(self._descriptor)

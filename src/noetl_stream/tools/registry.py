@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,7 @@ GROUP: Final = "noetl_stream.tools"
 _DISTRIBUTION: Final = "noetl-stream"
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
-ToolClass = Callable[[], Tool]
+ToolClass = type[Tool]
 """A tool class: callable without arguments, with a :class:`KindSpec` as ``spec``."""
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
 
 def kinds_of(tools: Mapping[str, ToolClass]) -> Kinds:
     """The specs of these tools, for the playbook checker."""
-    return {kind: _spec_of(tool) for kind, tool in tools.items()}
+    return {kind: tool.spec for kind, tool in tools.items()}
 
 
 def _load(point: EntryPoint) -> ToolClass:
@@ -106,11 +106,6 @@ def _unusable_reason(kind: str, tool: Any) -> str | None:
         if not iscoroutinefunction(getattr(tool, method, None)):
             return f"has no `async def {method}`"
     return None
-
-
-def _spec_of(tool: ToolClass) -> KindSpec:
-    spec: KindSpec = tool.spec  # type: ignore[attr-defined]  # checked at load time
-    return spec
 
 
 def _distribution(point: EntryPoint) -> str:

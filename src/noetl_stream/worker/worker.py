@@ -34,8 +34,7 @@ from noetl_stream.worker.limits import (
     RETURN_DELAY_S,
 )
 from noetl_stream.worker.playbooks import PlanClient
-from noetl_stream.worker.secrets.client import SecretsClient
-from noetl_stream.worker.secrets.keychain import Credentials, Keychain
+from noetl_stream.worker.secrets.keychain import Credentials, Keychain, SecretsClient
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)

@@ -83,13 +83,7 @@ def _answer(frame: bytes) -> bytes:
             message = f"the result has {len(result):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
             raise JobFailed("result_too_large", message)
     except JobFailed as failed:
-        error = {
-            "kind": failed.kind,
-            "message": failed.message,
-            "exception_type": failed.exception_type,
-            "traceback": failed.traceback,
-        }
-        return msgspec.json.encode([None, error])
+        return msgspec.json.encode([None, failed.error])
     finally:
         os.chdir(directory)
     return msgspec.json.encode([msgspec.Raw(result), None])

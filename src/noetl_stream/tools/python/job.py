@@ -26,14 +26,13 @@ _MISSING: Final = object()
 
 
 class JobFailed(Exception):
-    """The error outcome of a run; ``kind`` is one of the error kinds."""
+    """The error outcome of a run, as ``error {kind, message, exception_type, traceback}``, the last two optional."""
 
     def __init__(self, kind: str, message: str, *, exception_type: str | None = None, trace: str | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.message = _encodable(_truncated(message, MAX_MESSAGE_CHARACTERS))
-        self.exception_type = None if exception_type is None else _encodable(exception_type)
-        self.traceback = None if trace is None else _encodable(trace)
+        message = _truncated(message, MAX_MESSAGE_CHARACTERS)
+        error = {"kind": kind, "message": message, "exception_type": exception_type, "traceback": trace}
+        self.error = {name: _encodable(text) for name, text in error.items() if text is not None}
 
 
 def run_job(job: Mapping[str, Any]) -> Any:

@@ -118,8 +118,7 @@ class PythonTool:
         result, failed = msgspec.json.decode(answer)
         if failed is None:
             return ToolResult(result, output=output)
-        helper = {name: failed[name] for name in ("exception_type", "traceback") if failed[name] is not None}
-        raise ToolFailure.of(failed["kind"], failed["message"], helper=helper, output=output)
+        raise ToolFailure.of(failed.pop("kind"), failed.pop("message"), helper=failed, output=output)
 
     async def close(self) -> None:
         """Kills the child processes."""

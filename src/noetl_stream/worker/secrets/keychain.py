@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from noetl_stream.concurrency import SharedLoads
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
+from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
+from noetl_stream.model.messages import SecretQuestion, subject_of
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
 from noetl_stream.playbook.plan import KeychainPlan
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
+from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
@@ -28,8 +35,70 @@ from noetl_stream.worker.limits import (
     TOKEN_MARGIN_S,
     UNKNOWN_LIFETIME_S,
 )
-from noetl_stream.worker.secrets.client import NotStored, Secret, SecretsClient
 from noetl_stream.worker.secrets.redaction import Redactor
+from noetl_stream.worker.waiting import ask
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A resolved secret.
+
+    Attributes:
+        value: The value of ``keychain.<name>``.
+        version: The version of a stored credential.
+        expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
+        token: For a token, what ``auth`` uses of it.
+    """
+
+    value: CredentialValue = field(repr=False)
+    version: int | None = None
+    expires_ms: int | None = None
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def credential(self) -> CredentialValue:
+        """The value given to a tool for ``auth``: a copy, since the cached one must not change."""
+        return deepcopy(self.value) if self.token is None else {"token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """The name is not stored; ``near`` is a similar one, or ''."""
+
+    near: str
+
+
+class SecretsClient:
+    """Requests stored credentials on :data:`~noetl_stream.ports.subjects.ASK_SECRET` until a server answers.
+
+    Each is sealed to a key made for the one request.
+    """
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+
+    async def find(self, execution_id: str, name: str) -> Secret | NotStored:
+        """The stored credential ``name``.
+
+        Raises:
+            ToolFailure: kind ``credential``: it is stored but was refused; the message says why.
+        """
+        reply_key = ReplyKey()
+        asked = SecretQuestion(execution_id, name, reply_key.public_key)
+        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(asked))
+        try:
+            answer = codec.decode_secret_answer(body)
+            if answer.refused:
+                raise _failed(f"credential {name!r}: {answer.refused}")
+            if not answer.version:
+                return NotStored(answer.near)
+            sealed = Sealed(answer.public_key, answer.body)
+            value = codec.decode_json(reply_key.open(sealed, subject_of(asked, answer.version)))
+        except NoetlError as error:
+            raise _failed(f"credential {name!r}: {error.message}") from None
+        return Secret(value, version=answer.version)
+
 
 Credentials = Callable[[str], Awaitable[CredentialValue]]
 """Resolves a credential of the worker's own; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind

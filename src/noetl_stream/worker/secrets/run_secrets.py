@@ -9,8 +9,7 @@ from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.worker.secrets.client import Secret
-from noetl_stream.worker.secrets.keychain import Key, Keychain
+from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
 from noetl_stream.worker.secrets.redaction import Redactor
 
 
