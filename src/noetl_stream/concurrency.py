@@ -1,13 +1,30 @@
-"""Waiting for the first of several things, and sharing one load among several callers."""
+"""Waiting for the first of several tasks, ending tasks, and sharing one load among several callers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+
+CANCEL_AGAIN_S: Final = 1.0
+
+
+async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancels tasks and waits until all have ended; their results and errors are dropped.
+
+    A task that does not end is cancelled again and again: ``asyncio.wait_for`` before Python 3.12, as libraries use it,
+    swallows a cancellation that comes just when what it waits for fails.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs it as never retrieved
 
 
 async def first_done(
@@ -41,9 +58,7 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
         done = await first_done([task], until)
         return task.result() if done else None
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        await end_tasks([task])
 
 
 class SharedLoads(Generic[Key, Result]):
@@ -63,10 +78,7 @@ class SharedLoads(Generic[Key, Result]):
 
     async def close(self) -> None:
         """Cancels the loads."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(list(self._tasks.values()))
 
     def _ended(self, key: Key, task: asyncio.Task[Result]) -> None:
         self._tasks.pop(key, None)
