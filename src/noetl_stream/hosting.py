@@ -122,7 +122,6 @@ class Roles:
         self._connected = connected
         self._endpoint = endpoint
         self._ending = asyncio.Event()
-        self._lost = False
         self.server: Server | None = None
         self._hosted: HostedWorker | None = None
 
@@ -159,7 +158,7 @@ class Roles:
             pool, slots = worker
             self._hosted = make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
             tasks.append(asyncio.create_task(self._hosted.worker.run()))
-        self._connected.nats.on_ended(self._lose)
+        self._connected.nats.on_ended(self.end)
         await first_done(tasks, self._ending.wait())
         if self._hosted is not None:
             self._hosted.worker.drain()
@@ -171,12 +170,13 @@ class Roles:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        if self._lost:
-            raise self._connected.nats.unreachable("the connection was closed")
+        _check_open(self._connected)
 
-    def _lose(self) -> None:
-        self._lost = True
-        self.end()
+
+def _check_open(connected: Connected) -> None:
+    """Raises if the connection to NATS has ended for good, which ended the role."""
+    if connected.nats.client.is_closed:
+        raise connected.nats.unreachable("the connection was closed")
 
 
 async def host(stack: StackAccess, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
@@ -190,20 +190,13 @@ async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: 
     async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
         hosted = await make_gateway(connected, stack.endpoint, settings, host)
         on_termination(hosted.gateway.stop)
-        lost: list[bool] = []
-
-        def lose() -> None:
-            lost.append(True)
-            hosted.gateway.stop()
-
-        connected.nats.on_ended(lose)
+        connected.nats.on_ended(hosted.gateway.stop)
         log.info("the gateway is %s", hosted.sentence)
         try:
             await hosted.gateway.run(host, port)
         finally:
             await hosted.close()
-        if lost:
-            raise connected.nats.unreachable("the connection was closed")
+        _check_open(connected)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
     from noetl_stream.worker.worker import Worker
 
 COMMAND_WAIT_S = 2.0
-"""People at a terminal learn soon that NATS does not answer; a role that starts beside it waits longer."""
+"""Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
         host: The host it will listen on.
 
     Raises:
-        UsageError: nobody would have access, and open access was not requested.
+        UsageError: no one would have access, and open access was not requested.
     """
     from noetl_stream.adapters.oidc import OidcProvider
     from noetl_stream.adapters.oidc_keys import ProviderKeys
@@ -282,13 +282,13 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
-    nobody = LOCAL if opening.open_to_all else None
+    anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),
         ingest=DirectIngest(log, store),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
-        authenticator=Authentication(store.tokens, clock, provider, nobody),
+        authenticator=Authentication(store.tokens, clock, provider, anonymous),
         audit=store.audit,
         clock=clock,
     )

@@ -31,7 +31,7 @@ the server's port, which would block its restart."""
 PORT_TRIES = 200
 
 CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
-"""Messages in English, for :mod:`diagnosis`, and none of the secrets in the caller's environment."""
+"""Messages in English, for :mod:`diagnosis`, without the secrets in the caller's environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,8 +217,8 @@ class EmbeddedStack:
 def read_ports(home: Home) -> dict[str, int]:
     """The port that each server last used, by server name.
 
-    The record is a cache for users and for the next start: whether a server runs is asked of the system. If it is lost
-    or damaged, only the old port numbers are lost.
+    The record is a cache for users and for the next start; the system knows whether a server runs. If the record is
+    lost or damaged, only the old port numbers are lost.
     """
     try:
         servers = json.loads(home.record.read_text(encoding="utf-8"))["servers"]

@@ -15,7 +15,7 @@ from nats.aio.client import Client, RawCredentials
 from nats.errors import AuthorizationError, ConnectionClosedError
 from nats.errors import Error as NatsError
 
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
 
@@ -103,8 +103,7 @@ class Connection:
                 raise ConnectionClosedError
             return task.result()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks([task])
 
     def take_denied(self, subject: str) -> bool:
         """Whether the server has denied publishing to ``subject`` since the last call.
@@ -160,7 +159,7 @@ class Connections:
         shared = self._shared.get(key)
         if shared is None or shared.is_dead:
             shared = self._shared[key] = _SharedConnection(asyncio.get_running_loop().create_task(_open(options)))
-            # If it fails after its last user left, nobody retrieves the exception.
+            # Retrieves the exception, in case it fails after its last user left.
             shared.opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         shared.users += 1
         if shared.idle_timer is not None:

@@ -61,7 +61,7 @@ class PostgresKnobs(SqlKnobs):
 
     transaction: bool = Field(
         default=True,
-        description="Whether all statements run in one transaction; if not, each commits by itself.",
+        description="Whether all statements run in one transaction; if not, each commits on its own.",
     )
 
 

@@ -82,11 +82,11 @@ class SecretsClient:
         """The stored credential ``name``.
 
         Raises:
-            ToolFailure: kind ``credential``: it is stored but was refused; the message says why.
+            ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
         """
         reply_key = ReplyKey()
-        asked = SecretQuestion(execution_id, name, reply_key.public_key)
-        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(asked))
+        question = SecretQuestion(execution_id, name, reply_key.public_key)
+        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(question))
         try:
             answer = codec.decode_secret_answer(body)
             if answer.refused:
@@ -94,7 +94,7 @@ class SecretsClient:
             if not answer.version:
                 return NotStored(answer.near)
             sealed = Sealed(answer.public_key, answer.body)
-            value = codec.decode_json(reply_key.open(sealed, subject_of(asked, answer.version)))
+            value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
         except NoetlError as error:
             raise _failed(f"credential {name!r}: {error.message}") from None
         return Secret(value, version=answer.version)

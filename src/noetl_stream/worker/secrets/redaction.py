@@ -19,7 +19,7 @@ from noetl_stream.worker.limits import MAX_SECRETS_HIDDEN
 
 HIDDEN: Final = "***"
 SHORTEST_LINE: Final = 8
-"""From this length on, each line of a multi-line secret is redacted by itself."""
+"""From this length on, each line of a multi-line secret is redacted on its own."""
 SHORTEST_PIECE: Final = 8
 """From this length on, a piece of a secret cut off by a text's end is redacted."""
 LONGEST_PATTERN: Final = 8_192
