@@ -13,21 +13,10 @@ from pathlib import Path
 import psutil
 
 from noetl_stream.errors import LocalStackError
+from noetl_stream.local import processes
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_major
 from noetl_stream.local.diagnosis import explain_output
 from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
-from noetl_stream.local.processes import (
-    LOOPBACK,
-    ProcessIdentity,
-    Running,
-    command_of,
-    detached,
-    kill_all,
-    kill_all_in,
-    launch,
-    read_pid,
-    runs_in,
-)
 from noetl_stream.local.secrets import Passwords, scram_verifier
 from noetl_stream.local.server import StopSignal
 from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
@@ -58,8 +47,8 @@ SETTINGS = {
 
 CLIENT_RULES = f"""\
 # database    user         address         method
-host all         {ENGINE}        {LOOPBACK}/32    scram-sha-256
-host {PLAYBOOKS}   {PLAYBOOKS}    {LOOPBACK}/32    scram-sha-256
+host all         {ENGINE}        {processes.LOOPBACK}/32    scram-sha-256
+host {PLAYBOOKS}   {PLAYBOOKS}    {processes.LOOPBACK}/32    scram-sha-256
 """
 
 
@@ -81,16 +70,16 @@ class PostgresServer:
         self.folder = home.postgres
         self.log = home.postgres / "postgres.log"
         self.data = home.postgres / "data"
-        self.identity = ProcessIdentity("postgres", str(self.data))
+        self.identity = processes.ProcessIdentity("postgres", str(self.data))
         self._pid_file = self.data / "postmaster.pid"
         self._new_data = home.postgres / "data.new"
 
-    def find(self) -> Running | None:
-        pid = read_pid(self._pid_file)
-        if pid is None or command_of(pid, self.identity) is None:
+    def find(self) -> processes.Running | None:
+        pid = processes.read_pid(self._pid_file)
+        if pid is None or processes.command_of(pid, self.identity) is None:
             return None
         lines = self._pid_file_lines()
-        return Running(pid=pid, port=int(lines[PORT_LINE])) if len(lines) > PORT_LINE else None
+        return processes.Running(pid=pid, port=int(lines[PORT_LINE])) if len(lines) > PORT_LINE else None
 
     def prepare(self, passwords: Passwords, keep_open: int) -> None:
         programs = find_postgres_programs()
@@ -106,13 +95,13 @@ class PostgresServer:
         new.create(passwords)
         new.move_to(self.data)
 
-    def launch(self, port: int, keep_open: int) -> Running:
+    def launch(self, port: int, keep_open: int) -> processes.Running:
         command = [str(find_postgres_programs() / "postgres"), "-D", str(self.data), "-p", str(port)]
         # On the command line, so that editing postgresql.conf cannot expose the server to a network.
-        command += ["-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories="]
-        return Running(pid=launch(command, self.log, keep_open, postgres_user()), port=port)
+        command += ["-c", f"listen_addresses={processes.LOOPBACK}", "-c", "unix_socket_directories="]
+        return processes.Running(pid=processes.launch(command, self.log, keep_open, postgres_user()), port=port)
 
-    def is_ready(self, running: Running) -> bool:
+    def is_ready(self, running: processes.Running) -> bool:
         lines = self._pid_file_lines()
         return len(lines) > STATUS_LINE and lines[0] == str(running.pid) and lines[STATUS_LINE].strip() == "ready"
 
@@ -120,13 +109,13 @@ class PostgresServer:
         """Kills sessions of a killed Postgres, which notice only between statements and prevent a new start, and an
         ``initdb`` that outlived a killed command.
         """
-        kill_all(ProcessIdentity("initdb", str(self._new_data)))
-        kill_all(ProcessIdentity("postgres", str(self._new_data)))
-        kill_all_in(self.identity.program, self.data)
+        processes.kill_all(processes.ProcessIdentity("initdb", str(self._new_data)))
+        processes.kill_all(processes.ProcessIdentity("postgres", str(self._new_data)))
+        processes.kill_all_in(self.identity.program, self.data)
 
     def dsn(self, port: int, database: str, password: str) -> str:
         """The DSN of a database, whose owner has the same name."""
-        return f"postgresql://{database}:{password}@{LOOPBACK}:{port}/{database}?sslmode=disable"
+        return f"postgresql://{database}:{password}@{processes.LOOPBACK}:{port}/{database}?sslmode=disable"
 
     def _pid_file_lines(self) -> list[str]:
         try:
@@ -149,8 +138,8 @@ class PostgresServer:
 
         The pid may belong to another process now, or to the dead server as a zombie.
         """
-        pid = read_pid(self._pid_file)
-        if pid is not None and psutil.pid_exists(pid) and not runs_in(pid, self.identity.program, self.data):
+        pid = processes.read_pid(self._pid_file)
+        if pid is not None and psutil.pid_exists(pid) and not processes.runs_in(pid, self.identity.program, self.data):
             self._pid_file.unlink()
 
 
@@ -223,7 +212,7 @@ class NewDataFolder:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            **detached(self.keep_open, self.user),
+            **processes.detached(self.keep_open, self.user),
         )
         if ran.returncode != 0:
             raise explain_output(f"{doing} failed", ran.stdout, self.home)

@@ -20,19 +20,12 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.tools.contract import Tool
+from noetl_stream.worker import limits
 from noetl_stream.worker.cancellation import Cancellations
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
-from noetl_stream.worker.limits import (
-    ACK_WAIT_S,
-    FAREWELL_S,
-    GRACE_S,
-    MAX_RUNNING_SHOWN,
-    RENEWALS_PER_LEASE,
-    RETURN_DELAY_S,
-)
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.secrets.keychain import Credentials, Keychain, SecretsClient
 from noetl_stream.worker.waiting import persist, within
@@ -70,8 +63,8 @@ class Worker:
         plans: PlanClient,
         credential: Credentials,
         secrets: SecretsClient | None = None,
-        grace_s: float = GRACE_S,
-        ack_wait_s: float = ACK_WAIT_S,
+        grace_s: float = limits.GRACE_S,
+        ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
         self._pool = pool
         self._slots = slots
@@ -95,7 +88,7 @@ class Worker:
             keychain=self.keychain,
         )
         self._cancellations = Cancellations()
-        self._leases = LeaseKeeper(ack_wait_s / RENEWALS_PER_LEASE)
+        self._leases = LeaseKeeper(ack_wait_s / limits.RENEWALS_PER_LEASE)
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
         self._tasks: list[asyncio.Task[Any]] = []
@@ -183,7 +176,7 @@ class Worker:
             kinds=sorted(self._dependencies.tools),
             version=noetl_stream.__version__,
             draining=self._draining.is_set(),
-            running=[run.shown for run in islice(self._runs.values(), MAX_RUNNING_SHOWN)],
+            running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
         )
         self._bus.send(reply, codec.encode(presence))
 
@@ -199,7 +192,7 @@ class Worker:
             log.warning("%d commands still running after %.0f s are returned", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
-            await self._all_ended(FAREWELL_S)
+            await self._all_ended(limits.FAREWELL_S)
 
     async def _all_ended(self, seconds: float) -> bool:
         if not self._runs:
@@ -222,7 +215,7 @@ class Worker:
     def _start(self, delivery: Delivery, connected_ms: int) -> bool:
         command = _readable(delivery)
         if command is None:
-            delivery.nak(RETURN_DELAY_S)
+            delivery.nak(limits.RETURN_DELAY_S)
             return False
         self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)
@@ -243,7 +236,7 @@ class Worker:
         if disposal == "done":
             run.delivery.ack()
         else:
-            run.delivery.nak(RETURN_DELAY_S if disposal == "return_later" else 0.0)
+            run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         run = self._runs.pop(task)

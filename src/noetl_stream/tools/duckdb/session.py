@@ -11,20 +11,11 @@ from weakref import WeakValueDictionary
 
 import duckdb
 
+from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
 from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
-from noetl_stream.tools.sql import (
-    Params,
-    Returned,
-    StatementRun,
-    check_columns,
-    check_params,
-    result_of,
-    too_many_rows,
-    value_of,
-)
 
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
@@ -78,7 +69,7 @@ class DuckdbSession:
                 self._connection.interrupt()
 
     def run(
-        self, texts: Iterable[str], params: Params, tables: Mapping[str, Table], idempotency_key: str
+        self, texts: Iterable[str], params: sql.Params, tables: Mapping[str, Table], idempotency_key: str
     ) -> dict[str, Any]:
         """Creates the tables, runs the statements of ``texts`` in one transaction, and returns the result.
 
@@ -91,7 +82,7 @@ class DuckdbSession:
         connection = self._open()
         try:
             statements = _statements(connection, texts)
-            check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
+            sql.check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
             connection.execute("begin")
             connection.execute("set variable idempotency_key = $1", [idempotency_key])
             for name, table in tables.items():
@@ -150,17 +141,19 @@ class DuckdbSession:
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
 
-    def _results(self, statements: Sequence[Any], params: Params) -> dict[str, Any]:
-        runs: list[StatementRun] = []
-        returned: Returned | None = None
+    def _results(self, statements: Sequence[Any], params: sql.Params) -> dict[str, Any]:
+        runs: list[sql.StatementRun] = []
+        returned: sql.Returned | None = None
         for number, statement in enumerate(statements, start=1):
-            values = {name: value_of(params, str(name)) for name in statement.named_parameters}
+            values = {name: sql.value_of(params, str(name)) for name in statement.named_parameters}
             run, rows = self._statement(number, statement, values)
             runs.append(run)
             returned = rows or returned
-        return result_of(returned, runs)
+        return sql.result_of(returned, runs)
 
-    def _statement(self, number: int, statement: Any, values: dict[str, Any]) -> tuple[StatementRun, Returned | None]:
+    def _statement(
+        self, number: int, statement: Any, values: dict[str, Any]
+    ) -> tuple[sql.StatementRun, sql.Returned | None]:
         place = f"statement {number}"
         command = _command(statement)
         connection = self._execute(statement, values, place)
@@ -168,15 +161,15 @@ class DuckdbSession:
         types = [str(column[1]) for column in connection.description or ()]
         if not _returns_rows(command, columns, str(statement.query)):
             counted = self._fetched(connection, place)
-            return StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
-        check_columns(columns, number)
+            return sql.StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
+        sql.check_columns(columns, number)
         zoned = [place for place, name in enumerate(types) if name == ZONED]
         if zoned and command == "SELECT":
             connection = self._execute(_without_zones(statement.query, [columns[it] for it in zoned]), values, place)
         rows = self._fetched(connection, place)
         if len(rows) > self._max_rows:
-            raise too_many_rows(number, self._max_rows)
-        return StatementRun(command, len(rows)), Returned(columns, _with_zones(rows, zoned))
+            raise sql.too_many_rows(number, self._max_rows)
+        return sql.StatementRun(command, len(rows)), sql.Returned(columns, _with_zones(rows, zoned))
 
     def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
         assert self._connection is not None

@@ -20,12 +20,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.worker.limits import (
-    MAX_LOADED_BYTES,
-    MAX_PAGES_KEPT_BYTES,
-    PREVIEW_CHARACTERS,
-    REFERENCE_FIRST_BYTES,
-)
+from noetl_stream.worker import limits
 from noetl_stream.worker.waiting import ask, persist
 
 _SHOWN_KEYS = 10
@@ -50,7 +45,7 @@ class Pages:
     """
 
     def __init__(self) -> None:
-        self._kept: LruCache[str, tuple[Any, int]] = LruCache(MAX_PAGES_KEPT_BYTES, size_of=lambda kept: kept[1])
+        self._kept: LruCache[str, tuple[Any, int]] = LruCache(limits.MAX_PAGES_KEPT_BYTES, size_of=lambda kept: kept[1])
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def page(self, reference: Reference, read: Callable[[Reference], Awaitable[Any]]) -> Any:
@@ -89,7 +84,7 @@ class RunResults:
 
     def keep_references_first(self) -> None:
         """Keeps only small results inline, for a playbook with ``results.reference_first`` (LANGUAGE §10)."""
-        self._limit_bytes = min(self._limit_bytes, REFERENCE_FIRST_BYTES)
+        self._limit_bytes = min(self._limit_bytes, limits.REFERENCE_FIRST_BYTES)
 
     async def keep(self, value: Any) -> Payload:
         """``value`` inline, or by a reference to an object that is stored when this returns.
@@ -101,7 +96,7 @@ class RunResults:
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
         reference = await self.store(encoded)
-        preview = encoded[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
+        preview = encoded[: 4 * limits.PREVIEW_CHARACTERS].decode(errors="ignore")[: limits.PREVIEW_CHARACTERS]
         reference = msgspec.structs.replace(reference, schema_hint=_hint_of(value), preview=preview)
         return Payload(reference=reference)
 
@@ -133,11 +128,9 @@ class RunResults:
             ReferenceUnavailable: it is missing, damaged, or more than a run may read.
         """
         self._loaded_bytes += reference.size
-        if self._loaded_bytes > MAX_LOADED_BYTES:
-            raise TooMuchToRead(
-                f"the results that this step reads, with {reference.key}, are larger than {MAX_LOADED_BYTES} bytes",
-                hint="return only the part that is needed from a task",
-            )
+        if self._loaded_bytes > limits.MAX_LOADED_BYTES:
+            message = f"the results that this step reads, with {reference.key}, exceed {limits.MAX_LOADED_BYTES} bytes"
+            raise TooMuchToRead(message, hint="return only the part that is needed from a task")
         self.loaded[reference.key] = await self._read(reference)
 
     async def _read(self, reference: Reference) -> Any:

@@ -27,14 +27,7 @@ from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
-from noetl_stream.worker.limits import (
-    ABSENT_KEPT_S,
-    MAX_SECRET_FILE_BYTES,
-    MAX_SECRETS_KEPT,
-    SECRET_KEPT_S,
-    TOKEN_MARGIN_S,
-    UNKNOWN_LIFETIME_S,
-)
+from noetl_stream.worker import limits
 from noetl_stream.worker.secrets.redaction import Redactor
 from noetl_stream.worker.waiting import ask
 
@@ -136,9 +129,9 @@ class Keychain:
         self._own = own
         self._store = store
         self._http = http
-        self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(MAX_SECRETS_KEPT)
+        self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[Key, Secret] = SharedLoads()
-        self._absent: LruCache[str, tuple[float, str]] = LruCache(MAX_SECRETS_KEPT)
+        self._absent: LruCache[str, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
     async def entry(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
@@ -201,9 +194,9 @@ class Keychain:
             raise _Absent(near)
         found = await self._store.find(execution_id, name)
         if isinstance(found, NotStored):
-            self._absent.put(name, (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near))
+            self._absent.put(name, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, found.near))
             raise _Absent(found.near)
-        return CachedSecret(found, SECRET_KEPT_S)
+        return CachedSecret(found, limits.SECRET_KEPT_S)
 
     async def _own_credential(self, name: str, near: str) -> Secret:
         try:
@@ -248,11 +241,11 @@ class Keychain:
             if name is not None and stored is not None:  # it may have been replaced since
                 self.drop(_stored_key(execution_id, name, False), stored)
             raise
-        lives_s = UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
+        lives_s = limits.UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
         value = {"access_token": token.value, "token_type": token.type}
         secret = Secret(value, expires_ms=expires_ms, token=token.value)
-        return CachedSecret(secret, lives_s - min(TOKEN_MARGIN_S, lives_s / 10))
+        return CachedSecret(secret, lives_s - min(limits.TOKEN_MARGIN_S, lives_s / 10))
 
 
 class _Absent(Exception):
@@ -277,9 +270,9 @@ def _environment(variable: str) -> CredentialValue:
 def _file(path: str) -> CredentialValue:
     try:
         with Path(path).open("rb") as file:
-            data = file.read(MAX_SECRET_FILE_BYTES + 1)
-        if len(data) > MAX_SECRET_FILE_BYTES:
-            raise _failed(f"{path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
+            data = file.read(limits.MAX_SECRET_FILE_BYTES + 1)
+        if len(data) > limits.MAX_SECRET_FILE_BYTES:
+            raise _failed(f"{path} is larger than {limits.MAX_SECRET_FILE_BYTES} bytes")
         return _value(data.decode(), path)
     except OSError as error:
         raise _failed(f"{path} cannot be read on this worker: {error.strerror}") from None
@@ -309,7 +302,7 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
         check_secrets(value, f"the value from kind {entry.kind!r}")
     except PayloadRefused as error:
         raise _failed(error.message) from None
-    return CachedSecret(Secret(value), SECRET_KEPT_S)
+    return CachedSecret(Secret(value), limits.SECRET_KEPT_S)
 
 
 def _with_message(failure: ToolFailure, message: str) -> ToolFailure:
