@@ -13,7 +13,7 @@ import asyncio
 import sys
 import time
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
@@ -74,10 +74,6 @@ class OnePlan(PlanClient):
         return self._plan
 
 
-async def no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"nothing here reads credential {name}")
-
-
 async def cost_us(shape: Shape, runs: int) -> float:
     """Microseconds of CPU a task run."""
     tool = NoopTool()
@@ -95,7 +91,6 @@ async def cost_us(shape: Shape, runs: int) -> float:
         clock=clock,
         tools={"noop": tool},
         plans=OnePlan(broker.bus, clock, plan),
-        credential=no_credential,
     )
     count = max(1, runs // (shape.tasks * max(1, shape.items)))
     working = asyncio.create_task(worker.run())

@@ -179,14 +179,11 @@ async def host(stack: StackAccess, *, server: bool = False, worker: tuple[str, i
 async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: int) -> None:
     """Connects, serves HTTP until a signal, finishes pending requests, and closes."""
     async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
-        hosted = await wiring.make_gateway(connected, stack.endpoint, settings, host)
-        on_termination(hosted.gateway.stop)
-        connected.nats.on_ended(hosted.gateway.stop)
-        log.info("the gateway is %s", hosted.sentence)
-        try:
-            await hosted.gateway.run(host, port)
-        finally:
-            await hosted.close()
+        async with wiring.open_gateway(connected, stack.endpoint, settings, host) as (gateway, sentence):
+            on_termination(gateway.stop)
+            connected.nats.on_ended(gateway.stop)
+            log.info("the gateway is %s", sentence)
+            await gateway.run(host, port)
         _check_open(connected)
 
 

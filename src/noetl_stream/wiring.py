@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,17 +21,14 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.executions.submit import Client
-from noetl_stream.errors import PayloadRefused
-from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.contract import Tool, ToolFailure
+from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
-    from noetl_stream.adapters.oidc_keys import ProviderKeys
     from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.plan import Plan
@@ -242,27 +240,18 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         clock=connected.clock,
         tools=tools,
         plans=plans,
-        credential=credential_lookup(endpoint.credentials),
+        credentials=endpoint.credentials,
         secrets=SecretsClient(connected.bus, connected.clock),
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 
 
-@dataclass(frozen=True, slots=True)
-class HostedGateway:
-    """A gateway with its own resources. ``sentence`` says who has access."""
+@asynccontextmanager
+async def open_gateway(
+    connected: Connected, endpoint: Endpoint, settings: Settings, host: str
+) -> AsyncIterator[tuple[Gateway, str]]:
+    """A gateway, and a sentence that says who has access.
 
-    gateway: Gateway
-    sentence: str
-    keys: ProviderKeys | None
-
-    async def close(self) -> None:
-        if self.keys is not None:
-            await self.keys.close()
-
-
-async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Settings, host: str) -> HostedGateway:
-    """
     Args:
         host: The host it will listen on.
 
@@ -292,22 +281,8 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
         audit=store.audit,
         clock=clock,
     )
-    gateway = Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all)
-    return HostedGateway(gateway, opening.sentence, keys)
-
-
-def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[CredentialValue]]:
-    """Resolves ``auth`` names from the worker's own settings (LANGUAGE §11): a DSN, or a JSON object."""
-
-    async def resolve(name: str) -> CredentialValue:
-        found = credentials.get(name.lower())
-        if found is None:
-            other = f"set NOETL_CREDENTIAL_{name.upper()} for the worker"
-            text = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one, or {other}"
-            raise ToolFailure.of("credential", text)
-        try:
-            return credential_value(found, f"NOETL_CREDENTIAL_{name.upper()}")
-        except PayloadRefused as error:
-            raise ToolFailure.of("credential", error.message) from None
-
-    return resolve
+    try:
+        yield Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all), opening.sentence
+    finally:
+        if keys is not None:
+            await keys.close()

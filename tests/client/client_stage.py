@@ -88,7 +88,6 @@ class ClientStage:
             clock=self.clock,
             tools=tools,
             plans=PlanClient(broker.bus, self.clock, KINDS, checker=check_once),
-            credential=_no_credential,
         )
         self._running.append(asyncio.create_task(worker.run()))
         return self._running[-1]
@@ -123,7 +122,3 @@ def labelled(name: str, workflow: list[dict[str, Any]], **labels: Any) -> str:
 
 async def _awake() -> None:
     """This host never sleeps."""
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")

@@ -149,7 +149,6 @@ class GatewayStage:
             clock=self.clock,
             tools=self._tools,
             plans=PlanClient(broker.bus, self.clock, self._kinds, checker=check_once),
-            credential=_no_credential,
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
         try:
@@ -180,7 +179,3 @@ class _Replaced:
 
     def __getattr__(self, name: str) -> Any:
         return self._verbs.get(name) or getattr(self._real, name)
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")

@@ -137,7 +137,6 @@ class Stage:
             clock=self.clock,
             tools=tools,
             plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
-            credential=_no_credential,
         )
         self.running.append(asyncio.create_task(worker.run()))
         return host
@@ -343,7 +342,3 @@ def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(ti
         return left.pop() if left and wanted(tick) else None
 
     return give
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")

@@ -139,7 +139,6 @@ class Stage:
             "clock": self.clock,
             "tools": self.tools,
             "plans": self.plans,
-            "credential": no_credential,
         }
         worker = Worker(**{**given, **changes})
         running = asyncio.create_task(worker.run())
@@ -319,10 +318,6 @@ class Refusing:
             return await method(*arguments)
 
         return call
-
-
-async def no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")
 
 
 def numbers_without_holes(reports: list[Report]) -> bool:

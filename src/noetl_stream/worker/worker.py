@@ -27,7 +27,7 @@ from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.playbooks import PlanClient
-from noetl_stream.worker.secrets.keychain import Credentials, Keychain, SecretsClient
+from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class Worker:
     Args:
         name: Shown in events.
         slots: How many commands run at once.
-        credential: Resolves the worker's own credentials.
-        secrets: The credential store, asked first; without it only ``credential`` is used.
+        credentials: The worker's own, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON objects.
+        secrets: The credential store, asked first; without it only ``credentials`` are used.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
         ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
     """
@@ -61,7 +61,7 @@ class Worker:
         clock: Clock,
         tools: Mapping[str, Tool],
         plans: PlanClient,
-        credential: Credentials,
+        credentials: Mapping[str, str] | None = None,
         secrets: SecretsClient | None = None,
         grace_s: float = limits.GRACE_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
@@ -75,7 +75,7 @@ class Worker:
         self._liveness = BrokerLiveness(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._liveness, self._flusher)
-        self.keychain = Keychain(clock, credential, secrets, tools.get("http"))
+        self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"))
         self._dependencies = Dependencies(
             worker=name,
             channel=self._channel,

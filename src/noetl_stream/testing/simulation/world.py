@@ -245,7 +245,6 @@ class SimulatedWorld:
             clock=self.clock,
             tools={"work": WorkTool(self.clock, self.effects, host.awake)},
             plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
-            credential=_no_credential,
         )
         self._tasks.append(asyncio.create_task(self._renew(host)))
         await self._until_it_ends(host, worker.run())
@@ -303,7 +302,3 @@ def asked_of(execution_id: str) -> list[InterventionFact]:
         ResumeRequested(derive(execution_id, "resume")),
         CtxPatched(derive(execution_id, "patch"), patch={"approved": True}),
     ]
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of a simulation has a credential {name}")

@@ -93,10 +93,6 @@ class SecretsClient:
         return Secret(value, version=answer.version)
 
 
-Credentials = Callable[[str], Awaitable[CredentialValue]]
-"""Resolves a credential of the worker's own; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind
-``credential``."""
-
 Key: TypeAlias = tuple[str, ...]
 """The owner (an execution's id, '' for all) and the name of a secret."""
 
@@ -116,13 +112,13 @@ class Keychain:
         redactor: Redacts every secret ever resolved here, for the logs of the process.
 
     Args:
-        own: The worker's own credentials (``NOETL_CREDENTIAL_<NAME>``).
+        own: The worker's own credentials by lower-case name (``NOETL_CREDENTIAL_<NAME>``, LANGUAGE §11).
         store: The credential store; ``None`` for a worker without servers.
         http: The tool that fetches tokens.
     """
 
     def __init__(
-        self, clock: Clock, own: Credentials, store: SecretsClient | None = None, http: Tool | None = None
+        self, clock: Clock, own: Mapping[str, str], store: SecretsClient | None = None, http: Tool | None = None
     ) -> None:
         self.redactor = Redactor()
         self._clock = clock
@@ -142,7 +138,8 @@ class Keychain:
         try:
             secret, key = await self._resolved(execution_id, entry)
         except ToolFailure as failure:
-            raise _with_message(failure, f"keychain.{entry.name}: {failure.error.message}") from None
+            message = f"keychain.{entry.name}: {failure.error.message}"
+            raise ToolFailure(msgspec.structs.replace(failure.error, message=message)) from None
         self.redactor.learn(secret.value)
         return secret, key
 
@@ -156,7 +153,7 @@ class Keychain:
             key = _stored_key(execution_id, name, is_global)
             secret = await self._cached(key, lambda: self._ask(execution_id, name))
         except _Absent as absent:
-            secret = await self._own_credential(name, absent.near)
+            secret = Secret(self._own_credential(name, absent.near))
         self.redactor.learn(secret.value)
         return secret
 
@@ -198,13 +195,13 @@ class Keychain:
             raise _Absent(found.near)
         return CachedSecret(found, limits.SECRET_KEPT_S)
 
-    async def _own_credential(self, name: str, near: str) -> Secret:
-        try:
-            return Secret(await self._own(name))
-        except ToolFailure as failure:
-            if not near:
-                raise
-            raise _with_message(failure, f"{failure.error.message}; did you mean `{near}`?") from None
+    def _own_credential(self, name: str, near: str) -> CredentialValue:
+        variable, text = f"NOETL_CREDENTIAL_{name.upper()}", self._own.get(name.lower())
+        if text is not None:
+            return _value(text, variable)
+        message = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one"
+        hint = f"; did you mean `{near}`?" if near else ""
+        raise _failed(f"{message}, or set {variable} for the worker{hint}")
 
     async def _resolved(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         settings = entry.settings
@@ -303,10 +300,6 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
     except PayloadRefused as error:
         raise _failed(error.message) from None
     return CachedSecret(Secret(value), limits.SECRET_KEPT_S)
-
-
-def _with_message(failure: ToolFailure, message: str) -> ToolFailure:
-    return ToolFailure(msgspec.structs.replace(failure.error, message=message))
 
 
 def _failed(reason: str) -> ToolFailure:
