@@ -18,7 +18,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
 from noetl_stream.model.messages import SecretQuestion, subject_of
-from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
+from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
@@ -290,7 +290,7 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
         reason = installed_kinds().unusable.get(entry.kind, f"this worker has no keychain kind {entry.kind!r}")
         raise _failed(reason)
     try:
-        value = await plugin().resolve(keychain_kinds()[entry.kind].model_validate(dict(entry.settings)))
+        value = await plugin().resolve(installed_kinds().settings[entry.kind].model_validate(dict(entry.settings)))
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):
