@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import noetl_stream
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.messages import FORMAT, StepCommand, WorkerPresence
@@ -134,9 +134,8 @@ class Worker:
             self._puller.stop()
         for run in self._runs.values():
             run.interrupt("closed")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._runs, return_exceptions=True)
+        await end_tasks(self._tasks)
+        await asyncio.gather(*self._runs, return_exceptions=True)
         await self.keychain.close()
         await asyncio.to_thread(self._leases.close)
         if self._source is not None:
