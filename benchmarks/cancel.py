@@ -26,7 +26,7 @@ from aiohttp import ClientSession, web
 
 from bench_stack import running, until
 from noetl_stream.hosting import StackAccess, open_stack, prepare_embedded
-from noetl_stream.local.ports import LOOPBACK, choose_port
+from noetl_stream.local.processes import LOOPBACK, choose_port
 from noetl_stream.settings.environment import Settings
 
 LONG_S: Final = 3600

@@ -25,7 +25,7 @@ import psutil
 
 from bench_stack import PATIENCE_S, running, until
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
-from noetl_stream.local.ports import choose_port
+from noetl_stream.local.processes import choose_port
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import RequestIds, Start
 from noetl_stream.settings.environment import Settings
