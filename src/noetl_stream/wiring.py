@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
@@ -18,7 +19,6 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.executions.submit import Client
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.credential import CredentialValue, credential_value
@@ -31,7 +31,7 @@ from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
-    from noetl_stream.adapters.oidc_keys import ProviderKeys
+    from noetl_stream.adapters.oidc import ProviderKeys
     from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.plan import Plan
@@ -187,7 +187,7 @@ def _key_ring(endpoint: Endpoint) -> KeyRing | None:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
-    from noetl_stream.server.responders.secrets import SecretsResponder
+    from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.server import Server, ServerPorts
 
     ports = ServerPorts(
@@ -270,8 +270,7 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     Raises:
         UsageError: nobody would have access, and open access was not requested.
     """
-    from noetl_stream.adapters.oidc import OidcProvider
-    from noetl_stream.adapters.oidc_keys import ProviderKeys
+    from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster.ingest import DirectIngest
     from noetl_stream.client.cluster.readiness import DirectReadiness
     from noetl_stream.gateway.access.authentication import LOCAL, Authentication

@@ -11,14 +11,14 @@ import pytest
 from access_issuer import AUDIENCE, Issuer, encoded, public_jwk
 from aiohttp import web
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.oidc import OidcProvider
-from noetl_stream.adapters.oidc_keys import (
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.oidc import (
     ASKED_EVERY_S,
     FRESH_S,
     KEPT_S,
     MAX_DOCUMENT_BYTES,
     RETRIED_EVERY_S,
+    OidcProvider,
     ProviderKeys,
 )
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable

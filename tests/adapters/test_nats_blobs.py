@@ -9,10 +9,10 @@ import pytest
 from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import BlobMissing, NotReady, Unreachable
 from noetl_stream.testing.waiting import TIMEOUT_S
 

@@ -12,7 +12,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.ports import subjects
-from noetl_stream.ports.gathering import gather_iterations
+from noetl_stream.ports.blobs import gather_iterations
 from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"policy": {"limits": {"max_inline_bytes": 300}}}

@@ -6,7 +6,7 @@ import asyncio
 
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, ServerTimes, trim_feed
 from noetl_stream.server.server import Server, ServerPorts

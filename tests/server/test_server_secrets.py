@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.engine.advance import InvalidPlan
@@ -21,8 +21,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.keychain_check import missing_credentials, with_credentials
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.noop import NoopTool
 

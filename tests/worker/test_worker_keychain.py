@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from worker_stage import EXECUTION, Stage, inputs_of
 
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.credentials.storage import CredentialStorage
 from noetl_stream.model.codec import decode_json
@@ -20,7 +20,7 @@ from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.kinds.keychain import installed_kinds, keychain_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.settings.tools import read_http_allow
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure

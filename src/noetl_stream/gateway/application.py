@@ -22,7 +22,7 @@ from noetl_stream.gateway.resources.pages import page_routes
 from noetl_stream.gateway.resources.playbooks import PLAYBOOK_ROUTES
 from noetl_stream.gateway.resources.streams import STREAM_ROUTES
 from noetl_stream.gateway.resources.tokens import ACCESS_ROUTES
-from noetl_stream.ports.readiness import Readiness
+from noetl_stream.ports.gateway import Readiness
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = (
     *EXECUTION_ROUTES,

@@ -34,9 +34,16 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
-from noetl_stream.server.dead_letters import command_letter, inbox_letter, message_letter
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
-from noetl_stream.server.tick import Input, PendingTick, input_entry, refused
+from noetl_stream.server.tick import (
+    Input,
+    PendingTick,
+    command_letter,
+    inbox_letter,
+    input_entry,
+    message_letter,
+    refused,
+)
 
 log = logging.getLogger(__name__)
 

@@ -10,19 +10,23 @@ import asyncio
 import hashlib
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.rerun.journal_summary import JournalSummary
+from noetl_stream.engine.rerun.reuse import refuse_rerun, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested, ReferenceLost, ReferenceResolved, TimerFired
+from noetl_stream.model.events import ExecutionRequested, Fact, ReferenceLost, ReferenceResolved, TimerFired
 from noetl_stream.model.reference import Reference
-from noetl_stream.ports.blobs import Blobs
+from noetl_stream.model.rejection import Rejection
+from noetl_stream.ports.blobs import Blobs, gather_iterations
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gathering import gather_iterations
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.reruns import RerunLoader
+from noetl_stream.server.plan_cache import PlanCache
 
 log = logging.getLogger(__name__)
 
@@ -197,3 +201,43 @@ class ServerInputs:
 def _state_of(executions: ExecutionCache, execution_id: str) -> Execution | None:
     cached = executions.get(execution_id)
     return cached.state if cached is not None else None
+
+
+ORIGINALS_AT_ONCE: Final = 4
+"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
+
+
+class RerunLoader:
+    """Builds the inputs that start a rerun."""
+
+    def __init__(self, store: Store, plans: PlanCache) -> None:
+        self._store = store
+        self._plans = plans
+        self._places = asyncio.Semaphore(ORIGINALS_AT_ONCE)
+
+    async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        """See :func:`~noetl_stream.engine.rerun.reuse.reuse`.
+
+        Raises:
+            Unreachable: a store is unreachable.
+            NotReady: the original was written by a newer version.
+        """
+        async with self._places:
+            return await self._inputs(execution_id, request)
+
+    async def _inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        assert request.rerun is not None
+        original = request.rerun.of
+        row = await self._store.execution(original)
+        if row is None:
+            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} does not exist")),)
+        if row.finished_ms is None:
+            text = f"execution {original} has not ended: its status is {row.status}"
+            return (refuse_rerun(Rejection("not_ended", text)),)
+        plan = (await self._plans.load(request.digest)).plan
+        if isinstance(plan, InvalidPlan):
+            return (refuse_rerun(Rejection("invalid_playbook", plan.reason)),)
+        journal = await self._store.journal(original)
+        if len(journal) != row.position:
+            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} is being deleted")),)
+        return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))

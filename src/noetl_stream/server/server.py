@@ -31,26 +31,20 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
-from noetl_stream.ports.feed import FeedStore
-from noetl_stream.ports.store import PlaybookRow, Store
-from noetl_stream.server.assignment import PartitionAssignment, ServerParts
+from noetl_stream.ports.store import FeedStore, PlaybookRow, Store
 from noetl_stream.server.client_requests import reject_unanswered, without_repeated
-from noetl_stream.server.commit import Committer
+from noetl_stream.server.commit import Committer, Publications
+from noetl_stream.server.credentials import SecretsResponder, with_credentials
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
-from noetl_stream.server.housekeeping import Housekeeping, ServerTimes, trim_feed
+from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, ServerParts, ServerTimes, trim_feed
 from noetl_stream.server.inbox import Inbox
-from noetl_stream.server.inputs import ServerInputs
-from noetl_stream.server.keychain_check import with_credentials
+from noetl_stream.server.inputs import RerunLoader, ServerInputs
 from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.publications import Publications
 from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.reconcile import Reconciler
-from noetl_stream.server.reruns import RerunLoader
-from noetl_stream.server.responders.catalog import CatalogResponder
-from noetl_stream.server.responders.requests import RequestResponder
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.responder import CatalogResponder, RequestResponder
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)

@@ -112,11 +112,6 @@ class MemoryCommandQueue:
         return self._line.hold(store)
 
     async def open_source(self, pool: str) -> MemoryCommandSource:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.open_source`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         source = MemoryCommandSource(self, pool, self._line.stamp_ms())
         self._sources.append(source)
@@ -137,11 +132,6 @@ class MemoryCommandQueue:
         return next(one.free_at_s for one in self._standing.values() if one.command.command_id == command_id)
 
     async def pools(self) -> list[QueuedPool]:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         found = dict.fromkeys(sorted(self._pools), (0, 0, 0))
         for standing in self._standing.values():
@@ -161,11 +151,6 @@ class MemoryCommandQueue:
                 del self._standing[subject]
 
     async def verify(self) -> None:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.verify`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
 
     def dispatch(self) -> None:

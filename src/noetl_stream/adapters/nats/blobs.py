@@ -15,9 +15,8 @@ from hashlib import sha256
 import msgspec
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox
+from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE
-from noetl_stream.adapters.nats.publishing import publish_once
 from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET, stream_missing, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
 from noetl_stream.ports.clock import Clock
@@ -99,7 +98,6 @@ class NatsBlobs:
             raise self._connection.unreachable(f"storing {key}: {error.message}") from error
 
     async def get(self, key: str) -> bytes:
-        """See :meth:`noetl_stream.ports.blobs.Blobs.get`."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._get(key)

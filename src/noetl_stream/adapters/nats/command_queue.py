@@ -11,9 +11,8 @@ import msgspec
 
 from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, CONSUMER_PREFIX, NatsCommandSource
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox, PendingPublish
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
-from noetl_stream.adapters.nats.publishing import HeldBatch
 from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool

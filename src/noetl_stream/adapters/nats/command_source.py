@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 
 import msgspec
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.lease_line import LeaseLine
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
@@ -97,7 +97,6 @@ class NatsCommandSource:
 
     @classmethod
     async def open(cls, connection: NatsConnection, pool: str, ack_wait_s: float) -> NatsCommandSource:
-        """See :meth:`noetl_stream.adapters.nats.command_queue.NatsCommandQueue.open_source`."""
         if not is_valid_id(pool):
             raise UsageError(f"{pool!r} is not a valid pool name", hint="use 1 to 64 letters, digits, '_' and '-'")
         source = cls(connection, pool, ack_wait_s)
@@ -227,3 +226,82 @@ class NatsCommandSource:
                     complaint = str(error)
                     log.warning("pool %s cannot take commands, will retry: %s", self._pool, error)
                 await asyncio.sleep(RESTART_WAIT_S)
+
+
+OPEN_AGAIN_AFTER_S = 1.0
+WAITING_LIMIT = 10_000
+
+
+class LeaseLine:
+    """Sends short messages from any thread; drops what it cannot send, since renewals repeat."""
+
+    def __init__(self, connection: NatsConnection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+        self._guard = threading.Lock()
+        self._waiting: deque[tuple[str, bytes]] = deque(maxlen=WAITING_LIMIT)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._closed = False
+
+    def send(self, subject: str, body: bytes) -> None:
+        """Sends soon; may be called from any thread."""
+        with self._guard:
+            if self._closed:
+                return
+            self._waiting.append((subject, body))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._poke()
+
+    async def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            self._poke()
+            thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join)
+
+    def _poke(self) -> None:
+        if self._loop is not None and self._wake is not None:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            with self._guard:
+                self._loop = self._wake = self._thread = None
+
+    async def _serve(self) -> None:
+        wake = asyncio.Event()
+        with self._guard:
+            self._loop, self._wake = asyncio.get_running_loop(), wake
+        while not self._closed:
+            try:
+                connection = await self._connection.sibling(self._name)
+            except NoetlError as error:
+                log.warning("cannot renew leases from a separate thread yet: %s", error)
+                await asyncio.sleep(OPEN_AGAIN_AFTER_S)
+                continue
+            try:
+                await self._send_all(connection, wake)
+            finally:
+                await connection.close()
+
+    async def _send_all(self, connection: NatsConnection, wake: asyncio.Event) -> None:
+        ended = False
+
+        def note_end() -> None:
+            nonlocal ended
+            ended = True
+            wake.set()
+
+        connection.on_ended(note_end)
+        while not self._closed and not ended:
+            while self._waiting:
+                connection.wire.send(*self._waiting.popleft())
+            await wake.wait()
+            wake.clear()

@@ -10,9 +10,8 @@ import msgspec
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, milliseconds
-from noetl_stream.adapters.nats.publishing import HeldBatch, publish_once
 from noetl_stream.adapters.nats.streams import EVENTS, stream_missing, verify_stream
 from noetl_stream.errors import UsageError
 from noetl_stream.ports import subjects
@@ -77,7 +76,6 @@ class NatsEventLog:
         return (await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})).seq
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_decided`."""
         batch = HeldBatch(self._outbox)
         for partition, execution_id, message_id, body in messages:
             batch.put(subjects.decided(partition, execution_id), body, message_id)
@@ -125,7 +123,6 @@ class NatsEventLog:
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 
     async def stored_at(self, sequence: int) -> int | None:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.stored_at`."""
         if sequence < 1:
             return None
         try:

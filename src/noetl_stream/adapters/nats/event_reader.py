@@ -81,7 +81,6 @@ class NatsEventReader:
         after: int,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> NatsEventReader:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`."""
         reader = cls(connection, clock, partitions, after, heartbeat_s)
         connection.on_lost(reader._on_lost)
         try:
@@ -95,7 +94,6 @@ class NatsEventReader:
         return reader
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
-        """See :meth:`noetl_stream.ports.event_log.EventReader.next_batch`."""
         while True:
             if self._broken is not None:
                 raise ReaderBroken(self._broken)

@@ -15,7 +15,7 @@ from noetl_stream.gateway.http.bodies import NOTHING, Body
 from noetl_stream.gateway.http.parameters import Nothing, Parameters
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Caller
-from noetl_stream.ports.ingest import Ingest
+from noetl_stream.ports.gateway import Ingest
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds

@@ -7,8 +7,8 @@ from typing import Any
 from noetl_stream.gateway.http.parameters import Nothing
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Route
 from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.ports.gateway import Readiness
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.readiness import Readiness
 
 
 class Liveness(Document, frozen=True):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.ports import subjects
 from noetl_stream.testing.simulation.host import SimulatedHost
