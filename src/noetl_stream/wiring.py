@@ -188,7 +188,8 @@ def _key_ring(endpoint: Endpoint) -> KeyRing | None:
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
     from noetl_stream.server.credentials import SecretsResponder
-    from noetl_stream.server.server import Server, ServerPorts
+    from noetl_stream.server.parts import ServerPorts
+    from noetl_stream.server.server import Server
 
     ports = ServerPorts(
         log=connected.log,

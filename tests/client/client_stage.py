@@ -19,8 +19,8 @@ from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
-from noetl_stream.server.housekeeping import ServerTimes
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook

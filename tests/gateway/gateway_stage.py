@@ -32,7 +32,8 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts
+from noetl_stream.server.server import Server
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.tools.contract import Tool

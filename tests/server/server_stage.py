@@ -37,8 +37,8 @@ from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
-from noetl_stream.server.housekeeping import ServerTimes
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.host import FaultInjector, NoFaults, SimulatedHost
 from noetl_stream.testing.simulation.plans import check_once
 from noetl_stream.testing.simulation.time import simulated_clock

@@ -232,6 +232,6 @@ async def test_any_server_gathers_a_loop_for_any_client(stage: Stage) -> None:
     facts = await stage.facts(EXECUTION)
     step_run_id = next(fact.step_run_id for fact in facts if isinstance(fact, NextEvaluated))
     for _ in range(2):
-        answer = await stage.broker.bus.ask(subjects.ask_result(EXECUTION, step_run_id), b"", 2)
+        answer = await stage.broker.bus.ask(f"{subjects.ASK_RESULT}.{EXECUTION}.{step_run_id}", b"", 2)
         assert answer is not None
         assert codec.decode_json(await stage.broker.blobs.get(codec.decode_json(answer)["key"])) == whole

@@ -8,8 +8,9 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
-from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, ServerTimes, trim_feed
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, trim_feed
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.time import simulated_clock
 
 

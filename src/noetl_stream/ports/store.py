@@ -13,7 +13,7 @@ from noetl_stream.ports.rows import Json, Row
 
 
 class PartitionLease(NamedTuple):
-    """A partition as this owner took it over. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
+    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
 
     id: int
     epoch: int

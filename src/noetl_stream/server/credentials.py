@@ -1,4 +1,4 @@
-"""Hands out stored credentials to workers, sealed to the one that asks (LANGUAGE §11)."""
+"""Stored credentials (LANGUAGE §11): checked before an execution starts, and sent to workers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import logging
 from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.errors import NoetlError, PayloadRefused, Unreachable
+from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean, nearest
 from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredCredential
 from noetl_stream.ports.store import Store
 from noetl_stream.sealing.envelope import SealedEnvelope, decrypt
@@ -24,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class SecretsResponder:
-    """Answers requests for stored credentials.
+    """Answers requests for stored credentials, sealed to the worker that asks.
 
     Args:
         keys: The keys they are encrypted with; ``None`` if this server has no key.
@@ -39,22 +37,12 @@ class SecretsResponder:
         self._keys = keys
         self._offered = frozenset(offered)
 
-    async def listen(self, bus: Bus, group: str) -> Subscription:
-        """Starts answering, sharing the load with the others of ``group``."""
-
-        async def handle(subject: str, body: bytes, reply: str) -> None:
-            try:
-                answer = await self.answer(codec.decode_secret_question(body))
-            except Unreachable as error:
-                # No answer: the worker retries, and another server may reach the database.
-                log.warning("cannot answer a request for a credential: %s", error)
-                return
-            except PayloadRefused as error:
-                answer = SecretAnswer(refused=error.message)
-            if reply:
-                bus.send(reply, codec.encode(answer))
-
-        return await bus.listen(subjects.ASK_SECRET, handle, group)
+    async def reply(self, names: list[str], body: bytes) -> SecretAnswer:
+        """The answer to an encoded question. Errors: as of :meth:`answer`."""
+        try:
+            return await self.answer(codec.decode_secret_question(body))
+        except PayloadRefused as error:
+            return SecretAnswer(refused=error.message)
 
     async def answer(self, question: SecretQuestion) -> SecretAnswer:
         """The sealed value, or why it is refused.
@@ -78,7 +66,7 @@ class SecretsResponder:
             return self._refused(question, str(error))
 
     async def names(self) -> frozenset[str]:
-        """Every credential a playbook can name: those stored, and those the installation offers."""
+        """Every credential a playbook can name: stored, or offered by the installation."""
         return self._offered.union(info.name for info in await self._credentials.list_all())
 
     def _sealed(self, question: SecretQuestion, stored: StoredCredential) -> SecretAnswer:
@@ -104,7 +92,7 @@ async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder |
     """
     if isinstance(plan, InvalidPlan) or secrets is None:
         return plan
-    if not any(needed_credential(entry) for entry in plan.keychain.values()):
+    if not any(_needed_credential(entry) for entry in plan.keychain.values()):
         return plan
     missing = missing_credentials(plan.keychain, await secrets.names(), plan.path)
     if not missing:
@@ -119,7 +107,7 @@ def missing_credentials(
     """An error for each entry whose credential is not ``known``. Entries of other kinds are resolved on the worker."""
     found = []
     for entry in keychain.values():
-        name = needed_credential(entry)
+        name = _needed_credential(entry)
         if name is None or name in known:
             continue
         near = did_you_mean(name, known)
@@ -140,6 +128,5 @@ def missing_credentials(
     return found
 
 
-def needed_credential(entry: KeychainPlan) -> str | None:
-    """The stored credential ``entry`` needs; ``None`` if its kind needs none."""
+def _needed_credential(entry: KeychainPlan) -> str | None:
     return credential_name(entry.name, entry.kind, entry.settings)

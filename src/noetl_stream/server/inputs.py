@@ -1,4 +1,4 @@
-"""Inputs that do not come through EVENTS: timers, and results that decisions must read.
+"""Inputs that do not come through EVENTS: timers, results that decisions must read, originals of reruns.
 
 Timers are rows in Postgres and part of the folded state. The owner of a partition fires them from memory, by the
 database's clock (PROTOCOL §3 *Segments*).
@@ -38,6 +38,9 @@ LOAD_AGAIN_S = 1.0
 FEW = 1024
 """Up to this many stale timers are not worth removing."""
 
+ORIGINALS_AT_ONCE: Final = 4
+"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
+
 Input = tuple[str, RecordedFact]
 """An execution and the input to fold into it."""
 
@@ -45,14 +48,13 @@ Input = tuple[str, RecordedFact]
 class ServerInputs:
     """Tracks what each state waits for and returns inputs that are due. ``nudge`` is called when one is ready early."""
 
-    def __init__(
-        self, store: Store, blobs: Blobs, clock: Clock, reusing: RerunLoader, nudge: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, blobs: Blobs, clock: Clock, plans: PlanCache, nudge: Callable[[], None]) -> None:
         self._store = store
         self._blobs = blobs
         self._clock = clock
-        self._reusing = reusing
+        self._plans = plans
         self._nudge = nudge
+        self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
         self._due: list[tuple[int, str, str]] = []
         self._tracked: dict[tuple[str, str], int] = {}
         self._prune_above = FEW
@@ -103,7 +105,7 @@ class ServerInputs:
             due_ms, execution_id, timer_id = heapq.heappop(self._due)
             if self._tracked.get((execution_id, timer_id)) == due_ms:
                 del self._tracked[execution_id, timer_id]
-            state = _state_of(executions, execution_id)
+            state = executions.state(execution_id)
             timer = state.timers.get(timer_id) if state is not None and not state.halted else None
             if timer is not None and timer.due_ms == due_ms:
                 fact = TimerFired(timer_id, timer.purpose, timer.subject, timer.path)
@@ -118,7 +120,7 @@ class ServerInputs:
         """Removes stale timers: a timer of many days would outlive its execution."""
 
         def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
-            state = _state_of(executions, execution_id)
+            state = executions.state(execution_id)
             timer = state.timers.get(timer_id) if state is not None else None
             return timer is not None and timer.due_ms == due_ms
 
@@ -145,7 +147,7 @@ class ServerInputs:
         key = (execution_id, reference.key)
         if key in self._loading:
             return
-        loaded = self._fetch(execution_id, reference) if rerun is None else self._take_over(execution_id, rerun)
+        loaded = self._fetch(execution_id, reference) if rerun is None else self._fetch_original(execution_id, rerun)
         task = self._loading[key] = asyncio.create_task(loaded)
         task.add_done_callback(lambda done: self._loading_ended(key, done))
 
@@ -168,10 +170,11 @@ class ServerInputs:
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
-    async def _take_over(self, execution_id: str, rerun: ExecutionRequested) -> None:
+    async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
         while True:
             try:
-                facts = await self._reusing.inputs(execution_id, rerun)
+                async with self._originals:
+                    facts = await self._reused(execution_id, rerun)
                 break
             except Unreachable as error:
                 log.warning("cannot read the original of %s, will retry: %s", execution_id, error)
@@ -197,35 +200,13 @@ class ServerInputs:
                 raise PayloadRefused(f"checksum mismatch: {reference.key}")
             return data
 
-
-def _state_of(executions: ExecutionCache, execution_id: str) -> Execution | None:
-    cached = executions.get(execution_id)
-    return cached.state if cached is not None else None
-
-
-ORIGINALS_AT_ONCE: Final = 4
-"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
-
-
-class RerunLoader:
-    """Builds the inputs that start a rerun."""
-
-    def __init__(self, store: Store, plans: PlanCache) -> None:
-        self._store = store
-        self._plans = plans
-        self._places = asyncio.Semaphore(ORIGINALS_AT_ONCE)
-
-    async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
-        """See :func:`~noetl_stream.engine.rerun.reuse.reuse`.
+    async def _reused(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse.reuse`.
 
         Raises:
             Unreachable: a store is unreachable.
             NotReady: the original was written by a newer version.
         """
-        async with self._places:
-            return await self._inputs(execution_id, request)
-
-    async def _inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
         assert request.rerun is not None
         original = request.rerun.of
         row = await self._store.execution(original)

@@ -249,15 +249,15 @@ class PendingTick:
             for partition, entries in grown.items()
         ]
 
-    def journal_records(self, ticks: Mapping[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
+    def journal_records(self, ticks: Mapping[int, int], epochs: Mapping[int, int], owner: str) -> list[DecidedMessage]:
         """The journal records, one per execution, split where they would grow too large.
 
         Args:
-            ticks: ``(tick, epoch)`` of each partition after the commit.
+            ticks: The tick of each partition after the commit.
         """
         messages: list[DecidedMessage] = []
         for execution_id, segment in self.segments.items():
-            tick, epoch = ticks[segment.partition]
+            tick, epoch = ticks[segment.partition], epochs[segment.partition]
             for first, entries in _cut(segment):
                 record = JournalRecord(
                     execution=execution_id,

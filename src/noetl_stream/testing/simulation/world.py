@@ -34,8 +34,8 @@ from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.server.housekeeping import ServerTimes
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.faults import FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.plans import check_once

@@ -1,0 +1,82 @@
+"""Publications: committed messages on their way to JetStream. *Published means PubAcked* (PROTOCOL §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from noetl_stream.concurrency import result_until
+from noetl_stream.errors import Unreachable
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.command_queue import CommandQueue, QueuedCommand
+from noetl_stream.ports.event_log import DecidedMessage, EventLog
+
+log = logging.getLogger(__name__)
+
+
+class Publications:
+    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged."""
+
+    def __init__(self, log: EventLog, queue: CommandQueue, clock: Clock) -> None:
+        self._log = log
+        self._queue = queue
+        self._clock = clock
+        self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[list[None]]]] = deque()
+        self._published: dict[int, int] = {}
+        self._withdrawals: set[asyncio.Future[None]] = set()
+
+    def publish(
+        self, ticks: Mapping[int, int], decided: Sequence[DecidedMessage], commands: Sequence[QueuedCommand]
+    ) -> None:
+        """Sends journal records, then commands, at once.
+
+        Args:
+            ticks: The committed tick of each partition.
+        """
+        waits = []
+        if decided:
+            waits.append(asyncio.ensure_future(self._log.publish_decided(decided)))
+        if commands:
+            waits.append(asyncio.ensure_future(self._queue.issue(commands)))
+        ids = frozenset(command.command_id for command in commands)
+        self._under_way.append((ticks, ids, asyncio.gather(*waits)))
+
+    def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
+        task = asyncio.ensure_future(self._withdraw(commands))
+        self._withdrawals.add(task)
+        task.add_done_callback(self._withdrawals.discard)
+
+    async def _withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+        try:
+            await self._queue.withdraw(commands)
+        except Unreachable as error:
+            log.info("%d cancelled commands stay in the queue: %s", len(commands), error)
+
+    def settle(self) -> None:
+        """Records acknowledgements, in order."""
+        while self._under_way and self._under_way[0][2].done():
+            ticks, _, done = self._under_way.popleft()
+            done.result()
+            self._published.update(ticks)
+
+    def published_tick(self, partition: int, otherwise: int) -> int:
+        """The last tick of ``partition`` known to be published.
+
+        Args:
+            otherwise: The tick in its row, which is later if another server owned the partition in between.
+        """
+        return max(self._published.get(partition, otherwise), otherwise)
+
+    def commands_under_way(self) -> set[str]:
+        """Ids of commands that are sent but not yet acknowledged."""
+        return {command_id for _, ids, done in self._under_way if not done.done() for command_id in ids}
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits until everything is acknowledged, at most ``timeout_s``."""
+        waits = [done for _, _, done in self._under_way if not done.done()]
+        if waits:
+            await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))
+        self.settle()
