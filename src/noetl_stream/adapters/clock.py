@@ -1,4 +1,4 @@
-"""A clock controlled by a test."""
+"""The clock of the operating system, and one that tests control."""
 
 from __future__ import annotations
 

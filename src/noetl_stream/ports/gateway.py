@@ -57,6 +57,8 @@ class StoredReport(NamedTuple):
 
 
 class Ingest(Protocol):
+    """Reports from workers that only speak HTTP."""
+
     async def report(self, report: Report) -> StoredReport:
         """Stores a report in EVENTS. A repeated report is stored once.
 
@@ -70,5 +72,5 @@ class Ingest(Protocol):
 
 class Readiness(Protocol):
     async def missing(self) -> list[str]:
-        """The dependencies that are missing or not set up, one sentence each; empty if ready. Never raises for that."""
+        """The dependencies that are missing or not set up, one sentence each; empty if ready. Does not raise."""
         ...

@@ -383,7 +383,9 @@ class FedEvent(NamedTuple):
 
 
 class FeedStore(Protocol):
-    """Ticks of one partition are serial: a reader that has seen one has seen all before it.
+    """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
+
+    Ticks of one partition are serial: a reader that has seen one has seen all before it.
 
     Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away.
     """

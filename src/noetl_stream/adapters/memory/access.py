@@ -1,4 +1,4 @@
-"""API tokens and the audit log in memory."""
+"""API tokens, the audit, credentials and idempotency keys in memory."""
 
 from __future__ import annotations
 

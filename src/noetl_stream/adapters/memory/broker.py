@@ -1,8 +1,9 @@
 """A message broker in memory: log, queue, bus and blobs sharing one state, for fast and repeatable role tests.
 
-It keeps the promises of the ports. The failures described in PROTOCOL are triggered by tests:
-:meth:`MemoryBroker.stop` and :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and
-broken readers on ``event_log`` and ``command_queue``. Nothing survives the process.
+Its adapters do what their ports document. Tests trigger the failures described in PROTOCOL: :meth:`MemoryBroker.stop`
+and :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log``
+and ``command_queue``. While it is stopped, requests raise :class:`~noetl_stream.errors.Unreachable`. Nothing survives
+the process.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class MemoryBlobs:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that have a value, for a test to look at."""
+        """The keys that have a value, for tests."""
         return list(self._values)
 
     def lose(self, key: str) -> None:

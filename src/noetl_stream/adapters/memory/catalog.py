@@ -11,7 +11,7 @@ from noetl_stream.ports.store import PlaybookRow
 
 
 class MemoryCatalog:
-    """A :class:`~noetl_stream.ports.catalog.Catalog`."""
+    """:class:`~noetl_stream.ports.catalog.Catalog` in memory; the port documents each method."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

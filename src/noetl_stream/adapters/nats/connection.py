@@ -310,7 +310,7 @@ class NatsConnection:
 
 
 def redacted(url: str) -> str:
-    """The url without its password or token, safe to show."""
+    """The URL without its password or token, safe to show."""
     return ",".join(_redacted_one(one) for one in url.split(","))
 
 

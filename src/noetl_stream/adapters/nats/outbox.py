@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.protocol import (
     decode_publish_ack,
     parse_status,
 )
-from noetl_stream.adapters.nats.wire import Hearing
+from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 
 RESEND_AFTER_S = 2.0
@@ -82,12 +82,12 @@ class Outbox:
         self._waiting: dict[int, PendingPublish] = {}
         self._last_number = 0
         self._look_handle: asyncio.TimerHandle | None = None
-        self._hearing: Hearing | None = None
+        self._subscription: WireSubscription | None = None
 
     @classmethod
     async def open(cls, connection: NatsConnection, *, resend_after_s: float = RESEND_AFTER_S) -> Outbox:
         outbox = cls(connection, resend_after_s)
-        outbox._hearing = await connection.wire.hear(f"{outbox._inbox}.*", outbox._hear)
+        outbox._subscription = await connection.wire.subscribe(f"{outbox._inbox}.*", outbox._receive)
         connection.on_lost(outbox._on_lost)
         connection.on_restored(outbox._on_restored)
         connection.on_ended(outbox._abandon)
@@ -116,8 +116,8 @@ class Outbox:
         if self._look_handle is not None:
             self._look_handle.cancel()
         self._connection.forget(self._on_lost, self._on_restored, self._abandon)
-        if self._hearing is not None:
-            await self._hearing.close()
+        if self._subscription is not None:
+            await self._subscription.close()
         self._abandon()
 
     def _send(self, number: int, sent: PendingPublish) -> None:
@@ -125,7 +125,7 @@ class Outbox:
         if self._connection.is_connected:
             self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
-    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         number = int(subject[self._prefix_length :])
         sent = self._waiting.get(number)
         if sent is None:
@@ -218,7 +218,7 @@ class HeldBatch:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._missing = 0
-        self._complaint = ""
+        self._last_refusal = ""
         self.all_acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, subject: str, body: bytes, message_id: str) -> None:
@@ -236,8 +236,8 @@ class HeldBatch:
         self.seal()
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        if error.description != self._complaint:
-            self._complaint = error.description
+        if error.description != self._last_refusal:
+            self._last_refusal = error.description
             log.warning("will retry: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
         return True
 

@@ -1,4 +1,4 @@
-"""Who calls, and with what: API tokens, the audit, credentials and idempotency keys in the schema ``noetl``."""
+"""API tokens, the audit, credentials and idempotency keys in the schema ``noetl``."""
 
 from __future__ import annotations
 

@@ -129,12 +129,12 @@ class SimulatedWorld:
 
     @property
     def under_way(self) -> set[str]:
-        standing = self.broker.command_queue.standing
-        iterations = {key for key, body in standing.items() if codec.decode_command(body).path}
+        queued = self.broker.command_queue.queued
+        iterations = {key for key, body in queued.items() if codec.decode_command(body).path}
         last = {report.command_id: codec.decode_fact(report.events[-1]) for report in self._reports()}
         return {
             key
-            for key in standing
+            for key in queued
             if not isinstance(last.get(key), ENDS_OF_STEPS + (ENDS_OF_ITERATIONS if key in iterations else ()))
         }
 
