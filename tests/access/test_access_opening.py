@@ -11,7 +11,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryTokens
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.access.open_mode import Wish, decide_open_mode
+from noetl_stream.gateway.access.guard import Wish, decide_open_mode
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
@@ -28,7 +28,7 @@ async def test_a_gateway_on_a_loopback_address_is_open_and_says_so(tokens: Memor
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 async def test_a_gateway_on_any_other_address_needs_a_decision_to_start(tokens: MemoryTokens, host: str) -> None:
-    with pytest.raises(UsageError, match="no admin's token to open it") as refused:
+    with pytest.raises(UsageError, match="no admin token exists to open it") as refused:
         await decide_open_mode(host, None, tokens, 0, provider=False)
     for way in ("token create", "NOETL_OIDC_ISSUER", "NOETL_GATEWAY_AUTH=open"):
         assert way in str(refused.value)
@@ -38,7 +38,7 @@ async def test_a_gateway_on_any_other_address_needs_a_decision_to_start(tokens: 
 async def test_an_open_gateway_logs_a_warning(tokens: MemoryTokens, host: str) -> None:
     opening = await decide_open_mode(host, "open", tokens, 0, provider=True)
     assert opening.open_to_all
-    assert "whoever reaches this address may do everything" in opening.sentence
+    assert "anyone who can reach this address may do everything" in opening.sentence
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from gateway_stage import GatewayStage
 from yarl import URL
 
-from noetl_stream.gateway.http import body_reader as reading
+from noetl_stream.gateway.http import bodies as reading
 
 START = b"POST /api/v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -45,7 +45,7 @@ async def test_a_body_that_does_not_come_is_refused_in_time(
     json = {"Content-Type": "application/json"}
     async with stage.client.post("/api/v1/executions", data=body(), headers=json) as response:
         assert response.status == 400
-        assert "has not come within" in (await response.json(content_type=None))["detail"]
+        assert "did not arrive within" in (await response.json(content_type=None))["detail"]
     assert stage.gateway.pressure.requests == 0
 
 
