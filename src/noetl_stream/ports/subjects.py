@@ -20,7 +20,7 @@ ANSWERED: Final = "noetl.answered"
 """Server → client: the answer to a request, once it is committed."""
 
 PING: Final = "noetl.ask.ping"
-"""Anyone → any server: is a server alive?"""
+"""Anyone → any server: is one alive?"""
 
 ASK_REQUEST: Final = "noetl.ask.request"
 ASK_PLAYBOOK: Final = "noetl.ask.playbook"
@@ -30,12 +30,10 @@ reference follows: execution and step run.
 """
 
 ASK_CATALOG: Final = "noetl.ask.catalog"
-"""Worker → any server: which playbook has this path and version? Both are in the body: a path has slashes."""
+"""Worker → any server: which playbook has this path and version? Both are in the body, since paths have slashes."""
 
 ASK_WORKERS: Final = "noetl.ask.workers"
-"""Anyone → every worker: your name, and what you run? The answer is a
-:class:`~noetl_stream.model.messages.WorkerPresence`.
-"""
+"""Anyone → every worker, which answers with its :class:`~noetl_stream.model.messages.WorkerPresence`."""
 
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""

@@ -45,7 +45,7 @@ class StreamInfo(msgspec.Struct):
     total: int = 0
 
 
-class StoredMessage(msgspec.Struct):
+class StreamMessage(msgspec.Struct):
     """A message of a stream; ``time`` is RFC 3339."""
 
     seq: int
@@ -54,7 +54,7 @@ class StoredMessage(msgspec.Struct):
 
 
 class _MessageAnswer(msgspec.Struct):
-    message: StoredMessage
+    message: StreamMessage
 
 
 def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
@@ -182,7 +182,7 @@ async def stream_info(connection: NatsConnection, stream: str, request: Mapping[
 
 async def stored_message(
     connection: NatsConnection, stream: str, wanted: Mapping[str, Any], *, timeout_s: float = API_TIMEOUT_S
-) -> StoredMessage | None:
+) -> StreamMessage | None:
     """A message, read from the stream's leader, which has the latest writes. Errors: as of :func:`stream_api`."""
     try:
         answer = await stream_api(connection, stream, f"STREAM.MSG.GET.{stream}", wanted, timeout_s=timeout_s)
