@@ -252,6 +252,10 @@ class Store(Protocol):
         """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
         ...
 
+    async def durability_warnings(self) -> list[str]:
+        """One line for each setting under which committed work may be lost; normally empty (PROTOCOL §5)."""
+        ...
+
     async def commit(self, tick: Tick) -> None:
         """One fenced transaction.
 

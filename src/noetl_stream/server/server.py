@@ -75,6 +75,8 @@ class Server(ServerParts):
         await self.ports.store.verify()
         await self.ports.log.verify()
         await self.ports.queue.verify()
+        for warning in await self.ports.store.durability_warnings():
+            log.warning("%s", warning)
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
         await self.inbox.open()
         await self.responder.open()

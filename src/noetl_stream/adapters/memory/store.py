@@ -78,6 +78,7 @@ class MemoryTables:
     inbox_sent: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
 
 
 class MemoryStore:
@@ -91,6 +92,9 @@ class MemoryStore:
 
     async def verify(self) -> None:
         """Memory is always ready."""
+
+    async def durability_warnings(self) -> list[str]:
+        return self.tables.warnings
 
     async def close(self) -> None:
         """Keeps everything: another server of the same test may still use it."""

@@ -16,7 +16,6 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import FlushTimeoutError, NoRespondersError
-from nats.js import JetStreamContext
 
 from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, ApiError
@@ -92,11 +91,6 @@ class NatsConnection:
     async def sibling(self, name: str) -> NatsConnection:
         """Another connection to the same server, for the calling loop."""
         return await NatsConnection.open(self._url, name=name)
-
-    @property
-    def jetstream(self) -> JetStreamContext:
-        """nats-py's own JetStream context, for rare operations."""
-        return self.client.jetstream()
 
     @property
     def is_connected(self) -> bool:

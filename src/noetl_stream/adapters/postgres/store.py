@@ -84,7 +84,6 @@ class PostgresStore(Listing):
             )
 
     async def durability_warnings(self) -> list[str]:
-        """One line for each setting under which Postgres may lose committed work; normally empty."""
         rows = await self._database.fetch("unsafe_settings")
         return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
 
