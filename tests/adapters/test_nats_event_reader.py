@@ -102,7 +102,7 @@ async def test_a_subject_with_no_partition_of_ours_is_passed_over(connection: Na
         "noetl.events.99.run-1.reported",
         "noetl.events.03.run-1.reported",
     ):
-        await connection.jetstream.publish(subject, b"{}")
+        await connection.client.jetstream().publish(subject, b"{}")
     mine = await log.publish_reported("run-1", "request-1", b"{}")
     assert [message.sequence for message in await read(reader, 1)] == [mine] == [4]
     await reader.close()

@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import heapq
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.rerun.journal_summary import JournalSummary
@@ -40,6 +40,8 @@ FEW = 1024
 
 ORIGINALS_AT_ONCE: Final = 4
 """How many whole journals are in memory at once: one client command may retry a thousand executions."""
+
+_Value = TypeVar("_Value")
 
 Input = tuple[str, RecordedFact]
 """An execution and the input to fold into it."""
@@ -162,7 +164,7 @@ class ServerInputs:
         fact: ReferenceResolved | ReferenceLost
         value = None
         try:
-            data = await self._read(reference)
+            data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
             value = codec.decode_json(data)
             fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
         except (BlobMissing, PayloadRefused) as error:
@@ -171,34 +173,33 @@ class ServerInputs:
         self._nudge()
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
-        while True:
-            try:
-                async with self._originals:
-                    facts = await self._reused(execution_id, rerun)
-                break
-            except Unreachable as error:
-                log.warning("cannot read the original of %s, will retry: %s", execution_id, error)
-                await self._clock.sleep(LOAD_AGAIN_S)
+        async def reused() -> Sequence[Fact]:
+            async with self._originals:
+                return await self._reused(execution_id, rerun)
+
+        facts = await self._until_reached(f"the original of {execution_id}", reused)
         at_ms = self.now_ms()
         self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms)) for fact in facts]
         self._nudge()
 
     async def _read(self, reference: Reference) -> bytes:
+        if reference.store == "journal":
+            # Not always a result of the same execution: a child may have returned it.
+            owner, _, step_run_id = reference.key.partition(".")
+            return await gather_iterations(self._store, self._blobs, owner, step_run_id)
+        data = await self._blobs.get(reference.key)
+        found = "sha256:" + hashlib.sha256(data).hexdigest()
+        if reference.checksum and found != reference.checksum:
+            raise PayloadRefused(f"checksum mismatch: {reference.key}")
+        return data
+
+    async def _until_reached(self, what: str, read: Callable[[], Awaitable[_Value]]) -> _Value:
         while True:
             try:
-                if reference.store == "journal":
-                    # Not always a result of the same execution: a child may have returned it.
-                    owner, _, step_run_id = reference.key.partition(".")
-                    return await gather_iterations(self._store, self._blobs, owner, step_run_id)
-                data = await self._blobs.get(reference.key)
+                return await read()
             except Unreachable as error:
-                log.warning("cannot read result %s, will retry: %s", reference.key, error)
+                log.warning("cannot read %s, will retry: %s", what, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
-                continue
-            found = "sha256:" + hashlib.sha256(data).hexdigest()
-            if reference.checksum and found != reference.checksum:
-                raise PayloadRefused(f"checksum mismatch: {reference.key}")
-            return data
 
     async def _reused(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
         """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse.reuse`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from noetl_stream.errors import StreamLost
+from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
 
@@ -15,12 +16,11 @@ PRESENCE_S = 5.0
 class PartitionOwnership:
     """The leases of one owner, kept up to date with the ticks it commits."""
 
-    def __init__(self, owner: str, store: Store, log: EventLog, *, partitions: int, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, lease_s: float) -> None:
         self.owner = owner
         self.lease_s = lease_s
         self._store = store
         self._log = log
-        self._total = partitions
         self._owned: dict[int, PartitionLease] = {}
         self._peers: dict[str, float] = {}
 
@@ -45,7 +45,7 @@ class PartitionOwnership:
         """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
         self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
-        return -(-self._total // len(self._peers))
+        return -(-PARTITIONS // len(self._peers))
 
     async def take(self, limit: int) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions.

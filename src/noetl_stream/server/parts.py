@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
@@ -66,7 +65,7 @@ class ServerParts:
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, plans, self.reader.nudge)
         self.executions = ExecutionCache(ports.store, plans, self._cursor_of, self.inputs.track)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = PartitionOwnership(owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=times.lease_s)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, times.lease_s)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
 
     def _cursor_of(self, partition: int) -> int:

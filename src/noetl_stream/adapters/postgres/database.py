@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -71,14 +72,13 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
             max_cached_statement_lifetime=0,
             server_settings=_session(application_name) | (settings or {}),
         )
-        await _json_as_bytes(connection)
+        try:
+            await _prepare(connection, address)
+        except BaseException:
+            connection.terminate()
+            raise
     except DRIVER_ERRORS as error:
         raise translated(error, address) from error
-    try:
-        require_version(connection.get_server_version().major, address)
-    except NotReady:
-        await connection.close(timeout=CLOSE_TIMEOUT_S)
-        raise
     return connection
 
 
@@ -104,21 +104,15 @@ class Database:
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=READ_TIMEOUT_S,
                 max_cached_statement_lifetime=0,
-                init=_json_as_bytes,
+                init=partial(_prepare, address=address),
                 reset=_nothing_to_reset,
                 server_settings=_session(application_name),
             )
-            async with pool.acquire() as connection:
-                version = connection.get_server_version()
+            async with pool.acquire():
+                pass  # connects once, so that a wrong address fails here
         except DRIVER_ERRORS as error:
             raise translated(error, address) from error
-        database = cls(dsn, application_name, pool)
-        try:
-            require_version(version.major, address)
-        except NotReady:
-            await database.close()
-            raise
-        return database
+        return cls(dsn, application_name, pool)
 
     async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
         """The rows of a named query, in its own transaction. ``values`` are its parameters, by name."""
@@ -147,7 +141,9 @@ def _session(application_name: str) -> dict[str, str]:
     return {"application_name": application_name, "jit": "off"}
 
 
-async def _json_as_bytes(connection: Any) -> None:
+async def _prepare(connection: Any, address: str) -> None:
+    """Checks the version; JSON columns are read and written as bytes."""
+    require_version(connection.get_server_version().major, address)
     await connection.set_type_codec("json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
 
 
