@@ -14,14 +14,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.engine.rerun.journal_summary import JournalSummary
-from noetl_stream.engine.rerun.reuse import refuse_rerun, reuse
+from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested, Fact, ReferenceLost, ReferenceResolved, TimerFired
-from noetl_stream.model.reference import Reference
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.events import (
+    ExecutionRequested,
+    Fact,
+    ReferenceLost,
+    ReferenceResolved,
+    RerunRefused,
+    TimerFired,
+)
+from noetl_stream.model.outcome import Reference
 from noetl_stream.ports.blobs import Blobs, gather_iterations
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import Store
@@ -202,7 +207,7 @@ class ServerInputs:
                 await self._clock.sleep(LOAD_AGAIN_S)
 
     async def _reused(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
-        """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse.reuse`.
+        """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse`.
 
         Raises:
             Unreachable: a store is unreachable.
@@ -212,14 +217,14 @@ class ServerInputs:
         original = request.rerun.of
         row = await self._store.execution(original)
         if row is None:
-            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} does not exist")),)
+            return (RerunRefused("unknown_execution", f"execution {original} does not exist"),)
         if row.finished_ms is None:
             text = f"execution {original} has not ended: its status is {row.status}"
-            return (refuse_rerun(Rejection("not_ended", text)),)
+            return (RerunRefused("not_ended", text),)
         plan = (await self._plans.load(request.digest)).plan
         if isinstance(plan, InvalidPlan):
-            return (refuse_rerun(Rejection("invalid_playbook", plan.reason)),)
+            return (RerunRefused("invalid_playbook", plan.reason),)
         journal = await self._store.journal(original)
         if len(journal) != row.position:
-            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} is being deleted")),)
+            return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
         return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))
