@@ -12,7 +12,7 @@ from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
 from noetl_stream.ports.access import Audit, AuditEntry, StoredToken, Tokens, hash_of, token_text
-from noetl_stream.ports.catalog_address import is_path
+from noetl_stream.ports.catalog import is_path
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
     ApiTokenDocument,

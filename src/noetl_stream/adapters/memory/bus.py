@@ -69,11 +69,6 @@ class MemoryBus:
             del self._asked[reply]
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """See :meth:`noetl_stream.ports.bus.Bus.ask_all`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         answers: list[bytes] = []
 
         async def take(_subject: str, answer: bytes, _reply: str) -> None:
@@ -89,11 +84,6 @@ class MemoryBus:
         return answers
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> MemorySubscription:
-        """See :meth:`noetl_stream.ports.bus.Bus.listen`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         subscription = MemorySubscription(self, subject, handler, group)
         self._subscriptions.append(subscription)

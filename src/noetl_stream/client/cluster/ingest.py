@@ -7,19 +7,19 @@ from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import Report
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.ingest import StoredReport
+from noetl_stream.ports.gateway import StoredReport
 from noetl_stream.ports.store import Store
 
 
 class DirectIngest:
-    """An :class:`~noetl_stream.ports.ingest.Ingest`."""
+    """An :class:`~noetl_stream.ports.gateway.Ingest`."""
 
     def __init__(self, log: EventLog, store: Store) -> None:
         self._log = log
         self._store = store
 
     async def report(self, report: Report) -> StoredReport:
-        """See :meth:`noetl_stream.ports.ingest.Ingest.report`."""
+        """See :meth:`noetl_stream.ports.gateway.Ingest.report`."""
         row = await self._store.execution(report.execution_id)
         if row is None:
             raise NotFound(f"no execution {report.execution_id}")

@@ -17,7 +17,7 @@ LOOK_S: Final = 2.0
 
 
 class DirectReadiness:
-    """A :class:`~noetl_stream.ports.readiness.Readiness`. Whoever asks may be a stranger: no address is said."""
+    """A :class:`~noetl_stream.ports.gateway.Readiness`. Whoever asks may be a stranger: no address is said."""
 
     def __init__(self, log: EventLog, store: Store, bus: Bus) -> None:
         self._log = log
@@ -25,7 +25,7 @@ class DirectReadiness:
         self._bus = bus
 
     async def missing(self) -> list[str]:
-        """See :meth:`noetl_stream.ports.readiness.Readiness.missing`."""
+        """See :meth:`noetl_stream.ports.gateway.Readiness.missing`."""
         looks = (
             _fault("NATS", self._log.verify()),
             _fault("Postgres", self._store.verify()),

@@ -7,8 +7,7 @@ from typing import Any, Final
 from noetl_stream.client.executions.documents import result_of
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.gathering import gather_iterations
+from noetl_stream.ports.blobs import Blobs, gather_iterations
 from noetl_stream.ports.store import ExecutionRow, Store
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024

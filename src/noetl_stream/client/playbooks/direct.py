@@ -15,8 +15,15 @@ from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog import Catalog, CatalogEntry, VersionTaken
-from noetl_stream.ports.catalog_address import Address, find_entry, find_versions, read_address
+from noetl_stream.ports.catalog import (
+    Address,
+    Catalog,
+    CatalogEntry,
+    VersionTaken,
+    find_entry,
+    find_versions,
+    read_address,
+)
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.playbooks import (
     ArcDocument,

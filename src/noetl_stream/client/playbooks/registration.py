@@ -6,8 +6,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.source import read_source
-from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.ports.catalog_address import is_path, is_version
+from noetl_stream.ports.catalog import CatalogEntry, is_path, is_version
 
 PART_HINT = "up to 256 printable characters, without white space and `@`"
 
