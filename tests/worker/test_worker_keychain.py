@@ -18,7 +18,7 @@ from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.kinds.keychain import installed_kinds, keychain_kinds
+from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.responders.secrets import SecretsResponder
 from noetl_stream.settings.tools import read_http_allow
@@ -216,12 +216,9 @@ def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: locker-plugin\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[noetl_stream.keychain]\nlocker = locker_plugin:Locker\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    caches = (installed_kinds, keychain_kinds)
-    for cache in caches:
-        cache.cache_clear()
+    installed_kinds.cache_clear()
     yield source
-    for cache in caches:
-        cache.cache_clear()
+    installed_kinds.cache_clear()
 
 
 async def test_a_kind_of_ones_own_is_asked_once_an_execution(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.kinds.language import PlaybookInputs, WaitInputs
+from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import validated

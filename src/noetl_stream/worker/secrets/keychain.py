@@ -13,7 +13,7 @@ import msgspec
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
+from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports.clock import Clock
 from noetl_stream.settings.environment import environment_variable
@@ -203,7 +203,7 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
         reason = installed_kinds().unusable.get(entry.kind, f"this worker has no keychain kind {entry.kind!r}")
         raise _failed(reason)
     try:
-        value = await plugin().resolve(keychain_kinds()[entry.kind].model_validate(dict(entry.settings)))
+        value = await plugin().resolve(installed_kinds().settings[entry.kind].model_validate(dict(entry.settings)))
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):

@@ -1,40 +1,52 @@
 """JSON Schema (draft 2020-12) of the language: ``noetl-stream playbook schema``.
 
-Generated from the parser's own models. Tables add the parts that the parser reads piece by piece.
+Generated from the parser's own models and the kinds' models of inputs, knobs and keychain settings. Tables add the
+parts that the parser reads piece by piece. Rules that a model's validators enforce in code are not in the schema;
+``check`` reports them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from itertools import combinations
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.kinds.inputs import spellings
-from noetl_stream.playbook.kinds.keychain import keychain_kinds
-from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS
-from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.model import document, loop, policy, step, sugar, timeouts, workbook
-from noetl_stream.playbook.model import shared_values as shared
+from noetl_stream.playbook.kinds.keychain import installed_kinds
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
+from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, workbook
 from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
-from noetl_stream.playbook.schema.kinds import (
-    HOLDS_TEMPLATE,
-    Schema,
-    by_kind,
-    ref,
-    refused,
-    settings_schema,
-    task_schemas,
-)
-from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS, NAMESPACES
+from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
+from noetl_stream.template.runtime.scope import NAMESPACES
+
+Schema: TypeAlias = dict[str, Any]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+HOLDS_TEMPLATE: Final[Schema] = {
+    "description": "Text with a template, or a list or mapping that holds one at any depth.",
+    "anyOf": [
+        {"type": "string", "pattern": r"\{[{%#]"},
+        {"type": "array", "contains": {"$ref": "#/$defs/holds_template"}},
+        {"type": "object", "not": {"additionalProperties": {"not": {"$ref": "#/$defs/holds_template"}}}},
+    ],
+}
+MAX_COMBINED_INPUTS: Final = 6
+"""Most inputs for which the schema lists the allowed combinations; their number doubles with each input."""
 
 _NULL: Final[Schema] = {"type": "null"}
 _SECONDS: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
 _TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]"}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def _or_null(schema: Schema) -> Schema:
@@ -122,7 +134,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (policy.Then, "set_iter"): _writes({}),
     (policy.Then, "set_vars"): _writes({}),
     (policy.Then, "set_shared"): _writes(ref("SharedEntry")),
-    (shared.SharedEntry, "value"): {},
+    (policy.SharedEntry, "value"): {},
     (sugar.ChooseEntry, "name"): ref("name"),
     (sugar.ChooseEntry, "choose"): _ladder(sugar.BranchRule, ref("tasks")),
     (sugar.BranchRule, "when"): ref("guard"),
@@ -155,7 +167,7 @@ VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (policy.Then, "attempts"): {"type": ["integer", "null"], "minimum": 1},
     (policy.Then, "max_delay"): {"type": ["number", "null"], "minimum": 0},
     (workbook.ListedEntry, "name"): ref("name"),
-    **{(timeouts.TimeoutParts, name): _or_null(_SECONDS) for name in ("total", "connect", "read")},
+    **{(layering.TimeoutParts, name): _or_null(_SECONDS) for name in ("total", "connect", "read")},
 }  # fmt: skip
 """Values that the parser restricts beyond their type."""
 
@@ -184,7 +196,7 @@ RULES: Final[Mapping[type[Section], Schema]] = {
             *_only_with("jump", ["to"], ["to"]),
         ]
     },
-    shared.SharedEntry: {
+    policy.SharedEntry: {
         "if": {"properties": {"op": {"const": "count"}}, "required": ["op"]},
         "then": {"not": {"required": ["value"]}},
         "else": {"required": ["value"]},
@@ -214,15 +226,16 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
         own = definitions[model.__name__]["properties"]
         own |= {name: {} for kind in kinds.values() for name in spellings(kind.knobs) if name not in own}
     for kind in kinds.values():
-        definitions |= task_schemas(kind, ref("TaskPolicy"), ref("timeout"))
-    for name, settings in keychain_kinds().items():
-        definitions |= settings_schema(name, settings)
+        definitions |= _task_schemas(kind)
+    keychain_settings = installed_kinds().settings
+    for name, settings in keychain_settings.items():
+        definitions |= _settings_schema(name, settings)
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
     definitions |= {
         "entry": _entry(kinds),
         "tasks": _list(ref("entry"), 1),
-        "workbook_task": {**by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
-        "keychain_entry": by_kind("keychain_", keychain_kinds()),
+        "workbook_task": {**_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
+        "keychain_entry": _by_kind("keychain_", keychain_settings),
     }
     root = definitions.pop(document.Root.__name__)
     return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}
@@ -259,14 +272,14 @@ def _limit(value: float) -> Schema:
 
 def _entry(kinds: Kinds) -> Schema:
     """An entry of a pipeline: a task, or a construct, recognized by its keyword."""
-    schema: Schema = by_kind("task_", kinds)
+    schema: Schema = _by_kind("task_", kinds)
     for word, model in reversed(sugar.WORDS.items()):
         schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
-    return {"type": "object", "if": {"required": ["kind"]}, "then": by_kind("task_", kinds), "else": schema}
+    return {"type": "object", "if": {"required": ["kind"]}, "then": _by_kind("task_", kinds), "else": schema}
 
 
 def _section_schema(model: type[Section]) -> Schema:
-    properties = refused(model.rejected)
+    properties = _refused(model.rejected)
     required = []
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -291,3 +304,127 @@ def _value(model: type[Section], name: str) -> Schema:
             return {"description": "Reserved for a later version.", "enum": [None, "", [], {}, *mark.neutral]}
     annotation: Any = field.annotation
     return VALUES.get((model, name)) or TypeAdapter(annotation).json_schema()
+
+
+def _refused(words: Mapping[str, advice.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
+    """Keys of older or misplaced forms, except ``known`` ones.
+
+    Editors that support ``errorMessage`` show what to write instead.
+    """
+    return {
+        word: {"not": {}, "doNotSuggest": True, "errorMessage": f"{rejected.message}: {rejected.hint}"}
+        for word, rejected in words.items()
+        if word not in known
+    }
+
+
+def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
+    """The definitions ``inputs_<kind>``, ``spec_<kind>`` and ``task_<kind>``; the last adds the required inputs."""
+    name = kind.kind
+    inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
+    knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
+    own = {"name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
+    spec = {**_refused(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
+    return {
+        **needed,
+        **knobs_needed,
+        f"inputs_{name}": _mapping(kind.inputs, {**_refused(advice.TASK, inputs), **inputs, **own}),
+        f"task_{name}": {"allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind)]},
+        f"spec_{name}": {**_mapping(kind.knobs, spec), "type": ["object", "null"]},
+    }
+
+
+def _settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:
+    """The definitions of a keychain entry of this kind."""
+    properties, definitions = _properties(model, f"keychain_{kind}_", None)
+    entry = _mapping(model, {**properties, "name": ref("identifier"), "kind": {"const": kind}})
+    return {**definitions, f"keychain_{kind}": {"allOf": [entry, {"required": ["name"]}, *_needed(model)]}}
+
+
+def _by_kind(prefix: str, kinds: Collection[str]) -> Schema:
+    """A mapping whose ``kind`` selects the definition it must match."""
+    return {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"enum": sorted(kinds)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": ref(f"{prefix}{kind}")}
+            for kind in sorted(kinds)
+        ],
+    }
+
+
+def _properties(
+    model: type[BaseModel], prefix: str, verbatim: Collection[str] | None
+) -> tuple[dict[str, Schema], dict[str, Schema]]:
+    """The properties of a model, synonyms included, and the definitions they refer to.
+
+    Args:
+        prefix: Prefix of those definitions' names.
+        verbatim: Fields that are never rendered; ``None`` for all fields.
+    """
+    try:
+        schema = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+    except PydanticInvalidForJsonSchema:  # a plugin's model may have types without a JSON form
+        schema = {"properties": {names[0]: {} for names in _synonyms(model).values()}}
+    fields = {spellings(model)[key]: _untitled(field) for key, field in schema.get("properties", {}).items()}
+    needed = {f"{prefix}{name}": _untitled(one) for name, one in schema.get("$defs", {}).items()}
+    properties = {
+        spelling: fields[name]
+        if verbatim is None or name in verbatim
+        else {"anyOf": [fields[name], ref("holds_template")]}
+        for spelling, name in spellings(model).items()
+    }
+    return properties, needed
+
+
+def _untitled(schema: Any) -> Any:
+    """Without the titles that pydantic derives from names, since editors would show them."""
+    if isinstance(schema, list):
+        return [_untitled(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+
+
+def _mapping(model: type[BaseModel], properties: dict[str, Schema]) -> Schema:
+    """A mapping with these properties, which allows one spelling of each field."""
+    schema: Schema = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": model.model_config.get("extra") == "allow",
+    }
+    both = [list(pair) for names in _synonyms(model).values() for pair in combinations(names, 2)]
+    return {**schema, "not": {"anyOf": [{"required": pair} for pair in both]}} if both else schema
+
+
+def _synonyms(model: type[BaseModel]) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for spelling, name in spellings(model).items():
+        fields.setdefault(name, []).append(spelling)
+    return fields
+
+
+def _needed(model: type[BaseModel]) -> list[Schema]:
+    """The required fields, under any spelling."""
+    return [
+        {"anyOf": [{"required": [spelling]} for spelling in names]}
+        for name, names in _synonyms(model).items()
+        if model.model_fields[name].is_required()
+    ]
+
+
+def _together(kind: KindSpec) -> list[Schema]:
+    """The combinations of inputs that are allowed, if the kind restricts them."""
+    fields = list(kind.inputs.model_fields)
+    if kind.combination_error is None or len(fields) > MAX_COMBINED_INPUTS:
+        return []
+    sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
+    return [{"anyOf": [_given(names, fields) for names in sets if kind.combination_error(names) is None]}]
+
+
+def _given(names: Collection[str], fields: Collection[str]) -> Schema:
+    """These fields have a value and the others do not."""
+    null: Schema = {"type": "null"}
+    values = {name: {"not": null} if name in names else null for name in fields}
+    return {"required": list(names), "properties": values}
