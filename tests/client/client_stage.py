@@ -24,7 +24,7 @@ from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 BY = "token:ada"

@@ -44,7 +44,7 @@ from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])

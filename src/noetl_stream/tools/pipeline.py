@@ -1,6 +1,8 @@
-"""``kind: secrets``: makes a credential readable as ``keychain.<name>`` in the rest of its pipeline (LANGUAGE §11)."""
+"""The kinds that act on their pipeline alone: ``noop`` (LANGUAGE §9) and ``secrets`` (LANGUAGE §11)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pydantic import AliasChoices, Field
 
@@ -8,6 +10,31 @@ from noetl_stream.playbook.kinds.keychain import SECRETS_INPUTS, SECRETS_KIND, s
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, validated
+
+
+class NoopInputs(Inputs):
+    """Inputs of ``noop``."""
+
+    args: dict[str, Any] | None = Field(
+        default=None, description="A mapping of any values, returned as the task's result."
+    )
+
+
+class NoopTool:
+    """Does nothing, for tasks that only need a policy: routing, ``set_*``, a jump target."""
+
+    spec = KindSpec(kind="noop", inputs=NoopInputs, knobs=Knobs)
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """Returns ``args``, or ``{}`` without it.
+
+        Raises:
+            ToolFailure: kind ``invalid_input``.
+        """
+        return ToolResult(validated(NoopInputs, call.inputs).args or {})
+
+    async def close(self) -> None:
+        """Nothing to release."""
 
 
 class SecretsInputs(Inputs):
@@ -21,14 +48,13 @@ class SecretsInputs(Inputs):
     )
 
 
-class SecretsKnobs(Knobs):
-    """``secrets`` has no knobs."""
-
-
 class SecretsTool:
-    """Resolves the credential, so that a missing one fails here and not in the task that reads it."""
+    """Makes a credential readable as ``keychain.<name>`` in the rest of the pipeline.
 
-    spec = KindSpec(kind=SECRETS_KIND, inputs=SecretsInputs, knobs=SecretsKnobs, verbatim=frozenset({"credential"}))
+    Resolves it, so that a missing one fails here and not in the task that reads it.
+    """
+
+    spec = KindSpec(kind=SECRETS_KIND, inputs=SecretsInputs, knobs=Knobs, verbatim=frozenset({"credential"}))
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{name, version, expires_at}``, never the value.

@@ -1,4 +1,4 @@
-"""``kind: secrets`` describes a credential. The worker's tests cover that later tasks can read it."""
+"""``kind: noop`` and ``kind: secrets``. The worker's tests cover that later tasks can read the credential."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.secrets import SecretsTool
+from noetl_stream.tools.pipeline import NoopTool, SecretsTool
 
 
 async def described(name: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ async def test_a_credential_is_named_by_the_input_or_by_the_task(make_call: Any,
 @pytest.mark.parametrize(
     "inputs", [{"credential": "a b"}, {"credential": 1}, {"credential": "a", "auth": "b"}, {"x": 1}]
 )
-async def test_other_inputs_are_refused(make_call: Any, inputs: Any) -> None:
+async def test_other_inputs_of_secrets_are_refused(make_call: Any, inputs: Any) -> None:
     with pytest.raises(ToolFailure) as caught:
         await SecretsTool().run(make_call(inputs))
     assert caught.value.error.kind == "invalid_input"
@@ -40,3 +40,17 @@ def test_the_name_is_a_constant() -> None:
         'workflow: [{step: start, tool: {kind: secrets, credential: "{{ workload.x }}"}}]\n'
     )
     assert "invalid_value" in [problem.code for problem in check(text, {"secrets": SecretsTool.spec}).diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"), [({"args": {"a": [1]}}, {"a": [1]}), ({}, {}), ({"args": None}, {}), ({"args": {}}, {})]
+)
+async def test_noop_returns_its_args(make_call: Any, inputs: dict[str, Any], expected: Any) -> None:
+    assert (await NoopTool().run(make_call(inputs))).result == expected
+
+
+async def test_the_args_of_noop_must_be_a_mapping(make_call: Any) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await NoopTool().run(make_call({"args": [1], "arg": 1}))
+    assert failed.value.error.kind == "invalid_input"
+    assert failed.value.error.message == "args: input should be a valid dictionary; arg: unknown input"

@@ -13,14 +13,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.child_process import CapturedOutput, TreeKiller, adopt_orphans, kill_group
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
-from noetl_stream.tools.process_tree import TreeKiller, adopt_orphans, kill_group
-from noetl_stream.tools.shell.captured_output import CapturedOutput
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
@@ -92,8 +90,7 @@ class ShellTool:
         inputs = validated(ShellInputs, call.inputs)
         knobs = validated(ShellKnobs, call.knobs)
         if not self._allowed:
-            message = "the worker's operator has disabled shell tasks (NOETL_SHELL=off)"
-            raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
+            raise ToolFailure.of("not_allowed", "the worker's operator has disabled shell tasks (NOETL_SHELL=off)")
         try:
             result = await _run_command(inputs, call.idempotency_key, knobs.max_output_bytes, self._trees)
         except OSError as error:
@@ -135,8 +132,8 @@ async def _run_command(
             start_new_session=True,
             preexec_fn=adopt_orphans,
         )
-        stdout.close_writing_end()
-        stderr.close_writing_end()
+        stdout.writing_end.close()
+        stderr.writing_end.close()
         try:
             exit_code = await process.wait()
         finally:
@@ -171,24 +168,19 @@ class _Pipe:
     """A pipe for one output of the command. We close our writing end once the command has its own."""
 
     def __init__(self, max_bytes: int) -> None:
-        reading_end, self.writing_end = os.pipe()
-        self._is_open = True
+        reading_end, writing_end = os.pipe()
+        self.writing_end = os.fdopen(writing_end, "wb")
         self.output = CapturedOutput(reading_end, max_bytes)
 
-    def close_writing_end(self) -> None:
-        if self._is_open:
-            os.close(self.writing_end)
-            self._is_open = False
-
     def close(self) -> None:
-        self.close_writing_end()
+        self.writing_end.close()
         self.output.close()
 
 
 def _not_started(error: OSError) -> ToolFailure:
     reason = f"cannot start the command: {error.strerror or error}"
     if error.errno in _TEMPORARY_ERRORS:
-        return ToolFailure(ErrorInfo(kind="crashed", message=reason, retryable=True))
+        return ToolFailure.of("crashed", reason, retryable=True)
     return invalid_input(f"command: {reason}")
 
 
@@ -198,17 +190,15 @@ def _result(exit_code: int, stdout: tuple[str, int], stderr: tuple[str, int]) ->
         try:
             result[name] = to_json(text, name=name)
         except NotJson as error:
-            raise ToolFailure(ErrorInfo(kind="result_not_json", message=str(error))) from None
+            raise ToolFailure.of("result_not_json", str(error)) from None
         if dropped_bytes:
             result[f"{name}_dropped_bytes"] = dropped_bytes
     return result
 
 
-def _failed(result: Mapping[str, Any]) -> ToolFailure:
+def _failed(result: dict[str, Any]) -> ToolFailure:
     exit_code = result["exit_code"]
     lines = result["stderr"].strip().splitlines()
     last_line = f": {lines[-1][:_SHOWN_CHARACTERS]}" if lines else ""
-    error = ErrorInfo(
-        kind="exit_status", message=f"the command exited with {exit_code}{last_line}", code=str(exit_code)
-    )
-    return ToolFailure(error, result=dict(result))
+    message = f"the command exited with {exit_code}{last_line}"
+    return ToolFailure.of("exit_status", message, code=str(exit_code), result=result)

@@ -1,6 +1,7 @@
-"""Kills processes together with all their descendants, whatever their session or parent (LANGUAGE §12).
+"""Child processes of tools: captures their output, and kills them with all their descendants (LANGUAGE §12).
 
-This works on Linux. Elsewhere processes survive that left the group and whose parent has ended.
+Descendants are found whatever their session or parent. This works on Linux. Elsewhere processes survive that left the
+group and whose parent has ended.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 
 import psutil
 
+_READ_BYTES: Final = 64 * 1024
 _SET_CHILD_SUBREAPER: Final = 36
 """``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphaned descendants become children of the process."""
 # Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
@@ -96,3 +98,46 @@ def _descendants(roots: set[int]) -> set[int]:
 def _signal(process_id: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process_id, number)
+
+
+class CapturedOutput:
+    """Captures the output of a process up to a limit, then reads and drops the rest, so that writers never block.
+
+    Reads and owns ``descriptor``, the read end of a pipe.
+    """
+
+    def __init__(self, descriptor: int, max_bytes: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._pipe = os.fdopen(descriptor, "rb", buffering=0)
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pipe, self._read)
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def take(self) -> tuple[str, int]:
+        """The text written since the last call, and how many bytes of it were dropped."""
+        while self._read():
+            pass
+        text, dropped = self._kept.decode("utf-8", errors="replace"), self._dropped
+        self._kept.clear()
+        self._dropped = 0
+        return text, dropped
+
+    def close(self) -> None:
+        """Stops reading, even if the write end is still open."""
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe)
+            self._pipe.close()
+
+    def _read(self) -> bool:
+        data = None if self._pipe.closed else self._pipe.read(_READ_BYTES)
+        if data is None:  # nothing more yet
+            return False
+        if not data:
+            self._loop.remove_reader(self._pipe)
+            return False
+        room = self._max_bytes - len(self._kept)
+        self._kept += data[:room]
+        self._dropped += max(0, len(data) - room)
+        return True

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.sql.inputs import check_params
-from noetl_stream.tools.sql.text import split_statements
+from noetl_stream.tools.postgres.statements import split_statements
+from noetl_stream.tools.sql import check_params
 
 
 def texts(sql: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Builds the result of a SQL kind from rows: ``{rows, row_count, columns, statements}`` (LANGUAGE §12)."""
+"""Shared by the SQL kinds: statements, parameters, row limits, and the result (LANGUAGE §12)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from noetl_stream.model.outcome import ErrorInfo
+from pydantic import AliasChoices, Field
+
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import Conversions, NotJson, to_json
+from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
+
+MAX_ROWS: Final = 100_000
+
+SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
+"""The names of the input with the statements."""
 
 CONVERSIONS: Final[Conversions] = {
     datetime.timedelta: datetime.timedelta.total_seconds,
@@ -23,6 +30,76 @@ CONVERSIONS: Final[Conversions] = {
     ipaddress.IPv6Network: str,
 }
 """Conversions of database types: intervals to seconds, bytes to base64, addresses to text."""
+
+Params = dict[str, Any] | list[Any] | None
+
+
+class SqlInputs(Inputs):
+    """Inputs of every SQL kind."""
+
+    command: str | list[str] = Field(
+        validation_alias=AliasChoices("command", "query", "commands"),
+        description="SQL with one or more statements, or a list of such texts.",
+    )
+    params: Params = Field(
+        default=None, description="Values for `$name` (a mapping) or `$1`, `$2`, … (a list) in the statements."
+    )
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, in order."""
+        return [self.command] if isinstance(self.command, str) else self.command
+
+
+class SqlKnobs(Knobs):
+    """Knobs of every SQL kind."""
+
+    max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows that a statement may return; more are an error.")
+
+
+def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
+    """Checks the parameters against those that the statements use, by name or by position from 1.
+
+    Args:
+        named: The parameters that each statement uses.
+
+    Raises:
+        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling.
+    """
+    given = _given(params)
+    used: set[str] = set()
+    for number, names in enumerate(named, start=1):
+        for name in names:
+            used.add(name)
+            if name not in given:
+                raise _missing(params, number, name)
+    unused = [name for name in given if name not in used]
+    if unused:
+        shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
+        raise invalid_input(f"{shown}: no statement uses ${unused[0]}")
+
+
+def value_of(params: Params, name: str) -> Any:
+    """The value of a parameter, after :func:`check_params`."""
+    return params[int(name) - 1] if isinstance(params, list) else (params or {})[name]
+
+
+def _given(params: Params) -> list[str]:
+    if isinstance(params, list):
+        return [str(position) for position in range(1, len(params) + 1)]
+    return list(params or ())
+
+
+def _missing(params: Params, number: int, name: str) -> ToolFailure:
+    if params is None:
+        reason = "the task has no params"
+    elif isinstance(params, list):
+        reason = f"params is a list of {len(params)}"
+        if not name.isdecimal():
+            reason += "; use a mapping for names"
+    else:
+        reason = f"params has {', '.join(sorted(params)) or 'no values'}"
+    return invalid_input(f"statement {number} uses ${name}, but {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +127,13 @@ def check_columns(columns: Sequence[str], number: int) -> None:
     duplicates = [name for name, count in Counter(columns).items() if count > 1]
     if duplicates:
         message = f"statement {number} returns more than one column named {duplicates[0]!r}; rename them with AS"
-        raise ToolFailure(ErrorInfo(kind="sql", message=message))
+        raise ToolFailure.of("sql", message)
 
 
 def too_many_rows(number: int, max_rows: int) -> ToolFailure:
     """The failure for more than ``max_rows`` rows."""
     message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT, or raise max_rows"
-    return ToolFailure(ErrorInfo(kind="result_too_large", message=message))
+    return ToolFailure.of("result_too_large", message)
 
 
 def result_of(
@@ -87,5 +164,5 @@ def _plain_rows(columns: list[str], rows: Sequence[Sequence[Any]], also: Convers
         plain: list[Mapping[str, Any]] = to_json(mappings, name="rows", also=also)
     except NotJson as error:
         message = f"{error.path}: {error.reason.partition(';')[0]}; cast the column to text"
-        raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+        raise ToolFailure.of("result_not_json", message) from None
     return plain

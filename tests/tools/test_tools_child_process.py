@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from noetl_stream.tools.process_tree import TreeKiller, adopt_orphans
+from noetl_stream.tools.child_process import TreeKiller, adopt_orphans
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process table is read as Linux shows it")
 
