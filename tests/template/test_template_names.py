@@ -54,8 +54,8 @@ def test_the_entries_of_the_keychain_that_a_template_reads_are_known_before_it_i
         "plain": "keychain.not_read",
     }
     template = compile_template(source, namespaces=frozenset({"keychain"}), bindings={})
-    assert template.keychain_names == {"api", "other", "db", "never"}
-    assert compile_template("{{ 1 }}", namespaces=frozenset(), bindings={}).keychain_names == frozenset()
+    assert {path[:2] for path in template.paths} == {("keychain", name) for name in ("api", "other", "db", "never")}
+    assert compile_template("{{ 1 }}", namespaces=frozenset(), bindings={}).paths == frozenset()
 
 
 def test_only_the_first_of_many_unbound_names_are_reported() -> None:
