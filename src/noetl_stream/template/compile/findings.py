@@ -12,8 +12,8 @@ from noetl_stream.template.compile.parsing import place_of
 from noetl_stream.template.failures import BareName, TemplateFinding, closest, shorten
 from noetl_stream.template.runtime.scope import NAMESPACES
 
-Bindings: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Bare names and their paths: ``{"total": ("ctx", "total")}``."""
+Bindings: TypeAlias = Mapping[str, tuple[str, ...] | None]
+"""Bare names and their paths: ``{"total": ("ctx", "total")}``; ``None`` for a name that is not bound."""
 
 MAX_PROBLEMS: Final = 50
 """Problems reported for one text."""
