@@ -1,12 +1,29 @@
-"""Waiting for the first of several things."""
+"""Waiting for the first of several tasks, and ending tasks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+
+CANCEL_AGAIN_S: Final = 1.0
+
+
+async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancels tasks and waits until all have ended; their results and errors are dropped.
+
+    A task that does not end is cancelled again and again: ``asyncio.wait_for`` before Python 3.12, as libraries use it,
+    swallows a cancellation that comes just when what it waits for fails.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs it as never retrieved
 
 
 async def first_done(
@@ -40,6 +57,4 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
         done = await first_done([task], until)
         return task.result() if done else None
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        await end_tasks([task])

@@ -275,7 +275,7 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     from noetl_stream.client.cluster.ingest import DirectIngest
     from noetl_stream.client.cluster.readiness import DirectReadiness
     from noetl_stream.gateway.access.authentication import LOCAL, Authentication
-    from noetl_stream.gateway.access.open_mode import decide_open_mode
+    from noetl_stream.gateway.access.guard import decide_open_mode
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc

@@ -37,7 +37,7 @@ from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings.environment import GatewayLimits
-from noetl_stream.testing.simulation.plans import check_once
+from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.noop import NoopTool
 from noetl_stream.tools.python.tool import PythonTool

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import StrictUndefined, Undefined
 
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import Payload
 from noetl_stream.template.failures import EvaluationFailure, closest, shorten
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import (

@@ -10,8 +10,7 @@ import msgspec
 
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import EMPTY, Payload
+from noetl_stream.model.outcome import EMPTY, ErrorInfo, Outcome, Payload
 from noetl_stream.template.failures import ReferenceNeeded
 
 JSON: TypeAlias = Any

@@ -251,14 +251,6 @@ def _wait(task: TaskPlan, inputs: dict[str, Any], path: Path) -> Wait:
         child = ChildCall(f"digest of {call.path}", call.path, call.version, call.args or {}, call.return_step)
         return Wait(path, task.name, child=child, timeout_s=total_s)
     wait = WaitInputs.model_validate(inputs)
-    timeout_s = wait.timeout_s if total_s is None or wait.timeout_s is None else min(wait.timeout_s, total_s)
-    return Wait(
-        path=path,
-        task=task.name,
-        delay_s=None,
-        for_s=wait.for_s,
-        until_ms=wait.until_ms,
-        signal=wait.signal,
-        child=None,
-        timeout_s=timeout_s,
-    )
+    bounds = [seconds for seconds in (wait.timeout_s, total_s) if seconds is not None]
+    timeout_s = min(bounds, default=None)
+    return Wait(path, task.name, for_s=wait.for_s, until_ms=wait.until_ms, signal=wait.signal, timeout_s=timeout_s)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.engine.pipeline.policy import visit_of
+from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.outputs import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused
@@ -19,8 +19,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
 from noetl_stream.template import ExpressionError, ReferenceNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults

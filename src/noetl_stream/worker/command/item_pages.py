@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from noetl_stream.lru import LruCache
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import Reference
 from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
 
 Read = Callable[[Reference], Awaitable[Any]]

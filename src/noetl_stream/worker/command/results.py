@@ -12,7 +12,7 @@ from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import StepCommand
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
