@@ -21,7 +21,7 @@ from threading import Lock
 import noetl_stream.cli
 from cli_program import NOETL, PATIENCE_S, environment
 
-LOADED_LATE = ("noetl_stream.wiring", "noetl_stream.client.surroundings", "noetl_stream.tools.registry", "uvloop")
+LOADED_LATE = ("noetl_stream.wiring", "noetl_stream.client.executions.direct", "noetl_stream.tools.registry", "uvloop")
 """What most commands import once they know that they need it."""
 
 _one_at_a_time = Lock()

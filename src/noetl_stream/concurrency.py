@@ -1,4 +1,4 @@
-"""Waiting for the first of several things."""
+"""Waiting for the first of several things, or for a limited time."""
 
 from __future__ import annotations
 
@@ -43,3 +43,14 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+
+
+async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether ``event`` is set within ``timeout_s``."""
+    # Not `wait_for`: that of Python 3.11 loses a cancellation that arrives together with the event.
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

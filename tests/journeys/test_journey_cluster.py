@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from journey_stack import NOETL
 
-from noetl_stream.client.cluster.direct import DirectCluster
+from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import QueuedCommand
