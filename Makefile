@@ -1,6 +1,6 @@
 # The environment is made in .venv when it is missing or older than its lock.
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -q
 EFFORT ?= 50
 
 .PHONY: help demo test verify check docs wheel lock clean

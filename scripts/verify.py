@@ -74,6 +74,7 @@ def main() -> int:
             "2",
             "--dist",
             "loadgroup",
+            "--no-loadscope-reorder",
             "-q",
             "-m",
             "",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from cli_program import NOETL, environment
+from cli_program import NOETL, environment, noetl
 from effort import times
-from noetl_stream.local.ports import choose_port
+from homes import folder_for_home
+from noetl_stream.local.processes import choose_port
 
 settings.register_profile("effort", max_examples=times(100), deadline=None)
 settings.load_profile("effort")
@@ -24,30 +23,60 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
+LONGEST_FIRST = ("stack", "journeys", "own_stacks", "test_template_attacks", "test_server_simulation")
+"""The groups that take longest, in the order in which they are started, so that all workers end together."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A worker runs a whole group at a time. The group of a test without a mark is its file."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=_start_order)
+
+
+def _start_order(item: pytest.Item) -> int:
+    mark = item.get_closest_marker("xdist_group")
+    assert mark is not None
+    (group,) = mark.args
+    return LONGEST_FIRST.index(group) if group in LONGEST_FIRST else len(LONGEST_FIRST)
+
 
 @pytest.fixture(scope="session")
-def shared_home() -> Iterator[Path]:
+def shared_home(worker_id: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The home of a whole stack that is kept up, for tests that do it no harm.
 
-    Mark them ``xdist_group("stack")``, so that there is only one. The home is not under pytest's
-    own folder: that one is closed to Postgres' system user when we are root.
+    Mark them ``xdist_group("stack")``, so that there is only one.
     """
-    home = Path(tempfile.mkdtemp(prefix="noetl-shared-")).resolve()
-    with (home / "dev.log").open("w") as log:
-        process = subprocess.Popen(
-            [*NOETL, "dev", "--home", str(home), "--gateway-port", str(choose_port())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environment(),
-        )
-    try:
-        assert process.stdout is not None
-        first_line = process.stdout.readline()
-        assert "is running" in first_line, (home / "dev.log").read_text()
+    if worker_id != "master":
+        of_this_run = tmp_path_factory.getbasetemp().parent
+        (of_this_run / "stack-started").touch(exist_ok=False)  # fails if another worker has started one
+    with folder_for_home("shared") as home:
+        with (home / "dev.log").open("w") as log:
+            process = subprocess.Popen(
+                [*NOETL, "dev", "--home", str(home), "--gateway-port", str(choose_port())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment(),
+            )
+        try:
+            assert process.stdout is not None
+            first_line = process.stdout.readline()
+            assert "is running" in first_line, (home / "dev.log").read_text()
+            yield home
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def used_home() -> Iterator[Path]:
+    """A home whose servers were started once and stopped, to be copied (:func:`homes.copy_home`)."""
+    with folder_for_home("used") as folder:
+        home = folder / "home"
+        made = noetl("execution", "list", "--home", home)
+        assert made.returncode == 0, made.stderr
         yield home
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-        shutil.rmtree(home, ignore_errors=True)

@@ -18,11 +18,12 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from threading import Lock
 
-import noetl_stream.cli
+import noetl_stream
 from cli_program import NOETL, PATIENCE_S, environment
 
-LOADED_LATE = ("noetl_stream.wiring", "noetl_stream.client.executions.direct", "noetl_stream.tools.registry", "uvloop")
-"""What most commands import once they know that they need it."""
+LOADED_PACKAGES = ("cli", "client", "engine", "local", "tools")
+LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring", "uvloop")
+"""What is imported before any command, among it what most commands import only once they need it."""
 
 _one_at_a_time = Lock()
 """Whoever starts a process looks after the others, too, and multiprocessing takes no two who look at once."""
@@ -53,8 +54,12 @@ def noetl(
 @cache
 def _warm() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    commands = [module.name for module in pkgutil.walk_packages(noetl_stream.cli.__path__, "noetl_stream.cli.")]
-    context.set_forkserver_preload([*commands, *LOADED_LATE])
+    modules = [
+        module.name
+        for package in LOADED_PACKAGES
+        for module in pkgutil.walk_packages([f"{noetl_stream.__path__[0]}/{package}"], f"noetl_stream.{package}.")
+    ]
+    context.set_forkserver_preload([*modules, *LOADED_MODULES])
     return context
 
 

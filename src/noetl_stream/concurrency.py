@@ -1,12 +1,30 @@
-"""Waiting for the first of several things, or for a limited time."""
+"""Waiting for tasks and events, ending tasks, and sharing one load among several callers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Hashable
+from typing import Any, Final, Generic, TypeVar
 
+Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+
+CANCEL_AGAIN_S: Final = 1.0
+
+
+async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancels tasks and waits until all have ended; their results and errors are dropped.
+
+    A task that does not end is cancelled again and again: ``asyncio.wait_for`` before Python 3.12, as libraries use it,
+    swallows a cancellation that comes just when what it waits for fails.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs it as never retrieved
 
 
 async def first_done(
@@ -40,9 +58,7 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
         done = await first_done([task], until)
         return task.result() if done else None
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        await end_tasks([task])
 
 
 async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
@@ -54,3 +70,28 @@ async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+class SharedLoads(Generic[Key, Result]):
+    """Loads in progress. Concurrent callers of one key share one load."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Key, asyncio.Task[Result]] = {}
+
+    async def get(self, key: Key, load: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The result of the load in progress for ``key``, else of ``load``. Errors are those of the load."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(load())
+            task.add_done_callback(lambda done: self._ended(key, done))
+        # One caller that is cancelled must not take the result from the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancels the loads."""
+        await end_tasks(list(self._tasks.values()))
+
+    def _ended(self, key: Key, task: asyncio.Task[Result]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # retrieved here: all callers may have been cancelled

@@ -61,7 +61,7 @@ class House:
     """A web application with one route to read and one to change, which does what ``error`` says."""
 
     def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock, *, open_to_all: bool) -> None:
-        authentication = Authentication(tokens, clock, nobody=LOCAL if open_to_all else None)
+        authentication = Authentication(tokens, clock, anonymous=LOCAL if open_to_all else None)
         self.guard = AccessGuard(authentication, Auditor(audit, clock), clock, open_to_all=open_to_all)
         self.do: Any = self._done
         self.error: Exception | None = None
@@ -149,7 +149,7 @@ async def test_too_low_a_role_is_refused_and_what_was_tried_is_on_record(
         remote="127.0.0.1",
         idempotency_key="",
     )
-    assert entry.answer == AuditedAnswer(403, "changeThing needs the role operator, token:viewer-1 is viewer")
+    assert entry.answer == AuditedAnswer(403, "changeThing needs the role operator; token:viewer-1 has viewer")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

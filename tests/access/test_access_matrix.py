@@ -234,7 +234,7 @@ async def check_audit(house: House, expected: dict[str, str], refused_by: int) -
 
 async def test_an_open_gateway_lets_everybody_in_and_a_bad_token_not(clock: ManualClock, issuer: Issuer) -> None:
     stack = Stack(clock)
-    async with stack.gateway(Authentication(stack.tokens, clock, nobody=LOCAL), open_to_all=True) as client:
+    async with stack.gateway(Authentication(stack.tokens, clock, anonymous=LOCAL), open_to_all=True) as client:
         house = House(stack, issuer, client)
         assert set((await outcomes(house, {})).values()) == {"in"}
         assert "no token" in (await outcomes(house, {"Authorization": "Bearer garbage"})).values()

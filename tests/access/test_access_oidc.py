@@ -79,10 +79,10 @@ BAD: dict[str, tuple[Callable[[Issuer], str], str]] = {
     "signature of another alg": (lambda issuer: issuer.unsigned("PS256", b"x" * 256), "is not signed by the provider"),
     "unknown crit": (
         lambda issuer: issuer.token(headers={"crit": ["exp2"], "exp2": 1}),
-        "no token of the identity provider",
+        "not a token of the identity provider",
     ),
-    "truncated": (lambda issuer: issuer.token()[:-8], "is not signed by the provider|no token of"),
-    "without signature": (lambda issuer: issuer.token().rpartition(".")[0], "no token of the identity provider"),
+    "truncated": (lambda issuer: issuer.token()[:-8], "is not signed by the provider|not a token of"),
+    "without signature": (lambda issuer: issuer.token().rpartition(".")[0], "not a token of the identity provider"),
     "claims exchanged": (
         lambda issuer: ".".join(
             [
@@ -93,13 +93,13 @@ BAD: dict[str, tuple[Callable[[Issuer], str], str]] = {
         ),
         "is not signed by the provider",
     ),
-    "garbage": (lambda issuer: "garbage", "no token of the identity provider"),
-    "three parts of garbage": (lambda issuer: "a.b.c", "no token of the identity provider"),
-    "header no object": (lambda issuer: f"{encoded(b'[1]')}.e30.e30", "no token of the identity provider"),
-    "header too deep": (lambda issuer: f"{encoded(b'[' * 9000)}.e30.e30", "no token of the identity provider"),
+    "garbage": (lambda issuer: "garbage", "not a token of the identity provider"),
+    "three parts of garbage": (lambda issuer: "a.b.c", "not a token of the identity provider"),
+    "header no object": (lambda issuer: f"{encoded(b'[1]')}.e30.e30", "not a token of the identity provider"),
+    "header too deep": (lambda issuer: f"{encoded(b'[' * 9000)}.e30.e30", "not a token of the identity provider"),
     "kid no text": (
         lambda issuer: f"{encoded(HEADER_WITH_A_LIST)}.e30.e30",
-        "no token of the identity provider",
+        "not a token of the identity provider",
     ),
 }
 

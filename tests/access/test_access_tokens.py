@@ -13,9 +13,9 @@ from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.authentication import (
+    CACHED_S,
+    CACHED_TOKENS,
     LOCAL,
-    REMEMBERED_S,
-    REMEMBERED_TOKENS,
     USE_NOTED_EVERY_MS,
     Authentication,
 )
@@ -178,16 +178,16 @@ async def test_any_other_text_is_refused_without_being_repeated(
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic YTpi", "noetl_0_0"])
 async def test_any_other_header_is_refused(authentication: Authentication, header: str) -> None:
-    with pytest.raises(Unauthenticated, match="is no bearer token"):
+    with pytest.raises(Unauthenticated, match="is not a bearer token"):
         await authentication.caller(header)
 
 
 async def test_without_a_token_somebody_is_only_where_the_gateway_is_open(
     tokens: CountedTokens, clock: ManualClock, authentication: Authentication
 ) -> None:
-    with pytest.raises(Unauthenticated, match="this needs a token"):
+    with pytest.raises(Unauthenticated, match="a token is required"):
         await authentication.caller(None)
-    opened = Authentication(tokens, clock, nobody=LOCAL)
+    opened = Authentication(tokens, clock, anonymous=LOCAL)
     assert await opened.caller(None) == Caller("local", "admin")
     with pytest.raises(Unauthenticated):
         await opened.caller("Bearer noetl_wrong")
@@ -212,7 +212,7 @@ async def test_a_revoked_token_holds_two_seconds_at_most(
         await authentication.caller(bearer(token))
     assert tokens.lookups == 1
     await keeper.revoke_token((await keeper.tokens())[0].id, "bob")
-    clock.advance(REMEMBERED_S)
+    clock.advance(CACHED_S)
     with pytest.raises(Unauthenticated, match="was revoked"):
         await authentication.caller(bearer(token))
 
@@ -224,9 +224,9 @@ async def test_guessed_ids_do_not_fill_the_memory(authentication: Authentication
             await authentication.caller(f"Bearer noetl_{number:016x}_{0:064x}")
         return tokens.lookups - before
 
-    for number in range(REMEMBERED_TOKENS + 1):
+    for number in range(CACHED_TOKENS + 1):
         assert await lookups_of(number) == 1
-    assert await lookups_of(REMEMBERED_TOKENS) == 0, "the latest is remembered"
+    assert await lookups_of(CACHED_TOKENS) == 0, "the latest is remembered"
     assert await lookups_of(0) == 1, "the oldest is not"
 
 

@@ -1,4 +1,4 @@
-"""Waiting for the first of several things."""
+"""Waiting for the first of several tasks, and ending tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from noetl_stream.concurrency import first_done, result_until
+from noetl_stream import concurrency
+from noetl_stream.concurrency import end_tasks, first_done, result_until
 
 
 class Probe:
@@ -111,3 +112,34 @@ async def test_work_ends_with_whoever_waits_for_it() -> None:
     waiting.cancel()
     await asyncio.wait([waiting])
     assert work.ended == "cancelled"
+
+
+async def swallow(cancellations: int) -> None:
+    """Goes on after this many cancellations, as a library may that is cancelled just when its own wait fails."""
+    for _ in range(cancellations):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+    await asyncio.Event().wait()
+
+
+async def test_tasks_end_even_if_they_swallow_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "CANCEL_AGAIN_S", 0)
+    tasks = [asyncio.create_task(swallow(count)) for count in (0, 1, 3)]
+    await asyncio.sleep(0)
+    await end_tasks(tasks)
+    assert [task.cancelled() for task in tasks] == [True, True, True]
+
+
+async def test_ending_drops_results_and_errors_of_tasks_that_have_ended() -> None:
+    tasks = [asyncio.create_task(fail()), asyncio.create_task(asyncio.sleep(0))]
+    await asyncio.wait(tasks)
+    await end_tasks(tasks)
+    await end_tasks([])
+    assert [task.done() for task in tasks] == [True, True]
+
+
+async def test_what_is_waited_for_ends_though_it_swallows_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "CANCEL_AGAIN_S", 0)
+    assert await result_until(swallow(2), asyncio.sleep(0)) is None

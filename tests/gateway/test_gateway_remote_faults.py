@@ -1,4 +1,4 @@
-"""The verbs over a line that breaks, to gateways that refuse, and to what is no gateway."""
+"""The verbs over a line that breaks, to gateways that refuse, and to what is not a gateway."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from broken_line import BrokenLine, HurriedClock, serving
 from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import GatewayStage
 
-from noetl_stream.adapters.gateway.connection import GatewayConnection
+from noetl_stream.adapters.gateway.connection import GatewayConnection, error_of
 from noetl_stream.adapters.gateway.feed import Frames
 from noetl_stream.adapters.gateway.operations import gateway_operations
-from noetl_stream.adapters.gateway.problems import error_of
 from noetl_stream.errors import (
     Conflict,
     Forbidden,
@@ -145,9 +144,9 @@ async def test_an_address_without_a_listener_is_named() -> None:
 @pytest.mark.parametrize(
     ("status", "headers", "error", "said", "asked"),
     [
-        (200, {"Content-Type": "text/html"}, UsageError, "is no gateway: it answers 200 with text/html", 1),
-        (404, {"Content-Type": "text/html"}, UsageError, "is no gateway", 1),
-        (301, {"Location": "https://other.example/"}, UsageError, "sends us on to https://other.example/", 1),
+        (200, {"Content-Type": "text/html"}, UsageError, "is not a gateway: it answers 200 with text/html", 1),
+        (404, {"Content-Type": "text/html"}, UsageError, "is not a gateway", 1),
+        (301, {"Location": "https://other.example/"}, UsageError, "redirects to https://other.example/", 1),
         (502, {"Content-Type": "text/html"}, Unreachable, "it answers 502", 4),
         (200, {"Content-Type": "application/json"}, Unreachable, "cannot read", 4),
     ],
@@ -174,7 +173,7 @@ async def test_json_of_another_kind_is_reported_as_such(body: bytes) -> None:
         return web.Response(headers={"Content-Type": "application/json"}, body=body)
 
     async with serving(answer) as url, asking(url) as remote:
-        with pytest.raises(UsageError, match="answers with something else than is asked for"):
+        with pytest.raises(UsageError, match="answers with something unexpected"):
             await remote.executions.get("x")
 
 
@@ -195,10 +194,10 @@ async def test_unknown_and_forbidden_callers_get_the_reason() -> None:
         viewer = (await access.create_token(NewToken("eve", "viewer"), "test")).secret
         operator = (await access.create_token(NewToken("ann", "operator"), "test")).secret
         async with asking(stage.url) as nobody:
-            with pytest.raises(Unauthenticated, match="needs a token"):
+            with pytest.raises(Unauthenticated, match="a token is required"):
                 await nobody.executions.page(ExecutionFilter(), 1, None)
         async with asking(stage.url, viewer) as remote:
-            with pytest.raises(Forbidden, match="needs the role operator, token:eve is viewer"):
+            with pytest.raises(Forbidden, match="needs the role operator; token:eve has viewer"):
                 await remote.executions.ask("x", CancelRequested("r1"))
         async with asking(stage.url, operator) as remote:
             assert (await remote.executions.page(ExecutionFilter(), 1, None)).items == []

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from noetl_stream.local.ports import choose_port
+from homes import copy_home, folder_for_home
+from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.wiring import Endpoint
 
@@ -56,13 +55,12 @@ class LiveStack:
 
 
 @pytest.fixture
-def start_stack() -> Iterator[Callable[[int, int], LiveStack]]:
-    """Starts `dev` with so many servers and workers, on a home of its own."""
+def start_stack(used_home: Path) -> Iterator[Callable[[int, int], LiveStack]]:
+    """Starts `dev` with this number of servers and workers, on a home of its own."""
     with ExitStack() as ending:
 
         def start(servers: int, workers: int) -> LiveStack:
-            home = Path(tempfile.mkdtemp(prefix="noetl-journey-"))
-            ending.callback(shutil.rmtree, home, ignore_errors=True)
+            home = copy_home(used_home, ending.enter_context(folder_for_home("journey")) / "home")
             command = [*NOETL, "dev", "--home", str(home), "--servers", str(servers), "--workers", str(workers)]
             command += ["--gateway-port", str(choose_port())]  # one that no other stack takes at the same moment
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import asyncpg
@@ -30,6 +29,7 @@ from journey_waits import (
     whole_journal,
 )
 
+from homes import copy_home, folder_for_home
 from noetl_stream.client.executions.submit import ask_of
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
@@ -190,13 +190,6 @@ async def test_a_waiting_execution_outlives_the_death_of_every_process(start_sta
             assert await connected.store.timers(execution_id) == []
 
 
-@pytest.fixture
-def own_home() -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="noetl-journey-"))
-    yield home
-    rmtree(home, ignore_errors=True)
-
-
 class Developing:
     """A `dev` that can be stopped and started again on the same home."""
 
@@ -215,9 +208,15 @@ class Developing:
         self._process.communicate(timeout=60)
 
 
+@pytest.mark.verify
 async def test_a_home_that_was_stopped_while_an_execution_waits_goes_on_when_it_is_started_again(
-    own_home: Path, tmp_path: Path
+    used_home: Path, tmp_path: Path
 ) -> None:
+    with folder_for_home("journey") as folder:
+        await check_restart(copy_home(used_home, folder / "home"), tmp_path)
+
+
+async def check_restart(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "rests.yaml"
     tasks = [
         effect("before"),
@@ -227,16 +226,16 @@ async def test_a_home_that_was_stopped_while_an_execution_waits_goes_on_when_it_
     ]
     file.write_text(playbook("rests", [{"step": "rest", "tool": tasks}]))
     async with Effects().serving() as effects:
-        with Developing(own_home):
-            await noetl(own_home, "run", file, "--set", f"url={effects.url}", "--timeout", 3, code=124)
-        assert not any(str(own_home) in " ".join(process.info["cmdline"] or ()) for process in _processes())
+        with Developing(home):
+            await noetl(home, "run", file, "--set", f"url={effects.url}", "--timeout", 3, code=124)
+        assert not any(str(home) in " ".join(process.info["cmdline"] or ()) for process in _processes())
         assert effects.seen == {"before": 1}
-        with Developing(own_home):
-            listed = json.loads(await noetl(own_home, "execution", "list", "-o", "json"))
+        with Developing(home):
+            listed = json.loads(await noetl(home, "execution", "list", "-o", "json"))
             execution_id = listed[0]["execution_id"]
 
             async def described() -> Any:
-                found = json.loads(await noetl(own_home, "execution", "get", execution_id, "-o", "json"))
+                found = json.loads(await noetl(home, "execution", "get", execution_id, "-o", "json"))
                 return found if found["status"] not in ("waiting", "running") else None
 
             found = await until(described)
@@ -303,8 +302,9 @@ async def _last_calls(effects: Effects, count: int) -> bool:
     return effects.seen["last"] == count
 
 
-async def test_a_local_loop_pauses_and_goes_on(start_stack: StartStack) -> None:
-    code = "import time; time.sleep(0.25); result = n"
+async def test_a_local_loop_pauses_and_goes_on(start_stack: StartStack, tmp_path: Path) -> None:
+    resumed = tmp_path / "resumed"
+    code = f"import os, time; time.sleep(0 if os.path.exists({str(resumed)!r}) else 0.25); result = n"
     loop = {"in": list(range(24)), "iterator": "n", "spec": {"mode": "sequential"}}
     steps = [
         {"step": "walk", "loop": loop, "tool": {"kind": "python", "args": {"n": "{{ iter.n }}"}, "code": code}},
@@ -332,6 +332,7 @@ async def test_a_local_loop_pauses_and_goes_on(start_stack: StartStack) -> None:
         assert done < 24
         await noetl(stack.home, "execution", "pause", execution_id)
         assert await processed() == done
+        resumed.touch()
         await noetl(stack.home, "execution", "resume", execution_id)
         row = await ended(store, execution_id)
         assert result_of(row) == list(range(24))
@@ -475,6 +476,7 @@ async def check_bulk(stack: LiveStack, ids: list[str], victim: str) -> None:
         assert await connected.store.stuck(10) == []
 
 
+@pytest.mark.verify
 async def test_hundreds_of_executions_are_signalled_in_bulk_whoever_dies(start_stack: StartStack) -> None:
     """Until the leases of the dead worker have run out, others have their turn; a new NATS would end them at once."""
     stack = await asyncio.to_thread(start_stack, 2, 3)

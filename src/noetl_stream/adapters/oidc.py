@@ -41,7 +41,7 @@ class OidcProvider:
         try:
             kid = jwt.get_unverified_header(bearer).get("kid")
         except jwt.PyJWTError:
-            raise Unauthenticated("this is no token of the identity provider") from None
+            raise Unauthenticated("not a token of the identity provider") from None
         key = await self._keys.find(kid)
         if key is None:
             raise Unauthenticated("the token is signed with a key that the identity provider does not show")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import jwt
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.clock import Clock
 
@@ -85,8 +86,7 @@ class ProviderKeys:
 
     async def close(self) -> None:
         if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+            await end_tasks([self._asking])
         if self._session is not None:
             await self._session.close()
 

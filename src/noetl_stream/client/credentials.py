@@ -15,8 +15,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.diagnostics import did_you_mean
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, CredentialInfo, Credentials, NewCredential
 from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
-from noetl_stream.sealing.envelope import CannotDecrypt, SealedEnvelope, decrypt, encrypt
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing
+from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
 MAX_VALUE_BYTES: Final = 64 * 1024
 TRIES: Final = 10

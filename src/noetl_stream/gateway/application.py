@@ -10,45 +10,31 @@ from noetl_stream import __version__
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving
-from noetl_stream.gateway.metrics import Metrics
-from noetl_stream.gateway.resources.cluster import CLUSTER_ROUTES
-from noetl_stream.gateway.resources.credentials import CREDENTIAL_ROUTES
-from noetl_stream.gateway.resources.ctx import CTX_ROUTES
-from noetl_stream.gateway.resources.executions import EXECUTION_ROUTES
-from noetl_stream.gateway.resources.health import health_routes
-from noetl_stream.gateway.resources.ingest import INGEST_ROUTES
-from noetl_stream.gateway.resources.interventions import INTERVENTION_ROUTES
-from noetl_stream.gateway.resources.pages import page_routes
-from noetl_stream.gateway.resources.playbooks import PLAYBOOK_ROUTES
-from noetl_stream.gateway.resources.streams import STREAM_ROUTES
-from noetl_stream.gateway.resources.tokens import ACCESS_ROUTES
+from noetl_stream.gateway.resources import (
+    cluster,
+    credentials,
+    ctx,
+    executions,
+    ingest,
+    interventions,
+    playbooks,
+    streams,
+    tokens,
+)
+from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.ports.readiness import Readiness
 
-RESOURCES: Final[tuple[AnyRoute, ...]] = (
-    *EXECUTION_ROUTES,
-    *INTERVENTION_ROUTES,
-    *CTX_ROUTES,
-    *PLAYBOOK_ROUTES,
-    *CREDENTIAL_ROUTES,
-    *CLUSTER_ROUTES,
-    *INGEST_ROUTES,
-    *STREAM_ROUTES,
-    *ACCESS_ROUTES,
-)
+NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, ingest, streams, tokens)
+
+RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``."""
 
 
-def route_table(readiness: Readiness, metrics: Metrics) -> tuple[AnyRoute, ...]:
-    """Every route there is."""
-    routes = (*RESOURCES, *health_routes(readiness, metrics))
-    document: dict[str, Any] = {}
-    routes += page_routes(document)
-    document.update(openapi_of(routes, __version__))
-    return routes
-
-
 def make_application(serving: Serving, readiness: Readiness) -> web.Application:
+    document: dict[str, Any] = {}
+    table = (*RESOURCES, *system_routes(readiness, serving.metrics, document))
+    document.update(openapi_of(table, __version__))
     application = web.Application(middlewares=[serving.problems])
-    for route in route_table(readiness, serving.metrics):
+    for route in table:
         application.router.add_route(route.method, route.path, serving.handler(route))
     return application

@@ -1,4 +1,4 @@
-"""The role: listens, serves, looks how far behind the servers are, and ends in order."""
+"""The gateway role: listens, serves, polls how far behind the servers are, and stops in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.guard import AccessGuard
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class _OfRequests(logging.Filter):
-    """Leaves out what is no HTTP: anybody can send that, and aiohttp would log it with what may be a token in it."""
+    """Drops records of what is not HTTP: anybody can send that, and aiohttp would log it, perhaps with a token."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -41,7 +41,7 @@ connection_log = log.getChild("connection")
 connection_log.addFilter(_OfRequests())
 
 DRAIN_S: Final = 10.0
-"""How long requests under way may take once the gateway ends."""
+"""How long requests under way may take once the gateway stops."""
 
 
 class GatewayPorts(NamedTuple):
@@ -57,7 +57,7 @@ class GatewayPorts(NamedTuple):
 class Gateway:
     """
     Args:
-        open_to_all: Whether callers without a token are let in (``decide_open_mode``).
+        open_to_all: Whether callers without a token are admitted (``decide_open_mode``).
     """
 
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, *, open_to_all: bool) -> None:
@@ -82,15 +82,15 @@ class Gateway:
         self._lasting = (pressure.watch, once.forget_old)
 
     def stop(self) -> None:
-        """Begins an orderly end: nothing new is taken, waiting calls answer with what there is."""
+        """Begins an orderly stop: no new requests, waits end early."""
         self._ending.set()
 
     async def run(self, host: str, port: int, listening: asyncio.Future[str] | None = None) -> None:
         """Serves until :meth:`stop`, then until what is under way has been answered.
 
         Args:
-            port: 0 for any that is free.
-            listening: Is given the address once requests are taken.
+            port: 0 for any free port.
+            listening: Receives the address once requests are accepted.
 
         Raises:
             UsageError: it cannot listen there.
@@ -118,9 +118,7 @@ class Gateway:
                 task.result()
         finally:
             self._ending.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(tasks)
             await runner.cleanup()
 
 

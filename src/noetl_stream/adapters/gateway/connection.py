@@ -12,15 +12,24 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from noetl_stream.adapters.gateway.problems import MEDIA, error_of
-from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused, Unreachable, UsageError
+from noetl_stream.errors import (
+    NoetlError,
+    OutcomeUnknown,
+    PayloadRefused,
+    PlaybookRefused,
+    TooBusy,
+    Unreachable,
+    UsageError,
+)
 from noetl_stream.model import codec
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import DocumentPage, document_of
+from noetl_stream.ports.operations.http import API
+from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX, ProblemKind
 
-API: Final = "/api/v1"
 JSON: Final = "application/json"
+PROBLEM: Final = "application/problem+json"
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
@@ -30,7 +39,9 @@ PAUSES_S: Final = (0.1, 0.4, 1.0)
 """Before each repetition."""
 
 AWAY: Final = frozenset({502, 503, 504})
-"""What proxies say instead of a gateway that is not there."""
+"""What proxies answer for a gateway that is down."""
+
+_KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 Query = Sequence[tuple[str, str]]
 Answer = TypeVar("Answer")
@@ -52,7 +63,7 @@ class GatewayRequest(NamedTuple):
     Attributes:
         parts: Of the address below ``/api/v1``, each as it is: what has to be quoted in them is.
         body: An object, sent as JSON, or bytes of another ``media``; ``None`` for none.
-        key: The Idempotency-Key, by which a POST or PATCH is safe to repeat.
+        key: The Idempotency-Key, which makes a POST or PATCH safe to repeat.
         wait_s: How long it asks the gateway to wait.
     """
 
@@ -74,7 +85,7 @@ class GatewayConnection:
     """
     Args:
         url: ``http://`` or ``https://``, with the path of a proxy if there is one.
-        token: Shown to the gateway, and to nobody else.
+        token: Sent to this gateway only.
     """
 
     def __init__(self, url: str, token: str | None, clock: Clock) -> None:
@@ -116,10 +127,10 @@ class GatewayConnection:
         """The document of this kind that answers; ``type(None)`` for an answer without one.
 
         Raises:
-            NoetlError: what the gateway's problem says.
+            NoetlError: the error behind the gateway's problem.
             Unreachable: no gateway answers there.
-            OutcomeUnknown: it may have been done: the connection broke, and to ask again could do it twice.
-            UsageError: something else than a gateway answers there.
+            OutcomeUnknown: it may have been done: the connection broke, and a retry could do it twice.
+            UsageError: what answers there is not a gateway.
         """
         pauses = iter(PAUSES_S)
         while True:
@@ -137,7 +148,7 @@ class GatewayConnection:
         """The bytes of an answer as they come. Opening it is not repeated.
 
         Args:
-            silence_s: After so long without a byte the connection counts as broken.
+            silence_s: After this long without a byte the connection counts as broken.
 
         Raises:
             Unreachable: while it is opened or read: the connection is broken.
@@ -176,7 +187,7 @@ class GatewayConnection:
             ) as response:
                 yield response
         except aiohttp.InvalidURL:
-            raise UsageError(f"{self.url!r} is no address of a gateway") from None
+            raise UsageError(f"{self.url!r} is not the address of a gateway") from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _Broken(_words(error), sent=False) from None
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
@@ -191,18 +202,18 @@ class GatewayConnection:
 
     def _error(self, broken: _Broken, asked: GatewayRequest) -> NoetlError:
         if not broken.sent:
-            hint = "is `noetl-stream gateway` running there? --url, NOETL_URL or the context says where to ask"
+            hint = "is `noetl-stream gateway` running there? --url, NOETL_URL or the context sets the address"
             return Unreachable(f"no gateway answers at {self.url}: {broken.why}", hint=hint)
         if asked.method == "GET":
             return Unreachable(f"the connection to {self.url} broke: {broken.why}")
         text = f"the connection to {self.url} broke before the answer came: {broken.why}"
-        return OutcomeUnknown(text, hint="look whether it was done before you do it again")
+        return OutcomeUnknown(text, hint="check whether it was done before you retry")
 
 
 async def _document(response: aiohttp.ClientResponse, kind: type[Answer]) -> Answer:
     data, address = await response.read(), response.url.origin()
-    is_json = response.content_type in (JSON, MEDIA)
-    if response.content_type == MEDIA:
+    is_json = response.content_type in (JSON, PROBLEM)
+    if response.content_type == PROBLEM:
         raise error_of(codec.decode_json(data), _retry_after_s(response))
     if response.status in AWAY:
         raise _Broken(f"it answers {response.status} {response.reason}", sent=True)
@@ -214,12 +225,12 @@ async def _document(response: aiohttp.ClientResponse, kind: type[Answer]) -> Ans
         try:
             return document_of(found, kind)
         except PayloadRefused as error:
-            text = f"{address} answers with something else than is asked for: {error.message}"
+            text = f"{address} answers with something unexpected: {error.message}"
             raise UsageError(text, hint="is it a gateway of this release?") from None
     if 300 <= response.status < 400:
-        raise UsageError(f"{address} sends us on to {response.headers.get('Location', '?')}", hint="use that address")
-    text = f"{address} is no gateway: it answers {response.status} with {response.content_type}"
-    raise UsageError(text, hint="--url, NOETL_URL or the context says where to ask")
+        raise UsageError(f"{address} redirects to {response.headers.get('Location', '?')}", hint="use that address")
+    text = f"{address} is not a gateway: it answers {response.status} with {response.content_type}"
+    raise UsageError(text, hint="--url, NOETL_URL or the context sets the address")
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float:
@@ -233,6 +244,32 @@ def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
         if isinstance(cause, ConnectionError) and cause.errno is not None:
-            return os.strerror(cause.errno)  # what asyncio says has the address once more
+            return os.strerror(cause.errno)  # asyncio's text repeats the address
         return str(cause.strerror or cause)
-    return "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    return "it timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+
+
+def error_of(problem: Mapping[str, Any], retry_after_s: float) -> NoetlError:
+    """The error behind a gateway's problem.
+
+    An unknown type, as a newer gateway may have, counts as the first with its status.
+    """
+    kind = _KINDS.get(str(problem.get("type", "")).rpartition(TYPE_PREFIX)[2]) or _by_status(problem.get("status"))
+    message = "; ".join((str(problem.get("detail") or problem.get("title") or "refused"), *_faults(problem)))
+    hint = problem.get("hint")
+    if kind is None:
+        return NoetlError(message, hint=hint)
+    if issubclass(kind.error, PlaybookRefused):
+        return kind.error(message, problem.get("diagnostics") or [], hint=hint)
+    if issubclass(kind.error, TooBusy):
+        return kind.error(message, retry_after_s, hint=hint)
+    return kind.error(message, hint=hint)
+
+
+def _by_status(status: object) -> ProblemKind | None:
+    return next((kind for kind in PROBLEMS if kind.status == status), None)
+
+
+def _faults(problem: Mapping[str, Any]) -> list[str]:
+    found = problem.get("errors") or []
+    return [f"{fault.get('parameter') or fault.get('pointer') or 'the body'}: {fault['detail']}" for fault in found]

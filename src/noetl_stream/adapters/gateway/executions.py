@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from noetl_stream.adapters.gateway.connection import JSON, GatewayConnection, GatewayRequest
-from noetl_stream.model.envelope import EventDocument
+from noetl_stream.adapters.gateway.connection import JSON, GatewayRequest
+from noetl_stream.adapters.gateway.verbs import GatewayVerbs
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import (
     CancelRequested,
     CtxPatched,
@@ -19,41 +19,31 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
-    CtxDocument,
-    EventPage,
     ExecutionDocument,
     ExecutionFilter,
     ExecutionPage,
-    IterationPage,
+    Executions,
     RequestIds,
     RerunOptions,
-    ResultDocument,
     Start,
-    StepRunDocument,
-    StepRunsDocument,
-    WhyDocument,
 )
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 MAX_WAIT_S: Final = 300.0
-"""A gateway waits no longer at a time."""
+"""The longest that a gateway waits for one request."""
 
 
-class GatewayExecutions:
-    """:class:`~noetl_stream.ports.operations.executions.Executions`. Who acts is whom the token names: ``by`` and the
+class GatewayExecutions(GatewayVerbs, port=Executions):
+    """:class:`~noetl_stream.ports.operations.executions.Executions`. The token names who acts: ``by`` and the
     ``principal`` of facts are not sent. The gateway draws ids of its own for ``ids``, the same ones each time.
     """
-
-    def __init__(self, connection: GatewayConnection) -> None:
-        self._connection = connection
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         given = wanted._asdict()
         named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
-        return await self._connection.post(
-            ExecutionDocument, "executions", body=body, key=_key(ids), headers=_why(wanted)
-        )
+        key, headers = _key(ids), _why(wanted)
+        return await self._connection.post(ExecutionDocument, "executions", body=body, key=key, headers=headers)
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
@@ -61,50 +51,25 @@ class GatewayExecutions:
             *(("status", status) for status in chosen.status),
             *([("path", chosen.path)] if chosen.path is not None else []),
             *(("label", f"{name}={value}") for name, value in chosen.labels.items()),
-            *((name, _moment(at_ms)) for name, at_ms in times if at_ms is not None),
+            *((name, iso(at_ms)) for name, at_ms in times if at_ms is not None),
             *([("error", chosen.error)] if chosen.error is not None else []),
         ]
         return await self._connection.page(ExecutionPage, "executions", limit=limit, cursor=cursor, query=query)
 
-    async def get(self, execution_id: str) -> ExecutionDocument:
-        return await self._connection.get(ExecutionDocument, "executions", execution_id)
-
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """At most :data:`MAX_WAIT_S`."""
         wait_s = min(timeout_s, MAX_WAIT_S)
-        query = [("wait", f"{max(1, round(wait_s * 1000))}ms")] if wait_s < 900 else []
+        query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
-
-    async def result(self, execution_id: str) -> ResultDocument:
-        return await self._connection.get(ResultDocument, "executions", execution_id, "result")
-
-    async def steps(self, execution_id: str) -> list[StepRunDocument]:
-        return (await self._connection.get(StepRunsDocument, "executions", execution_id, "steps")).items
-
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
-        at = ("executions", execution_id, "steps", step_run_id, "iterations")
-        return await self._connection.page(IterationPage, *at, limit=limit, cursor=cursor)
-
-    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
-        query = [("after", str(after)), ("limit", str(limit))]
-        return (await self._connection.get(EventPage, "executions", execution_id, "events", query=query)).items
-
-    async def ctx(self, execution_id: str) -> CtxDocument:
-        return await self._connection.get(CtxDocument, "executions", execution_id, "ctx")
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         method, parts, body, media = _route(fact)
         headers = _why(fact)
         if isinstance(fact, CtxPatched) and fact.expected_version is not None:
             headers["If-Match"] = f'"{fact.expected_version}"'
-        asked = GatewayRequest(
-            method,
-            ("executions", execution_id, *parts),
-            body=body,
-            media=media,
-            headers=headers,
-            key=fact.request_id or self._connection.new_key(),
-        )
+        key = fact.request_id or self._connection.new_key()
+        at = ("executions", execution_id, *parts)
+        asked = GatewayRequest(method, at, body=body, media=media, headers=headers, key=key)
         return await self._connection.ask(asked, AcceptedDocument)
 
     async def rerun(
@@ -119,12 +84,6 @@ class GatewayExecutions:
             body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
         at = ("executions", execution_id, verb)
         return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=_why(wanted))
-
-    async def why(self, execution_id: str) -> WhyDocument:
-        return await self._connection.get(WhyDocument, "executions", execution_id, "why")
-
-    async def delete(self, execution_id: str, by: str) -> None:
-        await self._connection.delete("executions", execution_id)
 
 
 def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any] | None, str]:
@@ -144,15 +103,11 @@ def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any]
             return "POST", ("resume",), None, JSON
 
 
-def _why(said: Any) -> dict[str, str]:
+def _why(request: Any) -> dict[str, str]:
     """Headers for the reason and the correlation id of a request, percent-encoded."""
-    texts = {"X-Reason": said.reason, "X-Correlation-Id": said.correlation_id}
+    texts = {"X-Reason": request.reason, "X-Correlation-Id": request.correlation_id}
     return {header: quote(text) for header, text in texts.items() if text}
 
 
 def _key(ids: RequestIds | None) -> str | None:
     return None if ids is None else ids.request_id
-
-
-def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()

@@ -16,10 +16,10 @@ from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
 
 SILENCE_S: Final = 45.0
-"""A gateway says something three times as often."""
+"""A gateway sends something three times as often."""
 
 PATIENCE_S: Final = 60.0
-"""How long a connection that broke is tried again."""
+"""How long a broken connection is retried."""
 
 RETRY_S: Final = 2.0
 
@@ -68,7 +68,7 @@ class GatewayFeed:
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
         async def has_more(last: str | None) -> bool:
-            """Whether a stream that was closed had more to say: gateways end, too."""
+            """Whether a closed stream had more events: gateways stop, too."""
             try:
                 found = await self._connection.get(ExecutionDocument, "executions", execution_id)
             except Unreachable:
@@ -79,8 +79,8 @@ class GatewayFeed:
         return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
-        """Raises, while it is read: Unreachable: the connection broke before the first event, so that nobody knows
-        where to go on, or cannot be opened again.
+        """Raises, while it is read: Unreachable: the connection broke before the first event, so that the place
+        to resume is unknown, or cannot be opened again.
         """
         return await _Stream(self._connection, ("events", "stream"), after, _always).open()
 
@@ -137,7 +137,7 @@ class _Stream:
         await self._open.aclose()
         if self._last is None:
             text = f"the connection to {self._connection.url} broke before the first event"
-            raise Unreachable(text, hint="events may have been missed: begin again")
+            raise Unreachable(text, hint="events may have been missed: start again")
         clock = self._connection.clock
         until_s = clock.monotonic_s() + PATIENCE_S
         while True:

@@ -2,22 +2,73 @@
 
 from __future__ import annotations
 
-from noetl_stream.adapters.gateway.access import GatewayAccess
-from noetl_stream.adapters.gateway.cluster import GatewayCluster
-from noetl_stream.adapters.gateway.connection import GatewayConnection
-from noetl_stream.adapters.gateway.credentials import GatewayCredentials
+from collections.abc import Mapping
+from typing import Final, TypeVar, cast
+
+from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway.executions import GatewayExecutions
 from noetl_stream.adapters.gateway.feed import GatewayFeed
-from noetl_stream.adapters.gateway.playbooks import GatewayPlaybooks
+from noetl_stream.adapters.gateway.verbs import GatewayVerbs
+from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.access import Access, NewApiTokenDocument, NewToken
+from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.credentials import CredentialStore
+from noetl_stream.ports.operations.executions import Executions
+from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookPage, Playbooks, RegisteredDocument
+
+Answer = TypeVar("Answer")
+
+YAML: Final = "application/yaml"
 
 
 def gateway_operations(connection: GatewayConnection) -> Operations:
     return Operations(
-        GatewayExecutions(connection),
-        GatewayFeed(connection),
-        GatewayPlaybooks(connection),
-        GatewayCredentials(connection),
-        GatewayCluster(connection),
-        GatewayAccess(connection),
+        executions=cast(Executions, GatewayExecutions(connection)),
+        feed=GatewayFeed(connection),
+        playbooks=cast(Playbooks, GatewayPlaybooks(connection)),
+        credentials=cast(CredentialStore, GatewayCredentials(connection)),
+        cluster=cast(Cluster, GatewayCluster(connection)),
+        access=cast(Access, GatewayAccess(connection)),
     )
+
+
+class GatewayCluster(GatewayVerbs, port=Cluster):
+    """:class:`~noetl_stream.ports.operations.cluster.Cluster`."""
+
+
+class GatewayCredentials(GatewayVerbs, port=CredentialStore):
+    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`."""
+
+
+class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`."""
+
+    async def check(self, source: bytes, name: str) -> CheckedDocument:
+        return await self._send(CheckedDocument, source, name, "playbooks", "check")
+
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
+        return await self._send(RegisteredDocument, source, name, "playbooks")
+
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
+        query = [("prefix", prefix), *(("label", f"{name}={value}") for name, value in labels.items())]
+        return await self._connection.page(PlaybookPage, "playbooks", limit=limit, cursor=cursor, query=query)
+
+    async def _send(self, kind: type[Answer], source: bytes, name: str, *parts: str) -> Answer:
+        key = self._connection.new_key()
+        return await self._connection.ask(GatewayRequest("POST", parts, [("name", name)], source, YAML, key=key), kind)
+
+
+class GatewayAccess(GatewayVerbs, port=Access):
+    """:class:`~noetl_stream.ports.operations.access.Access`."""
+
+    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
+        """Raises, beside the port's: OutcomeUnknown: it was created, and its secret was lost with the connection."""
+        expires = None if new.expires_ms is None else iso(new.expires_ms)
+        body = {"name": new.name, "role": new.role, "paths": list(new.paths), "expires": expires}
+        made = await self._connection.post(NewApiTokenDocument, "tokens", body=body)
+        if not made.secret:
+            hint = f"revoke it, and create another: `noetl-stream token revoke {made.id}`"
+            raise OutcomeUnknown(f"token {new.name} was created, but its secret was lost on the way", hint=hint)
+        return made

@@ -20,7 +20,7 @@ from noetl_stream.model.limits import Limits, operator_limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
-from noetl_stream.playbook.schema.language import playbook_schema
+from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.step_runs import summarize
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested, Wait
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.gathering import gather_iterations

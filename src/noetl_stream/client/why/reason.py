@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
-from noetl_stream.template.compile.compiler import Guard
-from noetl_stream.template.runtime.render import NoValue, value_at
+from noetl_stream.template import ExpressionError, Guard, ReferenceNeeded, Scope, holds
+from noetl_stream.template.runtime.evaluation import NoValue, value_at
 
 SHOWN_CHARS: Final = 160
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Environment, counted, guard_document, reason, seconds, values_text
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.scope import admission_scope
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested, Wait
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
-from noetl_stream.model.reference import EXECUTION
+from noetl_stream.model.outcome import EXECUTION
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import ReasonDocument
 

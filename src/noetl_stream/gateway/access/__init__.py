@@ -1,1 +1,1 @@
-"""Who calls, what they may do, and the record of it."""
+"""Authentication, authorization and the audit of calls."""

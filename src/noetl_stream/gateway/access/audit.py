@@ -1,4 +1,4 @@
-"""The record of calls: what came in is written before it is done, how it was answered afterwards."""
+"""The audit: a call is written before it is performed, its answer afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.ports.clock import Clock
 log = logging.getLogger(__name__)
 
 REFUSALS_AT_ONCE: Final = 8
-"""How many refusals are written at a time: whoever knocks without end must not take the database from the others."""
+"""How many refusals are written at a time: a flood of them must not take the database from others."""
 
 
 class Auditor:
@@ -35,7 +35,7 @@ class Auditor:
     async def recorded(
         self, request: web.Request, operation: str, caller: Caller, handler: Handler
     ) -> web.StreamResponse:
-        """Does a call that changes something, on record."""
+        """Performs a call that changes something, with an entry in the audit."""
         number = await self._audit.begin(self._attempt(request, operation, caller))
         try:
             response = await handler(request)
@@ -50,10 +50,10 @@ class Auditor:
     async def refused(
         self, request: web.Request, operation: str, caller: Caller | None, error: Unauthenticated | Forbidden
     ) -> None:
-        """Puts on record what somebody wanted, and why not.
+        """Records a refused call, and why it was refused.
 
         Raises:
-            TooBusy: too many are being refused at once; this one is not on record.
+            TooBusy: too many are being refused at once; this one is not recorded.
         """
         if self._refusals >= REFUSALS_AT_ONCE:
             raise TooBusy("too many calls are being refused", 1.0, hint="is a token wrong somewhere?")
@@ -61,7 +61,7 @@ class Auditor:
         try:
             await self._audit.add(self._attempt(request, operation, caller), _answer_of(error))
         except Unreachable as unwritten:
-            log.error("a refusal is not on record: %s %s by %s: %s", request.method, operation, caller, unwritten)
+            log.error("a refusal was not recorded: %s %s by %s: %s", request.method, operation, caller, unwritten)
         finally:
             self._refusals -= 1
 
@@ -82,11 +82,11 @@ class Auditor:
         try:
             await self._audit.answer(number, answer)
         except NoetlError as error:
-            log.error("how call %s of the audit was answered (%s) is not on record: %s", number, answer.status, error)
+            log.error("the answer of audit entry %s (%s) was not recorded: %s", number, answer.status, error)
 
 
 def _answer_of(error: Exception) -> AuditedAnswer:
-    """Only refusals are told in words: the words of other errors may repeat what the caller has sent."""
+    """Only refusals keep their message: that of other errors may repeat what the caller sent."""
     kind = kind_of(error)
     words = str(error) if isinstance(error, Unauthenticated | Forbidden) else kind.name
     return AuditedAnswer(kind.status, audit_text(words))

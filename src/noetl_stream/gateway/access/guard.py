@@ -1,30 +1,30 @@
-"""The door of the gateway: every call of a route passes :meth:`AccessGuard.handle`, which knows who may."""
+"""Access control: every call of a route passes :meth:`AccessGuard.handle`."""
 
 from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
-from typing import Final
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
+from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.model.roles import Role, suffices
-from noetl_stream.ports.access import Authenticator, Caller
+from noetl_stream.ports.access import Authenticator, Caller, Tokens
 from noetl_stream.ports.clock import Clock
 
 CALLER: Final = web.RequestKey("caller", Caller)
-"""Who calls: handlers read ``request[CALLER].principal`` for ``by``."""
+"""The caller: handlers read ``request[CALLER].principal`` for ``by``."""
 
 LOOKED_AT_EVERY_S: Final = 5.0
-"""How often at most the token of a stream is looked at again."""
+"""How often at most the token of a stream is checked again."""
 
 
 class Admission:
-    """What a caller has shown, as a stream that goes on for long has to look at it again."""
+    """The credentials of a call, which a long stream checks again and again."""
 
     def __init__(self, authenticator: Authenticator, authorization: str | None, clock: Clock) -> None:
         self._authenticator = authenticator
@@ -36,12 +36,12 @@ class Admission:
         """To be called before each part of a stream.
 
         Raises:
-            Unauthenticated, Forbidden: it holds no longer.
+            Unauthenticated, Forbidden: the token is no longer valid.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._looked_s >= LOOKED_AT_EVERY_S:
             self._looked_s = now_s
-            with suppress(Unreachable):  # it held, and nobody says otherwise
+            with suppress(Unreachable):  # it was valid, and nothing says otherwise
                 await self._authenticator.caller(self._authorization)
 
 
@@ -49,14 +49,14 @@ ADMISSION: Final = web.RequestKey("admission", Admission)
 
 
 class AccessGuard:
-    """Lets calls in, or not, and keeps the audit. A middleware of the route table calls it, inside the one that makes
-    problems of errors::
+    """Admits calls or rejects them, and keeps the audit. The handler of each route calls it, inside the middleware that
+    turns errors into problems::
 
         return await guard.handle(request, handler, least=route.least, operation=route.operation_id, changes=...)
 
     Args:
-        open_to_all: Whether callers without a token are let in (:mod:`..open_mode`). Then a browser
-            could be used by any page it shows, so calls from pages of other origins are refused.
+        open_to_all: Whether callers without a token are admitted (:func:`decide_open_mode`). Any page in a browser
+            could then use it, so calls from pages of other origins are rejected.
     """
 
     def __init__(self, authenticator: Authenticator, auditor: Auditor, clock: Clock, *, open_to_all: bool) -> None:
@@ -71,9 +71,9 @@ class AccessGuard:
         """The handler's answer, with :data:`CALLER` and :data:`ADMISSION` set. Public routes do not come here.
 
         Args:
-            least: The least role that may.
+            least: The lowest role that may call it.
             operation: The route's operation id.
-            changes: Whether the call changes something: it is put on record before it is done, and refused if it
+            changes: Whether the call changes something: it is recorded before it is done, and rejected if it
                 cannot be. Refusals are always recorded, also those that the handler raises.
 
         Raises:
@@ -88,7 +88,7 @@ class AccessGuard:
             authorization = _authorization(request)
             caller = await self._authenticator.caller(authorization)
             if not suffices(caller.role, least):
-                raise Forbidden(f"{operation} needs the role {least}, {caller.principal} is {caller.role}")
+                raise Forbidden(f"{operation} needs the role {least}; {caller.principal} has {caller.role}")
             request[CALLER] = caller
             request[ADMISSION] = Admission(self._authenticator, authorization, self._clock)
             if not changes:
@@ -100,22 +100,22 @@ class AccessGuard:
 
 
 def require_own_origin(request: web.Request) -> None:
-    """Refuses what a browser sends for a page of another origin: such a page acts with what its reader may reach.
+    """Rejects what a browser sends for a page of another origin: such a page reaches whatever its reader can reach.
 
     A page whose own name was turned to our address (DNS rebinding) comes with that name as ``Host``. Nobody can turn
     an address, or a name without a dot.
 
     Raises:
-        Forbidden: as said.
+        Forbidden: it comes from another origin.
     """
     host = request.headers.get("Host", "")
     if not _cannot_be_rebound(host):
         hint = "use its address, or close it: NOETL_GATEWAY_AUTH=required"
-        raise Forbidden(f"an open gateway is not called by the name {host!r}", hint=hint)
+        raise Forbidden(f"an open gateway cannot be called by the name {host!r}", hint=hint)
     origin = request.headers.get("Origin")
     own = origin is None or origin.partition("://")[2] == host
     if not own or request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
-        raise Forbidden("an open gateway takes no calls from pages of other origins", hint="use tokens instead")
+        raise Forbidden("an open gateway rejects calls from pages of other origins", hint="use tokens instead")
 
 
 def _cannot_be_rebound(host: str) -> bool:
@@ -138,5 +138,50 @@ def is_address(name: str) -> bool:
 def _authorization(request: web.Request) -> str | None:
     found = request.headers.getall("Authorization", [])
     if len(found) > 1:
-        raise Unauthenticated("there are two Authorization headers")
+        raise Unauthenticated("two Authorization headers were sent")
     return found[0] if found else None
+
+
+Wish = Literal["open", "required"]
+"""``NOETL_GATEWAY_AUTH``: ``open`` admits everybody as admin, ``required`` needs a token on any address."""
+
+
+class OpenMode(NamedTuple):
+    """``sentence`` is shown when the gateway starts."""
+
+    open_to_all: bool
+    sentence: str
+
+
+async def decide_open_mode(host: str, wish: Wish | None, tokens: Tokens, now_ms: int, *, provider: bool) -> OpenMode:
+    """Whether a gateway admits callers without a token: on a loopback address by default, nowhere else.
+
+    Args:
+        host: What it listens on; empty: every address.
+        wish: The operator's setting, if any.
+        provider: Whether an identity provider is configured, which closes the gateway.
+
+    Raises:
+        UsageError: it would be closed, and no token could open it.
+    """
+    if wish == "open" or (wish is None and not provider and _is_loopback(host)):
+        warning = "" if _is_loopback(host) else ": anyone who can reach this address may do everything"
+        return OpenMode(True, f"open: callers without a token are admin `local`{warning}")
+    if provider:
+        return OpenMode(False, "closed: callers need a token of this gateway or of the identity provider")
+    if any(token.role == "admin" and token.holds(now_ms) for token in await tokens.list_all()):
+        return OpenMode(False, "closed: callers need a token")
+    raise UsageError(
+        f"a gateway on {host or 'every address'} is closed, and no admin token exists to open it",
+        hint="create one: `noetl-stream token create NAME --role admin`; or configure NOETL_OIDC_ISSUER; or, where "
+        "everyone who can reach it may do everything, set NOETL_GATEWAY_AUTH=open",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

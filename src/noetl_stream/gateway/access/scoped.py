@@ -1,7 +1,7 @@
-"""The operations as a token with paths may use them: what lies elsewhere is not there, or not allowed.
+"""The operations for a token with paths: everything outside them does not exist, or is forbidden.
 
-What a call names by a playbook's path is Forbidden outside of the token's paths, whether there is one or not. What it
-names by an execution's id is NotFound, as if there were none. Lists leave it out.
+A playbook's path outside the token's is Forbidden, whether it exists or not. An execution outside is NotFound, as
+if it did not exist. Lists leave both out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OfPaths = TypeVar("OfPaths", bound=DocumentPage[Any])
 """A page of what has a ``path``."""
 
 PASSES: Final = 20
-"""How many pages are read through to fill one: after that a short one is handed out, with its ``next``."""
+"""How many pages are read to fill one: then a short one is returned, with its ``next``."""
 
 REMEMBERED_PATHS: Final = 20_000
 
@@ -53,7 +53,7 @@ class Scopes:
         self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
-        """What a caller with these paths may use. What only admins may use knows no paths, and they have none."""
+        """What a caller with these paths may use. Admins have no paths, so what only they may use is not narrowed."""
         if not paths:
             return operations
 
@@ -82,7 +82,7 @@ class _Scope(NamedTuple):
 
     def require(self, path: str | None) -> None:
         if path is not None and not self.has(path.removeprefix("/")):
-            raise Forbidden(f"this token may not touch {path}", hint=f"its paths are {', '.join(self.paths)}")
+            raise Forbidden(f"this token does not cover {path}", hint=f"its paths are {', '.join(self.paths)}")
 
     async def require_execution(self, execution_id: str) -> None:
         if not self.has(await self.path_of(execution_id)):
@@ -113,7 +113,7 @@ class ScopedPlaybooks:
         return await self._playbooks.check(source, name)
 
     async def require_text(self, source: bytes, name: str) -> None:
-        """Raises :class:`~noetl_stream.errors.Forbidden` if it says another path; one with errors comes to nothing."""
+        """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside; a text with errors is refused later."""
         self._scope.require((await self._playbooks.check(source, name)).path)
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
@@ -158,7 +158,7 @@ class ScopedExecutions:
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         if wanted.digest is not None:
             hint = "name the playbook by its path"
-            raise Forbidden("this token has paths, and a digest shows none", hint=hint)
+            raise Forbidden("a token with paths cannot start by digest", hint=hint)
         self._scope.require(wanted.path)
         if wanted.playbook is not None:
             await self._playbooks.require_text(wanted.playbook.encode(), "playbook")
@@ -173,7 +173,7 @@ class ScopedExecutions:
         return await self._scope.page(read, limit, cursor)
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        """Any other verb is about one execution, its first argument: that is checked, whatever the verb."""
+        """Any other verb concerns one execution, its first argument: that is checked, whatever the verb."""
         act = getattr(self._executions, verb)
 
         async def scoped(execution_id: str, *args: Any, **options: Any) -> Any:

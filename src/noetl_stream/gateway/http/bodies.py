@@ -1,17 +1,20 @@
-"""Bodies of requests: how large they may be, which media they come as, and what they are read into."""
+"""Bodies of requests: their limits, media types, and models."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
+from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model import codec
 from noetl_stream.ports.operations.problems import FaultDocument
+from noetl_stream.settings.environment import GatewayLimits
 
 Sent = TypeVar("Sent")
 Model = TypeVar("Model", bound=BaseModel)
@@ -22,7 +25,7 @@ YAML_MEDIA: Final = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
 class RequestModel(BaseModel):
-    """Base of JSON bodies: unknown keys are refused, nothing is converted."""
+    """Base of JSON bodies: unknown keys are refused, no value is converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -33,9 +36,8 @@ Keys = Annotated[dict[str, Any], Field(default_factory=dict)]
 
 @dataclass(frozen=True, slots=True)
 class Body(Generic[Sent]):
-    """What a route takes. ``size`` names the limit; ``media`` is empty for a route that reads none.
-
-    ``shown`` are those of ``media`` that the OpenAPI document has.
+    """What a route accepts. ``size`` names the limit; ``media`` is empty for a route without a body; ``synonyms`` are
+    accepted too, and not in the OpenAPI document.
     """
 
     media: Mapping[str, type[BaseModel] | Mapping[str, Any]]
@@ -61,7 +63,7 @@ def json_body(model: type[Model], *, required: bool = True) -> Body[Model]:
 
 
 def yaml_body() -> Body[bytes]:
-    """The text of a playbook, not read any further here."""
+    """The text of a playbook, as bytes."""
     schema = {"type": "string", "minLength": 1, "description": "A playbook."}
     return Body({YAML: schema}, lambda data, media: data, "playbook", YAML_MEDIA)
 
@@ -70,25 +72,25 @@ def json_in(data: bytes) -> Any:
     """Plain JSON values.
 
     Raises:
-        Refusal: the bytes are no JSON.
+        HttpProblem: the bytes are not JSON.
     """
     try:
         return codec.decode_json(data)
     except PayloadRefused as error:
         fault = FaultDocument(error.message, pointer="")
-        raise HttpProblem("invalid-request", "The body is no JSON", [fault]) from None
+        raise HttpProblem("invalid-request", "The body is not JSON", [fault]) from None
 
 
 def object_in(data: bytes) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        Refusal: the bytes are none.
+        HttpProblem: the bytes are something else.
     """
     found = json_in(data)
     if not isinstance(found, dict):
         raise HttpProblem(
-            "invalid-request", "The body is no JSON object", [FaultDocument("must be an object", pointer="")]
+            "invalid-request", "The body is not a JSON object", [FaultDocument("must be an object", pointer="")]
         )
     return found
 
@@ -99,12 +101,12 @@ def pointer_to(keys: tuple[int | str, ...]) -> str:
 
 
 def validated(model: type[Model], data: bytes) -> Model:
-    """The model that this JSON is.
+    """The model of this JSON.
 
     Raises:
-        Refusal: each place where it is none.
+        HttpProblem: with each place that does not match.
     """
-    json_in(data)  # the codec lets in less than Pydantic: no NaN
+    json_in(data)  # the codec is stricter than Pydantic: no NaN
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -112,4 +114,60 @@ def validated(model: type[Model], data: bytes) -> Model:
             FaultDocument(found["msg"], pointer=pointer_to(found["loc"]))
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        raise HttpProblem("invalid-request", "The body is not what this takes", faults) from None
+        raise HttpProblem("invalid-request", "The body does not match the schema", faults) from None
+
+
+BODY_S: Final = 60.0
+"""How long a body may take to arrive: its request counts as under way."""
+
+
+async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits) -> tuple[bytes, str]:
+    """The bytes, and the media type they have; nothing is read for a route that takes none.
+
+    Raises:
+        HttpProblem: it is too large, too slow, broken, or of a type that is not accepted.
+    """
+    if not body.media:
+        return b"", ""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise HttpProblem(
+            "unsupported-media-type",
+            f"Content-Encoding {encoding!r} is not supported",
+            hint="send the body uncompressed",
+        )
+    data = await _bytes(request, body, limits)
+    media = request.content_type if "Content-Type" in request.headers else next(iter(body.media))
+    if not data and not body.required:
+        return data, media
+    if not body.takes(media) or (request.charset or "utf-8").lower() not in ("utf-8", "us-ascii"):
+        raise HttpProblem(
+            "unsupported-media-type",
+            f"Content-Type {request.headers['Content-Type']!r} is not supported here",
+            hint=f"send {' or '.join(body.media)}, in UTF-8",
+        )
+    return data, media
+
+
+async def _bytes(request: web.Request, body: Body[Any], limits: GatewayLimits) -> bytes:
+    variable, limit = limits.body(body.size)
+    if (request.content_length or 0) > limit:
+        raise _too_large(variable, limit)
+    read = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.content.iter_any():
+                read += chunk
+                if len(read) > limit:
+                    raise _too_large(variable, limit)
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise HttpProblem("invalid-request", f"The body cannot be read: {error}") from None
+    except TimeoutError:
+        raise HttpProblem("invalid-request", f"The body did not arrive within {BODY_S:g} s") from None
+    return bytes(read)
+
+
+def _too_large(variable: str, limit: int) -> HttpProblem:
+    return HttpProblem(
+        "too-large", f"The body is larger than {limit} bytes ({variable})", hint="send less, or raise the limit"
+    )

@@ -1,7 +1,7 @@
-"""Calls that are repeated under one Idempotency-Key are done once: the second is given the answer of the first.
+"""Calls repeated under one Idempotency-Key are done once: the second gets the answer of the first.
 
 A call that died between claim and answer is done again under the same ids, which the fold knows (PROTOCOL §1 *Request
-rows*): so nothing is doubled by that either.
+rows*): so that doubles nothing either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
-"""Says of an answer that it was given before."""
+"""Marks an answer that was given before."""
 
 KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 KEPT_S: Final = 24 * 3600.0
@@ -36,12 +36,12 @@ Perform = Callable[[RequestIds], Awaitable[KeptAnswer]]
 
 
 class IdempotentCalls:
-    """Does what is asked under a key, unless it was done."""
+    """Performs a call under a key, unless it was performed before."""
 
     def __init__(self, idempotency: Idempotency, clock: Clock) -> None:
         self._idempotency = idempotency
         self._clock = clock
-        self._under_way: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._in_flight: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def new_ids(self) -> RequestIds:
         now_ms = self._clock.now_ms()
@@ -56,18 +56,18 @@ class IdempotentCalls:
         under its key wait for its answer; those at another gateway are done as if this one had died.
 
         Args:
-            content: All that the call says.
+            content: Everything that the call consists of.
             keep: Makes of an answer's body what may be kept of it.
 
         Raises:
-            Refusal: another call was made under the key, or it cannot be one.
+            HttpProblem: the key was used for another call, or is malformed.
         """
         if KEY.fullmatch(key) is None:
             fault = FaultDocument("must be 1 to 128 printable ASCII characters without spaces", parameter=HEADER)
-            raise HttpProblem("invalid-request", "The parameters of the request are wrong", [fault])
+            raise HttpProblem("invalid-request", "The parameters of the request are invalid", [fault])
         content_hash = sha256(b"\0".join(sha256(part).digest() for part in content)).digest()
-        under_way = self._under_way.setdefault((key, caller), asyncio.Lock())
-        async with under_way:
+        in_flight = self._in_flight.setdefault((key, caller), asyncio.Lock())
+        async with in_flight:
             return await self._performed(key, caller, content_hash, perform, keep)
 
     async def _performed(
@@ -75,7 +75,7 @@ class IdempotentCalls:
     ) -> KeptAnswer:
         claimed = await self._idempotency.claim(key, caller, content_hash, self.new_ids())
         if claimed.content_hash != content_hash:
-            raise HttpProblem("key-reused", f"{HEADER} {key!r} was used for another request", hint="draw a new key")
+            raise HttpProblem("key-reused", f"{HEADER} {key!r} was used for another request", hint="use a new key")
         if claimed.answer is not None:
             return _replayed(claimed.answer)
         answer = await perform(claimed.ids)
@@ -83,17 +83,17 @@ class IdempotentCalls:
         try:
             standing = await self._idempotency.finish(key, caller, kept)
         except NoetlError:
-            return answer  # it is done; who asks again is answered by the fold
+            return answer  # it is done; a repeated call is answered by the fold
         return answer if standing == kept else _replayed(standing)
 
     async def forget_old(self) -> None:
-        """Forgets keys, now and then, for ever."""
+        """Forgets old keys periodically; never returns."""
         while True:
             await self._clock.sleep(FORGET_EVERY_S)
             try:
                 await self._idempotency.forget(KEPT_S)
             except NoetlError as error:
-                log.warning("old idempotency keys stay for now: %s", error)
+                log.warning("cannot delete old idempotency keys: %s", error)
 
 
 def _replayed(answer: KeptAnswer) -> KeptAnswer:

@@ -1,4 +1,4 @@
-"""Parameters of requests: what stands in the path, the query and the headers, read into one model a route."""
+"""Parameters of requests: path, query and headers, read into one model per route."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 class InPath:
-    """Marks a field that stands in the path."""
+    """Marks a field that is in the path."""
 
 
 class InHeader(NamedTuple):
@@ -34,12 +34,12 @@ class InHeader(NamedTuple):
 
 
 class Parameters(BaseModel):
-    """Base of the parameters of a route. A field without a mark stands in the query; a list may be repeated there."""
+    """Base of the parameters of a route. A field without a mark is in the query, where a list may be repeated."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     places: ClassVar[Mapping[str, tuple[Place, str]]]
-    """By field: where it stands, and its name there."""
+    """By field: its place, and its name there."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -56,7 +56,7 @@ def read_parameters(
     """The parameters of a request.
 
     Raises:
-        Refusal: each one that is wrong, missing, repeated or unknown.
+        HttpProblem: with each that is wrong, missing, repeated or unknown.
     """
     faults: list[FaultDocument] = []
     values: dict[str, Any] = {}
@@ -64,11 +64,11 @@ def read_parameters(
     for name in dict.fromkeys(query):
         given = query.getall(name)
         if name not in names:
-            faults.append(FaultDocument("there is no such parameter", parameter=name))
+            faults.append(FaultDocument("unknown parameter", parameter=name))
         elif _is_list(model.model_fields[names[name]]):
             values[names[name]] = given
         elif len(given) > 1:
-            faults.append(FaultDocument("is given more than once", parameter=name))
+            faults.append(FaultDocument("given more than once", parameter=name))
         else:
             values[names[name]] = given[0]
     for field, (place, name) in model.places.items():
@@ -84,7 +84,7 @@ def read_parameters(
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         )
     if faults:
-        raise HttpProblem("invalid-request", "The parameters of the request are wrong", faults)
+        raise HttpProblem("invalid-request", "The parameters of the request are invalid", faults)
     return read
 
 
@@ -104,7 +104,7 @@ def _is_list(field: FieldInfo) -> bool:
 def _seconds(text: object) -> object:
     found = _WAIT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise ValueError("write a time such as 30s, 500ms or 2m")
+        raise ValueError("must be a duration such as 30s, 500ms or 2m")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -126,10 +126,10 @@ def _pairs(pairs: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 WaitS = Annotated[
     float,
     BeforeValidator(_seconds),
-    Field(ge=0, le=MAX_WAIT_S, description=f"How long to wait for the end, as in `30s`; {MAX_WAIT_S:g}s at most."),
+    Field(ge=0, le=MAX_WAIT_S, description=f"How long to wait for the end, as in `30s`; at most {MAX_WAIT_S:g}s."),
     WithJsonSchema({"type": "string", "pattern": f"^{_WAIT.pattern}$", "examples": ["30s"]}),
 ]
-Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many at most.")]
+Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="Maximum number of items.")]
 Cursor = Annotated[str, Field(min_length=1, max_length=1024, description="`next` of the page before.")]
 Label = Annotated[str, Field(pattern=r"^[^=]+=", max_length=512, description="`name=value`; all of them must hold.")]
 Moment = Annotated[AwareDatetime, Field(description="ISO 8601 with its zone.")]
@@ -148,15 +148,15 @@ class ExecutionAt(Parameters):
 
 
 class Explained(Parameters):
-    """Whoever changes something is known; why is said here."""
+    """Why a change is made; who makes it is known from the token."""
 
     reason: Annotated[
         HeaderText, InHeader("X-Reason"), Field(description="Why, for the history. Percent-encoded where not ASCII.")
     ] = ""
     correlation_id: Annotated[
-        HeaderText, InHeader("X-Correlation-Id"), Field(description="What this belongs to elsewhere.")
+        HeaderText, InHeader("X-Correlation-Id"), Field(description="Identifies what this belongs to in other systems.")
     ] = ""
 
 
 class Intervention(Explained, ExecutionAt):
-    """Something asked of an execution."""
+    """An intervention in an execution."""

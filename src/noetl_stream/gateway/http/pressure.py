@@ -1,4 +1,4 @@
-"""How much the gateway takes in: requests and streams at once, and new work while the servers are far behind."""
+"""How much the gateway admits: requests and streams at once, and new work while the servers are far behind."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from noetl_stream.settings.environment import GatewayLimits
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 RETRY_AFTER_S: Final = 1.0
 BEHIND_RETRY_AFTER_S: Final = 5.0
 
 
 class Pressure:
-    """Counts what is under way, and looks once a second how far behind the servers are.
+    """Counts requests and streams under way, and polls once a second how far behind the servers are.
 
     Attributes:
-        behind: Messages of EVENTS that are not folded yet, as of the last look.
+        behind: Messages of EVENTS that are not folded yet, as of the last poll.
     """
 
     def __init__(self, limits: GatewayLimits, cluster: Cluster, clock: Clock) -> None:
@@ -36,16 +36,16 @@ class Pressure:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """For the time of a request.
+        """Counts a request for as long as it takes.
 
         Raises:
-            TooBusy: there are as many as there may be.
+            TooBusy: the limit is reached.
         """
         if self.requests >= self._limits.max_requests:
             raise TooBusy(
                 f"{self.requests} requests are under way (NOETL_GATEWAY_MAX_REQUESTS)",
                 RETRY_AFTER_S,
-                hint="come again, or start another gateway",
+                hint="try again, or start another gateway",
             )
         self.requests += 1
         try:
@@ -55,12 +55,12 @@ class Pressure:
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """For the time of a stream; errors as :meth:`request`."""
+        """Counts a stream for as long as it is open; errors as :meth:`request`."""
         if self.streams >= self._limits.max_streams:
             raise TooBusy(
                 f"{self.streams} streams are open (NOETL_GATEWAY_MAX_STREAMS)",
                 BEHIND_RETRY_AFTER_S,
-                hint="come again, or start another gateway",
+                hint="try again, or start another gateway",
             )
         self.streams += 1
         try:
@@ -74,14 +74,14 @@ class Pressure:
             raise TooBusy(
                 f"the servers are {self.behind} messages behind (NOETL_GATEWAY_MAX_BEHIND={self._limits.max_behind})",
                 BEHIND_RETRY_AFTER_S,
-                hint="come again, or start another server; cancel, pause and patch are taken all the same",
+                hint="try again, or start another server; cancel, pause and patch are still accepted",
             )
 
     async def watch(self) -> None:
-        """Looks how far behind the servers are, for ever. While nobody can say, what was seen last holds."""
+        """Polls how far behind the servers are; never returns. While that is unknown, the last value counts."""
         while True:
             try:
                 self.behind = sum(row.behind for row in await self._cluster.partitions())
             except NoetlError as error:
                 log.debug("cannot see how far behind the servers are: %s", error)
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_S)

@@ -1,6 +1,6 @@
 """Errors as answers (RFC 9457), in one place: every refusal of the gateway is made here.
 
-The kinds stand in :mod:`noetl_stream.ports.operations.problems`, which the command line reads the other way round.
+The kinds are in :mod:`noetl_stream.ports.operations.problems`, which the command line reads the other way round.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 MEDIA: Final = "application/problem+json"
 RETRY_S: Final = 1
-"""When to come again after a 503: stores that were away are mostly back at once."""
+"""When to retry after a 503: stores that were down are mostly back at once."""
 
 KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 
 class HttpProblem(NoetlError):
-    """A request that the gateway itself refuses. ``kind`` is the name of the problem."""
+    """A request that the gateway itself rejects. ``kind`` is the name of the problem."""
 
     def __init__(
         self, kind: str, message: str, faults: Sequence[FaultDocument] = (), *, hint: str | None = None, allow: str = ""
@@ -54,19 +54,19 @@ class ProblemAnswer(NamedTuple):
 
 
 def kind_of(error: BaseException) -> ProblemKind:
-    """Which problem an error is, those among them that only a gateway has."""
+    """The kind of an error, of those too that only a gateway has."""
     return error.kind if isinstance(error, HttpProblem) else problem_kind(error)
 
 
 def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
-    """The answer for ``error``. An internal one says nothing of what is inside: the log does.
+    """The answer for ``error``. An internal one reveals nothing: the log has the details.
 
     Args:
         instance: The path of the request.
     """
     kind = kind_of(error)
     headers: dict[str, str] = {}
-    detail, hint = "The gateway has met a defect of its own; its log says more", None
+    detail, hint = "The gateway failed; its log has the details", None
     if kind.name == "internal" or not isinstance(error, NoetlError):
         log.error("%s failed: %s", instance, error, exc_info=error)
     else:

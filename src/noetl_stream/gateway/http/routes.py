@@ -1,42 +1,42 @@
-"""What a route is: one value that the router, the OpenAPI document, the roles and the documentation are made from."""
+"""A route: the router, the OpenAPI document, the roles and the documentation are made from it."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 from yarl import URL
 
 from noetl_stream.errors import Forbidden
-from noetl_stream.gateway.http.bodies import NOTHING, Body
-from noetl_stream.gateway.http.parameters import Nothing, Parameters
+from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
+from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.ingest import Ingest
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.operations.http import API, Method
 
 Given = TypeVar("Given", bound=Parameters)
 Sent = TypeVar("Sent")
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 JSON: Final = "application/json"
-API: Final = "/api/v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Given, Sent]):
-    """A request, read: all of it holds.
+    """A request, read and validated.
 
     Attributes:
         operations: As far as the caller may use them.
         ids: For what the call makes: the same ones each time it is made with one Idempotency-Key.
         address: Of the request, relative.
-        ending: Set when the gateway ends: who waits answers with what there is.
+        ending: Set when the gateway stops: waits end early.
     """
 
     operations: Operations
@@ -53,13 +53,9 @@ class Call(Generic[Given, Sent]):
         require_role(self.caller, role, what)
 
     def require_all_paths(self, what: str) -> None:
-        """Raises :class:`~noetl_stream.errors.Forbidden` for a token with paths, where nothing says whose it is."""
+        """Raises :class:`~noetl_stream.errors.Forbidden` for a token with paths, where ownership is unknown."""
         if self.caller.paths:
-            raise Forbidden(f"a token with paths may not {what}", hint="it takes one for all playbooks")
-
-    def page(self, page: DocumentPage[Any]) -> Reply:
-        """One page of a list, with a link to the next."""
-        return Reply(page, headers=self.link_to(cursor=page.next))
+            raise Forbidden(f"a token with paths may not {what}", hint="use one for all playbooks")
 
     def link_to(self, **parameter: str | int | None) -> dict[str, str]:
         """The header that leads to the same address with another parameter; none for ``None``."""
@@ -68,7 +64,7 @@ class Call(Generic[Given, Sent]):
 
 
 class Reply(NamedTuple):
-    """What a handler answers with.
+    """An answer with a status, headers or media of its own.
 
     Attributes:
         body: A document or an object (as JSON), bytes, or a stream of them; ``None`` for an answer without a body.
@@ -80,7 +76,8 @@ class Reply(NamedTuple):
     media: str = JSON
 
 
-Handler: TypeAlias = Callable[[Call[Given, Sent]], Awaitable[Reply]]
+Returned: TypeAlias = Reply | msgspec.Struct | None
+Handler: TypeAlias = Callable[[Call[Given, Sent]], Awaitable[Returned]]
 
 
 class Answer(NamedTuple):
@@ -97,15 +94,15 @@ class Answer(NamedTuple):
     media: str = JSON
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Generic[Given, Sent]):
     """Attributes:
     path: With its parameters in braces; a slash within one is written ``%2F``.
     operation: The ``operationId``.
-    role: The least that may call it; ``None``: anybody, without a token.
+    role: The lowest that may call it; ``None``: anybody, without a token.
     refuses: Problems beside those that any route may have, by name.
     adds_work: Whether it makes more for servers to fold: not while they are far behind.
-    reads: It changes nothing, though it is no GET.
+    reads: It changes nothing, though it is not a GET.
     streams: Its answer has no end: counted as a stream, not as a request under way.
     unkept: Keys of the answer that are not kept for its Idempotency-Key, since they are secret.
     """
@@ -113,18 +110,18 @@ class Route(Generic[Given, Sent]):
     method: Method
     path: str
     operation: str
-    summary: str
     role: Role | None
+    summary: str
+    description: str
     handler: Handler[Given, Sent]
     answers: Mapping[int, Answer]
-    parameters: type[Given] = Nothing  # type: ignore[assignment]
-    body: Body[Sent] = NOTHING  # type: ignore[assignment]
+    parameters: type[Given]
+    body: Body[Sent]
     refuses: tuple[str, ...] = ()
     adds_work: bool = False
     reads: bool = False
     streams: bool = False
     unkept: tuple[str, ...] = ()
-    description: str = ""
 
     @property
     def tag(self) -> str:
@@ -136,14 +133,78 @@ class Route(Generic[Given, Sent]):
         """Whether an Idempotency-Key makes it safe to repeat."""
         return self.method in ("POST", "PATCH")
 
+    async def reply(self, call: Call[Given, Sent]) -> Reply:
+        """What the handler answers with: a page has a link to the next one, ``None`` is 204."""
+        returned = await self.handler(call)
+        if isinstance(returned, Reply):
+            return returned
+        if isinstance(returned, DocumentPage):
+            return Reply(returned, headers=call.link_to(cursor=returned.next))
+        return Reply(returned, 204 if returned is None else 200)
+
 
 AnyRoute: TypeAlias = Route[Any, Any]
+
+
+class Routes(list[AnyRoute]):
+    """The routes of a module, in the order in which their handlers stand in it.
+
+    A handler is the source of its route: the annotation of ``call`` has the types of parameters and body, the
+    docstring is summary and description, a document it returns is the answer.
+    """
+
+    def __call__(
+        self,
+        method: Method,
+        path: str,
+        operation: str,
+        role: Role | None,
+        answers: Mapping[int, Answer] | None = None,
+        body: Body[Any] | None = None,
+        **more: Any,
+    ) -> Callable[[Handler[Given, Sent]], Handler[Given, Sent]]:
+        """Serves a handler.
+
+        Args:
+            answers: Needed of a handler that returns a :class:`Reply`.
+            body: Other than a JSON object of the model that the call is annotated with.
+            more: Other fields of :class:`Route`.
+        """
+
+        def served(handler: Handler[Given, Sent]) -> Handler[Given, Sent]:
+            hints = get_type_hints(handler)
+            given, sent = get_args(hints["call"])
+            summary, _, description = (inspect.getdoc(handler) or "").partition("\n\n")
+            self.append(
+                Route(
+                    method=method,
+                    path=path,
+                    operation=operation,
+                    role=role,
+                    summary=summary.removesuffix("."),
+                    description=" ".join(description.split()),
+                    handler=handler,
+                    answers=answers or _answers(hints["return"]),
+                    parameters=given,
+                    body=body or (NOTHING if sent is type(None) else json_body(sent)),
+                    **more,
+                )
+            )
+            return handler
+
+        return served
+
+
+def _answers(returned: type[msgspec.Struct | None]) -> dict[int, Answer]:
+    if not issubclass(returned, msgspec.Struct):
+        return {204: Answer("No content")}
+    return {200: Answer("OK", returned, ("Link",) if issubclass(returned, DocumentPage) else ())}
 
 
 def require_role(caller: Caller, role: Role, what: str) -> None:
     """Raises :class:`~noetl_stream.errors.Forbidden` unless ``caller`` has at least this role."""
     if not suffices(caller.role, role):
         raise Forbidden(
-            f"{caller.principal} is a {caller.role} and may not {what}",
-            hint=f"it takes the role {role} or a higher one",
+            f"{caller.principal} has the role {caller.role} and may not {what}",
+            hint=f"this needs the role {role} or a higher one",
         )

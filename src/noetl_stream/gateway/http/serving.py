@@ -1,4 +1,4 @@
-"""How a request becomes an answer: admitted, known, read, done once, written. Every route passes here."""
+"""How a request becomes an answer: admitted, authenticated, read, performed once, written. Every route passes here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.body_reader import read_body
+from noetl_stream.gateway.http.bodies import read_body
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import read_parameters
 from noetl_stream.gateway.http.pressure import Pressure
@@ -37,18 +37,18 @@ log = logging.getLogger(__name__)
 OPERATION: Final = web.RequestKey("operation", str)
 CONTENT_TYPE: Final = "Content-Type"
 NOBODY: Final = Caller("", "viewer")
-"""Who calls a public route."""
+"""The caller of a public route."""
 
 SLOW_READER_S: Final = 30.0
-"""A reader of a stream that takes nothing for so long is let go; it can go on where it was."""
+"""A reader of a stream that takes nothing for this long is disconnected; it can resume where it was."""
 
 NOT_KEPT: Final = frozenset({401, 403, 429})
-"""Refusals that may turn out otherwise when the same is asked again; so may every error of 500 and above."""
+"""Refusals that a retry may overcome; so may every error of 500 and above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What all routes share. ``ending`` is set when the gateway ends."""
+    """What all routes share. ``ending`` is set when the gateway stops."""
 
     operations: Operations
     ingest: Ingest
@@ -62,7 +62,7 @@ class Serving:
     ending: asyncio.Event
 
     def handler(self, route: AnyRoute) -> Handler:
-        """What the router calls for a route."""
+        """The aiohttp handler of a route."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             return await self._answer(route, request)
@@ -81,7 +81,7 @@ class Serving:
 
     @web.middleware
     async def problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Makes problems of errors, and counts every answer."""
+        """Turns errors into problems, and counts every answer."""
         began_s = self.clock.monotonic_s()
         try:
             response = await handler(request)
@@ -114,7 +114,7 @@ class Serving:
                 address=request.rel_url,
                 ending=self.ending,
             )
-            return await route.handler(call)
+            return await route.reply(call)
 
         key = request.headers.get(HEADER) if route.takes_key else None
         if key is None:
@@ -136,13 +136,13 @@ class Serving:
 
 
 def _refused_by_router(error: Exception) -> Exception:
-    """What the router itself finds, in our words."""
+    """An error of the router as one of ours."""
     if isinstance(error, web.HTTPNotFound):
-        return HttpProblem("not-found", "There is nothing at this address", hint="/openapi.json has all there is")
+        return HttpProblem("not-found", "No such address", hint="/openapi.json lists all addresses")
     if isinstance(error, web.HTTPMethodNotAllowed):
         allow = ", ".join(sorted(error.allowed_methods))
         return HttpProblem(
-            "method-not-allowed", f"There is no {error.method} here", hint=f"there is {allow}", allow=allow
+            "method-not-allowed", f"{error.method} is not allowed here", hint=f"allowed: {allow}", allow=allow
         )
     if isinstance(error, web.HTTPException):
         return HttpProblem("invalid-request", error.reason)
@@ -179,8 +179,8 @@ async def _written(request: web.Request, reply: Reply) -> web.StreamResponse:
                     await response.write(chunk)
             await response.write_eof()
         except NoetlError as error:
-            log.warning("a stream of %s has ended: %s", request.path, error)
+            log.warning("a stream of %s ended: %s", request.path, error)
         except (ConnectionError, TimeoutError):
-            log.debug("a reader of %s has gone, or takes nothing", request.path)
+            log.debug("a reader of %s is gone or too slow", request.path)
             response.force_close()
     return response

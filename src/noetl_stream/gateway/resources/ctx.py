@@ -1,4 +1,4 @@
-"""``ctx`` of an execution: read with its history, changed from outside; and ``/api/vars``, as older clients say it."""
+"""``ctx`` of an execution: read with its history, changed from outside; and ``/api/vars`` for older clients."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.http.bodies import Body, RequestModel, json_body, object_in
+from noetl_stream.gateway.http.bodies import Body, RequestModel, object_in
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, InPath, Intervention
-from noetl_stream.gateway.http.routes import JSON, Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.gateway.resources.executions import ONE
-from noetl_stream.gateway.resources.interventions import who_and_why
+from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
+from noetl_stream.gateway.resources.interventions import CONFLICT, ONE, who_and_why
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument
+from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument, Executions
+from noetl_stream.ports.operations.http import address_of
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+VARIABLES: Final = "/api/vars/{execution_id}"
+
+routes = Routes()
 
 
 class CtxPatch(NamedTuple):
@@ -67,7 +70,7 @@ class Variable(Document, frozen=True):
 
 
 class Variables(Document, frozen=True):
-    """``ctx``, as older clients read it."""
+    """``ctx``, in the form of older clients."""
 
     execution_id: str
     variables: dict[str, Variable]
@@ -81,7 +84,7 @@ class OneVariable(Document, frozen=True):
 
 
 class VariablesRequest(RequestModel):
-    """Keys of `ctx` to set, as older clients say it; `var_type` and `source_step` mean nothing any more."""
+    """Keys of `ctx` to set, in the form of older clients; `var_type` and `source_step` are ignored."""
 
     variables: dict[str, Any]
     var_type: str = "user_defined"
@@ -94,12 +97,20 @@ class VariablesSet(Document, frozen=True):
     var_names: list[str]
 
 
+@routes(*address_of(Executions.ctx), "getCtx", "viewer", {200: Answer("OK", CtxDocument, ("ETag",))})
 async def read(call: Call[ExecutionAt, None]) -> Reply:
+    """Get its `ctx`, and who changed what when."""
     ctx = await call.operations.executions.ctx(call.parameters.execution_id)
     return Reply(ctx, headers={"ETag": f'"{ctx.version}"'})
 
 
+PATCHED: Final = {200: Answer("Committed: steps that start from now on see it", AcceptedDocument, ("ETag",))}
+PATCH_REFUSED: Final = ("conflict", "version-mismatch")
+
+
+@routes("PATCH", f"{ONE}/ctx", "patchCtx", "operator", PATCHED, PATCH_BODY, refuses=PATCH_REFUSED)
 async def patch(call: Call[Patching, CtxPatch]) -> Reply:
+    """Change its `ctx`."""
     keys, merge = call.body
     expected = call.parameters.if_match
     fact = CtxPatched(**who_and_why(call), patch=keys, merge=merge, expected_version=expected)
@@ -107,84 +118,30 @@ async def patch(call: Call[Patching, CtxPatch]) -> Reply:
     return Reply(answer, headers={} if answer.position is None else {"ETag": f'"{answer.position}"'})
 
 
-async def variables(call: Call[ExecutionAt, None]) -> Reply:
+@routes("GET", VARIABLES, "listVariables", "viewer")
+async def variables(call: Call[ExecutionAt, None]) -> Variables:
+    """Get `ctx`, in the form of older clients."""
     execution_id = call.parameters.execution_id
     ctx = (await call.operations.executions.ctx(execution_id)).ctx
     shown = {name: Variable(value) for name, value in ctx.items()}
-    return Reply(Variables(execution_id, shown, len(shown)))
+    return Variables(execution_id, shown, len(shown))
 
 
-async def variable(call: Call[VariableAt, None]) -> Reply:
+@routes("GET", VARIABLES + "/{var_name}", "getVariable", "viewer")
+async def variable(call: Call[VariableAt, None]) -> OneVariable:
+    """Get a key of `ctx`, in the form of older clients."""
     execution_id, name = call.parameters.execution_id, call.parameters.var_name
     ctx = (await call.operations.executions.ctx(execution_id)).ctx
     if name not in ctx:
         raise NotFound(
             f"ctx of execution {execution_id} has no key {name!r}", hint=f"it has {', '.join(ctx) or 'none'}"
         )
-    return Reply(OneVariable(execution_id, name, ctx[name]))
+    return OneVariable(execution_id, name, ctx[name])
 
 
-async def set_variables(call: Call[Intervention, VariablesRequest]) -> Reply:
+@routes("POST", VARIABLES, "setVariables", "operator", refuses=CONFLICT)
+async def set_variables(call: Call[Intervention, VariablesRequest]) -> VariablesSet:
+    """Set keys of `ctx`, in the form of older clients."""
     execution_id, keys = call.parameters.execution_id, call.body.variables
     await call.operations.executions.ask(execution_id, CtxPatched(**who_and_why(call), patch=keys))
-    return Reply(VariablesSet(execution_id, len(keys), list(keys)))
-
-
-VARIABLES: Final = "/api/vars/{execution_id}"
-
-CTX_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "GET",
-        f"{ONE}/ctx",
-        "getCtx",
-        "Its `ctx`, and who changed what when",
-        role="viewer",
-        handler=read,
-        answers={200: Answer("As it is", CtxDocument, ("ETag",))},
-        parameters=ExecutionAt,
-    ),
-    Route(
-        "PATCH",
-        f"{ONE}/ctx",
-        "patchCtx",
-        "Change its `ctx`",
-        role="operator",
-        handler=patch,
-        answers={200: Answer("It is committed; steps that begin from now on see it", AcceptedDocument, ("ETag",))},
-        parameters=Patching,
-        body=PATCH_BODY,
-        refuses=("conflict", "version-mismatch"),
-    ),
-    Route(
-        "GET",
-        VARIABLES,
-        "listVariables",
-        "`ctx`, as older clients read it",
-        role="viewer",
-        handler=variables,
-        answers={200: Answer("All keys", Variables)},
-        parameters=ExecutionAt,
-    ),
-    Route(
-        "GET",
-        VARIABLES + "/{var_name}",
-        "getVariable",
-        "A key of `ctx`, as older clients read it",
-        role="viewer",
-        handler=variable,
-        answers={200: Answer("The key", OneVariable)},
-        parameters=VariableAt,
-    ),
-    Route(
-        "POST",
-        VARIABLES,
-        "setVariables",
-        "Set keys of `ctx`, as older clients do",
-        role="operator",
-        handler=set_variables,
-        answers={200: Answer("They are committed", VariablesSet)},
-        parameters=Intervention,
-        body=json_body(VariablesRequest),
-        refuses=("conflict",),
-    ),
-)
+    return VariablesSet(execution_id, len(keys), list(keys))

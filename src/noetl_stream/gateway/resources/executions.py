@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
+from noetl_stream.gateway.http.bodies import Keys, RequestModel
 from noetl_stream.gateway.http.parameters import (
     ExecutionAt,
     Explained,
@@ -20,21 +20,25 @@ from noetl_stream.gateway.http.parameters import (
     WaitS,
     labels_in,
 )
-from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.executions import (
     EventPage,
     ExecutionDocument,
     ExecutionFilter,
     ExecutionPage,
+    Executions,
     IterationPage,
     ResultDocument,
     Start,
     StepRunsDocument,
     WhyDocument,
 )
+from noetl_stream.ports.operations.http import API, address_of
 
 EXECUTIONS: Final = f"{API}/executions"
+
+routes = Routes()
 
 
 class StartRequest(RequestModel):
@@ -74,8 +78,8 @@ class EventsFrom(ExecutionAt):
     limit: Limit = 100
 
 
-def address_of(execution_id: str) -> str:
-    return f"{EXECUTIONS}/{execution_id}"
+def location(execution_id: str) -> dict[str, str]:
+    return {"Location": f"{EXECUTIONS}/{execution_id}"}
 
 
 async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> ExecutionDocument:
@@ -88,14 +92,28 @@ async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Exec
 
 
 async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
-    """What has been started: 202 while it goes on, 200 when it has ended in time."""
+    """A new execution: 202 while it runs, 200 when it has ended within the wait."""
     if wait_s:
         execution = await waited(call, execution.execution_id, wait_s)
     status = 200 if execution.status in ENDED else 202
-    return Reply(execution, status, {"Location": address_of(execution.execution_id)})
+    return Reply(execution, status, location(execution.execution_id))
 
 
+STARTED: Final = {
+    200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
+    202: Answer("It runs", ExecutionDocument, ("Location",)),
+}
+
+
+START_REFUSED: Final = ("playbook-refused", "not-found", "conflict")
+
+
+@routes("POST", EXECUTIONS, "startExecution", "operator", STARTED, refuses=START_REFUSED, adds_work=True)
 async def start(call: Call[Starting, StartRequest]) -> Reply:
+    """Start an execution.
+
+    The request is committed when this answers. A text of your own, `playbook`, takes an author.
+    """
     if call.body.playbook is not None:
         call.require("author", "start a text that is not registered")
     given = call.parameters
@@ -104,7 +122,9 @@ async def start(call: Call[Starting, StartRequest]) -> Reply:
     return await begun(call, started, given.wait)
 
 
-async def page(call: Call[ExecutionsQuery, None]) -> Reply:
+@routes("GET", EXECUTIONS, "listExecutions", "viewer")
+async def page(call: Call[ExecutionsQuery, None]) -> ExecutionPage:
+    """List executions, newest first."""
     given = call.parameters
     chosen = ExecutionFilter(
         status=given.status,
@@ -114,148 +134,54 @@ async def page(call: Call[ExecutionsQuery, None]) -> Reply:
         started_before_ms=_ms(given.started_before),
         error=given.error,
     )
-    return call.page(await call.operations.executions.page(chosen, given.limit, given.cursor))
+    return await call.operations.executions.page(chosen, given.limit, given.cursor)
 
 
-async def get(call: Call[ExecutionQuery, None]) -> Reply:
-    return Reply(await waited(call, call.parameters.execution_id, call.parameters.wait))
+@routes(*address_of(Executions.get), "getExecution", "viewer")
+async def get(call: Call[ExecutionQuery, None]) -> ExecutionDocument:
+    """Get an execution, as it is or as it is after `wait`."""
+    return await waited(call, call.parameters.execution_id, call.parameters.wait)
 
 
-async def result(call: Call[ExecutionAt, None]) -> Reply:
-    return Reply(await call.operations.executions.result(call.parameters.execution_id))
+@routes(*address_of(Executions.result), "getResult", "viewer", refuses=("conflict",))
+async def result(call: Call[ExecutionAt, None]) -> ResultDocument:
+    """Get the result of an ended execution, whole."""
+    return await call.operations.executions.result(call.parameters.execution_id)
 
 
-async def steps(call: Call[ExecutionAt, None]) -> Reply:
-    return Reply(StepRunsDocument(await call.operations.executions.steps(call.parameters.execution_id)))
+@routes(*address_of(Executions.steps), "listSteps", "viewer")
+async def steps(call: Call[ExecutionAt, None]) -> StepRunsDocument:
+    """List its step runs, in the order they began."""
+    return StepRunsDocument(await call.operations.executions.steps(call.parameters.execution_id))
 
 
-async def iterations(call: Call[StepRunAt, None]) -> Reply:
+@routes(*address_of(Executions.iterations), "listIterations", "viewer")
+async def iterations(call: Call[StepRunAt, None]) -> IterationPage:
+    """List the iterations of a loop step's run."""
     at = call.parameters
-    executions = call.operations.executions
-    return call.page(await executions.iterations(at.execution_id, at.step_run_id, at.limit, at.cursor))
+    return await call.operations.executions.iterations(at.execution_id, at.step_run_id, at.limit, at.cursor)
 
 
+@routes(*address_of(Executions.events), "listEvents", "viewer", {200: Answer("OK", EventPage, ("Link",))})
 async def events(call: Call[EventsFrom, None]) -> Reply:
+    """List its journal, by position."""
     at = call.parameters
     found = await call.operations.executions.events(at.execution_id, at.after, at.limit)
     last = found[-1].position if len(found) == at.limit else None
     return Reply(EventPage(found, last), headers=call.link_to(after=last))
 
 
-async def why(call: Call[ExecutionAt, None]) -> Reply:
-    return Reply(await call.operations.executions.why(call.parameters.execution_id))
+@routes(*address_of(Executions.why), "explainExecution", "viewer")
+async def why(call: Call[ExecutionAt, None]) -> WhyDocument:
+    """Explain why it is where it is, and what would move it."""
+    return await call.operations.executions.why(call.parameters.execution_id)
 
 
-async def delete(call: Call[ExecutionAt, None]) -> Reply:
+@routes(*address_of(Executions.delete), "deleteExecution", "admin", refuses=("conflict",))
+async def delete(call: Call[ExecutionAt, None]) -> None:
+    """Delete an ended execution."""
     await call.operations.executions.delete(call.parameters.execution_id, call.caller.principal)
-    return Reply(None, 204)
 
 
 def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp() * 1000)
-
-
-ONE: Final = EXECUTIONS + "/{execution_id}"
-PAGE: Final = ("Link",)
-
-EXECUTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "POST",
-        EXECUTIONS,
-        "startExecution",
-        "Start an execution",
-        role="operator",
-        handler=start,
-        answers={
-            200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
-            202: Answer("It goes on", ExecutionDocument, ("Location",)),
-        },
-        parameters=Starting,
-        body=json_body(StartRequest),
-        refuses=("playbook-refused", "not-found", "conflict"),
-        adds_work=True,
-        description="The request is committed when this answers. A text of your own, `playbook`, takes an author.",
-    ),
-    Route(
-        "GET",
-        EXECUTIONS,
-        "listExecutions",
-        "List executions, newest first",
-        role="viewer",
-        handler=page,
-        answers={200: Answer("A page of them", ExecutionPage, PAGE)},
-        parameters=ExecutionsQuery,
-    ),
-    Route(
-        "GET",
-        ONE,
-        "getExecution",
-        "Look at an execution",
-        role="viewer",
-        handler=get,
-        answers={200: Answer("As it is, or as it is after `wait`", ExecutionDocument)},
-        parameters=ExecutionQuery,
-    ),
-    Route(
-        "GET",
-        f"{ONE}/result",
-        "getResult",
-        "The result of an ended execution, whole",
-        role="viewer",
-        handler=result,
-        answers={200: Answer("How it has ended", ResultDocument)},
-        parameters=ExecutionAt,
-        refuses=("conflict",),
-    ),
-    Route(
-        "GET",
-        f"{ONE}/steps",
-        "listSteps",
-        "Its step runs, in the order they began",
-        role="viewer",
-        handler=steps,
-        answers={200: Answer("All of them", StepRunsDocument)},
-        parameters=ExecutionAt,
-    ),
-    Route(
-        "GET",
-        f"{ONE}/steps/{{step_run_id}}/iterations",
-        "listIterations",
-        "The iterations of a loop step's run",
-        role="viewer",
-        handler=iterations,
-        answers={200: Answer("A page of them", IterationPage, PAGE)},
-        parameters=StepRunAt,
-    ),
-    Route(
-        "GET",
-        f"{ONE}/events",
-        "listEvents",
-        "Its journal, by position",
-        role="viewer",
-        handler=events,
-        answers={200: Answer("A page of it", EventPage, PAGE)},
-        parameters=EventsFrom,
-    ),
-    Route(
-        "GET",
-        f"{ONE}/why",
-        "explainExecution",
-        "Why it is where it is, and what would move it",
-        role="viewer",
-        handler=why,
-        answers={200: Answer("In sentences", WhyDocument)},
-        parameters=ExecutionAt,
-    ),
-    Route(
-        "DELETE",
-        ONE,
-        "deleteExecution",
-        "Forget an ended execution",
-        role="admin",
-        handler=delete,
-        answers={204: Answer("It is forgotten")},
-        parameters=ExecutionAt,
-        refuses=("conflict",),
-    ),
-)

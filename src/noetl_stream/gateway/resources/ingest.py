@@ -1,4 +1,4 @@
-"""``POST /api/v1/events``: reports of workers that can speak HTTP only."""
+"""``POST /api/v1/events``: reports of workers that only speak HTTP."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.http.bodies import Body, RequestModel, pointer_to, validated
 from noetl_stream.gateway.http.parameters import Nothing
 from noetl_stream.gateway.http.problems import HttpProblem
-from noetl_stream.gateway.http.routes import API, JSON, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.model import codec
 from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import FORMAT, Report
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import FaultDocument
 
 MOST: Final = 2**31 - 1
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=MOST)]
+
+routes = Routes()
 
 
 class ReportRequest(RequestModel):
@@ -57,7 +60,7 @@ class Reported(Document, frozen=True):
 def read_report(data: bytes, media: str) -> Report:
     """
     Raises:
-        Refusal: it is no report, or has an event that no worker can mean.
+        HttpProblem: it is not a report, or has an event that no worker can send.
     """
     validated(ReportRequest, data)
     report = codec.decode_reported(data)
@@ -71,30 +74,20 @@ def read_report(data: bytes, media: str) -> Report:
         if words:
             faults.append(FaultDocument(words, pointer=pointer_to(("events", index))))
     if faults:
-        raise HttpProblem("invalid-request", "The report has events that no worker can mean", faults)
+        raise HttpProblem("invalid-request", "The report has events that no worker can send", faults)
     return report
 
 
+STORED: Final = {202: Answer("It is stored, and will be folded", Reported)}
+REPORT: Final = Body({JSON: ReportRequest}, read_report)
+REFUSED: Final = ("not-found", "outcome-unknown")
+
+
+@routes("POST", f"{API}/events", "reportEvents", "operator", STORED, REPORT, refuses=REFUSED, adds_work=True)
 async def report(call: Call[Nothing, Report]) -> Reply:
+    """Report what a run of a command has done."""
     if call.caller.paths:
         await call.operations.executions.get(call.body.execution_id)  # not found outside of them
     call.require_all_paths("report for workers")
     stored = await call.ingest.report(call.body)
     return Reply(Reported(report_id(call.body.run, call.body.number), stored.sequence, stored.status), 202)
-
-
-INGEST_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "POST",
-        f"{API}/events",
-        "reportEvents",
-        "Report what a run of a command has done",
-        role="operator",
-        handler=report,
-        answers={202: Answer("It is stored, and will be folded", Reported)},
-        parameters=Nothing,
-        body=Body({JSON: ReportRequest}, read_report),
-        refuses=("not-found", "outcome-unknown"),
-        adds_work=True,
-    ),
-)

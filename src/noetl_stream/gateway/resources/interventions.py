@@ -1,4 +1,4 @@
-"""What is asked of an execution: tokens, signals, cancel, pause, resume; and to run a part of it again."""
+"""Interventions in an execution: tokens, signals, cancel, pause, resume; rerun and retry."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import Field
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import InPath, Intervention, WaitS
-from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Route
-from noetl_stream.gateway.resources.executions import ONE, address_of, begun
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
 from noetl_stream.model.events import (
     CancelRequested,
     InterventionFact,
@@ -19,7 +19,16 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, RerunOptions
+from noetl_stream.ports.operations.executions import AcceptedDocument, RerunOptions
+
+ONE: Final = EXECUTIONS + "/{execution_id}"
+ACCEPTED: Final = {
+    200: Answer("It was so already", AcceptedDocument, ("Location",)),
+    202: Answer("It is committed", AcceptedDocument, ("Location",)),
+}
+CONFLICT: Final = ("conflict",)
+
+routes = Routes()
 
 
 class TokenRequest(RequestModel):
@@ -60,7 +69,7 @@ class RunningAgain(Intervention):
 
 
 def who_and_why(call: Call[Any, Any]) -> dict[str, Any]:
-    """What every fact says that somebody asks for."""
+    """The fields that every requested fact has."""
     return {
         "request_id": call.ids.request_id,
         "principal": call.caller.principal,
@@ -72,139 +81,61 @@ def who_and_why(call: Call[Any, Any]) -> dict[str, Any]:
 async def _ask(call: Call[Any, Any], fact: InterventionFact) -> Reply:
     execution_id = call.parameters.execution_id
     answer = await call.operations.executions.ask(execution_id, fact)
-    return Reply(answer, 200 if answer.already else 202, {"Location": address_of(execution_id)})
+    return Reply(answer, 200 if answer.already else 202, location(execution_id))
 
 
+@routes("POST", f"{ONE}/tokens", "injectToken", "operator", ACCEPTED, refuses=CONFLICT, adds_work=True)
 async def inject(call: Call[Intervention, TokenRequest]) -> Reply:
+    """Inject a token at a step."""
     return await _ask(call, TokenInjected(**who_and_why(call), step=call.body.step, args=call.body.args))
 
 
+SIGNAL: Final = json_body(SignalRequest, required=False)
+
+
+@routes("POST", f"{ONE}/signals/{{name}}", "sendSignal", "operator", ACCEPTED, SIGNAL, refuses=CONFLICT, adds_work=True)
 async def signal(call: Call[SignalAt, SignalRequest]) -> Reply:
+    """Send a signal to the waits for it."""
     return await _ask(call, SignalReceived(**who_and_why(call), signal=call.parameters.name, payload=call.body.payload))
 
 
+@routes("POST", f"{ONE}/cancel", "cancelExecution", "operator", ACCEPTED, refuses=CONFLICT)
 async def cancel(call: Call[Intervention, None]) -> Reply:
+    """Cancel it, and the executions it has called."""
     return await _ask(call, CancelRequested(**who_and_why(call)))
 
 
+@routes("POST", f"{ONE}/pause", "pauseExecution", "operator", ACCEPTED, refuses=CONFLICT)
 async def pause(call: Call[Intervention, None]) -> Reply:
+    """Pause it: no step starts until it is resumed."""
     return await _ask(call, PauseRequested(**who_and_why(call)))
 
 
+@routes("POST", f"{ONE}/resume", "resumeExecution", "operator", ACCEPTED, refuses=CONFLICT)
 async def resume(call: Call[Intervention, None]) -> Reply:
+    """Resume it after a pause."""
     return await _ask(call, ResumeRequested(**who_and_why(call)))
 
 
-async def _run_again(call: Call[RunningAgain, Any], wanted: RerunOptions) -> Reply:
+async def _rerun(call: Call[RunningAgain, Any]) -> Reply:
     given = call.parameters
-    wanted = wanted._replace(reason=given.reason, correlation_id=given.correlation_id)
+    wanted = RerunOptions(**dict(call.body), reason=given.reason, correlation_id=given.correlation_id)
     execution = await call.operations.executions.rerun(given.execution_id, wanted, call.caller.principal, call.ids)
     return await begun(call, execution, given.wait)
 
 
+@routes("POST", f"{ONE}/rerun", "rerunExecution", "operator", STARTED, refuses=CONFLICT, adds_work=True)
 async def rerun(call: Call[RunningAgain, RerunRequest]) -> Reply:
+    """Run an ended execution again from one of its steps."""
     if call.body.step is None and call.body.step_run_id is None:
-        raise UsageError("say from where: by step or by step_run_id", hint="`retry` goes on from the run that failed")
-    return await _run_again(call, RerunOptions(**dict(call.body)))
+        raise UsageError("name a step or a step_run_id to start from", hint="`retry` starts from the run that failed")
+    return await _rerun(call)
 
 
+RETRY: Final = json_body(RetryRequest, required=False)
+
+
+@routes("POST", f"{ONE}/retry", "retryExecution", "operator", STARTED, RETRY, refuses=CONFLICT, adds_work=True)
 async def retry(call: Call[RunningAgain, RetryRequest]) -> Reply:
-    return await _run_again(call, RerunOptions(**dict(call.body)))
-
-
-ASKED: Final = {
-    200: Answer("It was so already", AcceptedDocument, ("Location",)),
-    202: Answer("It is committed, and goes on", AcceptedDocument, ("Location",)),
-}
-AGAIN: Final = {
-    200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
-    202: Answer("It goes on", ExecutionDocument, ("Location",)),
-}
-
-INTERVENTION_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "POST",
-        f"{ONE}/tokens",
-        "injectToken",
-        "Put a token in front of a step",
-        role="operator",
-        handler=inject,
-        answers=ASKED,
-        parameters=Intervention,
-        body=json_body(TokenRequest),
-        refuses=("conflict",),
-        adds_work=True,
-    ),
-    Route(
-        "POST",
-        f"{ONE}/signals/{{name}}",
-        "sendSignal",
-        "Send a signal to what waits for it",
-        role="operator",
-        handler=signal,
-        answers=ASKED,
-        parameters=SignalAt,
-        body=json_body(SignalRequest, required=False),
-        refuses=("conflict",),
-        adds_work=True,
-    ),
-    Route(
-        "POST",
-        f"{ONE}/cancel",
-        "cancelExecution",
-        "Cancel it, and what it has called",
-        role="operator",
-        handler=cancel,
-        answers=ASKED,
-        parameters=Intervention,
-        refuses=("conflict",),
-    ),
-    Route(
-        "POST",
-        f"{ONE}/pause",
-        "pauseExecution",
-        "Let nothing new begin",
-        role="operator",
-        handler=pause,
-        answers=ASKED,
-        parameters=Intervention,
-        refuses=("conflict",),
-    ),
-    Route(
-        "POST",
-        f"{ONE}/resume",
-        "resumeExecution",
-        "Go on after a pause",
-        role="operator",
-        handler=resume,
-        answers=ASKED,
-        parameters=Intervention,
-        refuses=("conflict",),
-    ),
-    Route(
-        "POST",
-        f"{ONE}/rerun",
-        "rerunExecution",
-        "Run an ended execution again from one of its steps",
-        role="operator",
-        handler=rerun,
-        answers=AGAIN,
-        parameters=RunningAgain,
-        body=json_body(RerunRequest),
-        refuses=("conflict",),
-        adds_work=True,
-    ),
-    Route(
-        "POST",
-        f"{ONE}/retry",
-        "retryExecution",
-        "Run an ended execution again from the step run that failed",
-        role="operator",
-        handler=retry,
-        answers=AGAIN,
-        parameters=RunningAgain,
-        body=json_body(RetryRequest, required=False),
-        refuses=("conflict",),
-        adds_work=True,
-    ),
-)
+    """Run an ended execution again from the step run that failed."""
+    return await _rerun(call)

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 from pydantic import Field
 
 from noetl_stream.gateway.http.bodies import YAML, yaml_body
 from noetl_stream.gateway.http.parameters import InPath, Label, Paged, Parameters, labels_in
-from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     GraphDocument,
     PlanDocument,
     PlaybookPage,
+    Playbooks,
     PlaybookVersionsDocument,
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
 
 PLAYBOOKS: Final = f"{API}/playbooks"
+REGISTERED: Final = {
+    200: Answer("It was registered before", RegisteredDocument, ("Location",)),
+    201: Answer("It is new", RegisteredDocument, ("Location",)),
+}
+REGISTER_REFUSED: Final = ("playbook-refused", "conflict")
+TEXT: Final = yaml_body()
+SOURCE: Final = {200: Answer("The text as it was registered", media=YAML)}
+
+routes = Routes()
 
 
 class TextNamed(Parameters):
@@ -42,118 +53,63 @@ class VersionAt(PathAt):
     ] = None
 
 
-async def check(call: Call[TextNamed, bytes]) -> Reply:
-    return Reply(await call.operations.playbooks.check(call.body, call.parameters.name))
+@routes("POST", f"{PLAYBOOKS}/check", "checkPlaybook", "viewer", body=TEXT, reads=True)
+async def check(call: Call[TextNamed, bytes]) -> CheckedDocument:
+    """Check a text; nothing is stored."""
+    return await call.operations.playbooks.check(call.body, call.parameters.name)
 
 
+@routes("POST", PLAYBOOKS, "registerPlaybook", "author", REGISTERED, TEXT, refuses=REGISTER_REFUSED)
 async def register(call: Call[TextNamed, bytes]) -> Reply:
+    """Register a playbook."""
     entry = await call.operations.playbooks.register(call.body, call.parameters.name, call.caller.principal)
     address = f"{PLAYBOOKS}/{quote(entry.path, safe='')}?version={quote(entry.known_as, safe='')}"
     return Reply(entry, 201 if entry.created else 200, {"Location": address})
 
 
-async def page(call: Call[Filtering, None]) -> Reply:
+@routes("GET", PLAYBOOKS, "listPlaybooks", "viewer")
+async def page(call: Call[Filtering, None]) -> PlaybookPage:
+    """List playbooks by path, the latest version of each."""
     given = call.parameters
-    playbooks = call.operations.playbooks
-    return call.page(await playbooks.page(given.prefix, labels_in(given.label), given.limit, given.cursor))
+    return await call.operations.playbooks.page(given.prefix, labels_in(given.label), given.limit, given.cursor)
 
 
-async def get(call: Call[VersionAt, None]) -> Reply:
-    return Reply(await call.operations.playbooks.get(call.parameters.path, call.parameters.version))
+@routes(*address_of(Playbooks.get), "getPlaybook", "viewer")
+async def get(call: Call[VersionAt, None]) -> PlaybookWithSourceDocument:
+    """Get a playbook with its text."""
+    return await call.operations.playbooks.get(call.parameters.path, call.parameters.version)
 
 
+@routes("GET", f"{PLAYBOOKS}/{{path}}/source", "getSource", "viewer", SOURCE)
 async def source(call: Call[VersionAt, None]) -> Reply:
+    """Get its text alone."""
     entry = await call.operations.playbooks.get(call.parameters.path, call.parameters.version)
     return Reply(entry.source.encode(), media=f"{YAML}; charset=utf-8")
 
 
-async def versions(call: Call[PathAt, None]) -> Reply:
-    return Reply(PlaybookVersionsDocument(await call.operations.playbooks.versions(call.parameters.path)))
-
-
+@routes(*address_of(Playbooks.plan), "getPlan", "viewer", {200: Answer("OK", PlanDocument)})
 async def plan(call: Call[VersionAt, None]) -> Reply:
+    """Get the plan it compiles to."""
     return Reply(await call.operations.playbooks.plan(call.parameters.path, call.parameters.version))
 
 
-async def graph(call: Call[VersionAt, None]) -> Reply:
-    return Reply(await call.operations.playbooks.graph(call.parameters.path, call.parameters.version))
+@routes(*address_of(Playbooks.graph), "getGraph", "viewer")
+async def graph(call: Call[VersionAt, None]) -> GraphDocument:
+    """Get its steps and arcs."""
+    return await call.operations.playbooks.graph(call.parameters.path, call.parameters.version)
 
 
-async def delete(call: Call[VersionAt, None]) -> Reply:
+@routes(*address_of(Playbooks.versions), "listVersions", "viewer")
+async def versions(call: Call[PathAt, None]) -> PlaybookVersionsDocument:
+    """List every version of a playbook."""
+    return PlaybookVersionsDocument(await call.operations.playbooks.versions(call.parameters.path))
+
+
+@routes(*address_of(Playbooks.delete), "deletePlaybook", "author")
+async def delete(call: Call[VersionAt, None]) -> None:
+    """Delete a version, or without one all of them, from the catalog.
+
+    Executions keep their text.
+    """
     given = call.parameters
     await call.operations.playbooks.delete(given.path, given.version, call.caller.principal)
-    return Reply(None, 204)
-
-
-ONE: Final = PLAYBOOKS + "/{path}"
-
-
-def _looking(path: str, operation: str, summary: str, handler: Any, answer: Answer) -> AnyRoute:
-    return Route(
-        "GET", path, operation, summary, role="viewer", handler=handler, answers={200: answer}, parameters=VersionAt
-    )
-
-
-PLAYBOOK_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "POST",
-        f"{PLAYBOOKS}/check",
-        "checkPlaybook",
-        "Say what is wrong with a text; nothing is stored",
-        role="viewer",
-        handler=check,
-        answers={200: Answer("What is to be said of it", CheckedDocument)},
-        parameters=TextNamed,
-        body=yaml_body(),
-        reads=True,
-    ),
-    Route(
-        "POST",
-        PLAYBOOKS,
-        "registerPlaybook",
-        "Register a playbook",
-        role="author",
-        handler=register,
-        answers={
-            200: Answer("It was registered before", RegisteredDocument, ("Location",)),
-            201: Answer("It is new", RegisteredDocument, ("Location",)),
-        },
-        parameters=TextNamed,
-        body=yaml_body(),
-        refuses=("playbook-refused", "conflict"),
-    ),
-    Route(
-        "GET",
-        PLAYBOOKS,
-        "listPlaybooks",
-        "List playbooks, the latest version of each",
-        role="viewer",
-        handler=page,
-        answers={200: Answer("A page of them, by path", PlaybookPage, ("Link",))},
-        parameters=Filtering,
-    ),
-    _looking(ONE, "getPlaybook", "A playbook with its text", get, Answer("It", PlaybookWithSourceDocument)),
-    _looking(f"{ONE}/source", "getSource", "Its text alone", source, Answer("As it was registered", media=YAML)),
-    _looking(f"{ONE}/plan", "getPlan", "What it compiles to", plan, Answer("The plan", PlanDocument)),
-    _looking(f"{ONE}/graph", "getGraph", "Its steps and arcs", graph, Answer("The graph", GraphDocument)),
-    Route(
-        "GET",
-        f"{ONE}/versions",
-        "listVersions",
-        "Every version of a playbook",
-        role="viewer",
-        handler=versions,
-        answers={200: Answer("All of them", PlaybookVersionsDocument)},
-        parameters=PathAt,
-    ),
-    Route(
-        "DELETE",
-        ONE,
-        "deletePlaybook",
-        "Take a version, or without one all of them, out of the catalog",
-        role="author",
-        handler=delete,
-        answers={204: Answer("It is gone; executions keep their text")},
-        parameters=VersionAt,
-    ),
-)

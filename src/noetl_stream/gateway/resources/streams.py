@@ -8,15 +8,26 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Parameters
-from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent, only
+from noetl_stream.ports.operations.http import API
 
 MEDIA: Final = "text/event-stream"
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 OPENING: Final = b"retry: 2000\n\n"
 KEEP_ALIVE: Final = b": nothing new\n\n"
 KEEP_ALIVE_S: Final = 15.0
+
+ONE: Final = {
+    200: Answer("Server-Sent Events; ends with the execution", media=MEDIA),
+    204: Answer("That was the last event; browsers ask no more then"),
+}
+ALL: Final = {200: Answer("Server-Sent Events, without an end", media=MEDIA)}
+ONE_PATH: Final = f"{API}/executions/{{execution_id}}/events/stream"
+
+routes = Routes()
 
 Position = Annotated[int, Field(ge=0, le=2**31 - 1)]
 FeedId = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -25,19 +36,24 @@ FeedId = Annotated[str, Field(min_length=1, max_length=1024)]
 class ExecutionStream(ExecutionAt):
     after: Annotated[Position, Field(description="A position: from the event after it.")] = 0
     last_event_id: Annotated[
-        Position | None, InHeader("Last-Event-ID"), Field(description="What `after` says, as browsers say it.")
+        Position | None, InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
     ] = None
 
 
 class FeedStream(Parameters):
     after: Annotated[FeedId | None, Field(description="The id of an event: from the one after it.")] = None
     last_event_id: Annotated[
-        FeedId | None, InHeader("Last-Event-ID"), Field(description="What `after` says, as browsers say it.")
+        FeedId | None, InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
     ] = None
     name: Annotated[tuple[str, ...], Field(description="Only events of these names.")] = ()
 
 
+@routes("GET", ONE_PATH, "streamExecutionEvents", "viewer", ONE, refuses=("not-found",), streams=True)
 async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
+    """Follow the events of one execution.
+
+    Each event once and in order, history first. `id` is the position in the journal.
+    """
     given = call.parameters
     after = given.after if given.last_event_id is None else given.last_event_id
     last = await call.operations.executions.events(given.execution_id, after - 1, 1) if after else []
@@ -47,7 +63,12 @@ async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
     return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
 
 
+@routes("GET", f"{API}/events/stream", "streamEvents", "viewer", ALL, streams=True)
 async def feed_stream(call: Call[FeedStream, None]) -> Reply:
+    """Follow the events of all executions.
+
+    From now on, or from the event after `after`. Events of one execution come in their order.
+    """
     given = call.parameters
     feed = await call.operations.feed.everything(given.last_event_id or given.after)
     names = frozenset(given.name)
@@ -78,45 +99,10 @@ async def _frames(feed: AsyncIterator[list[FeedEvent]], ending: asyncio.Event) -
             else:
                 yield KEEP_ALIVE
     finally:
-        ended.cancel()
-        if coming is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+        await end_tasks([ended] if coming is None else [ended, coming])
 
 
 def _frame(heard: FeedEvent) -> bytes:
     if heard.event is None:
         return f"id: {heard.id}\n\n".encode()
     return f"id: {heard.id}\nevent: {heard.name}\ndata: {heard.json}\n\n".encode()
-
-
-STREAM_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "GET",
-        f"{API}/executions/{{execution_id}}/events/stream",
-        "streamExecutionEvents",
-        "Follow the events of one execution",
-        role="viewer",
-        handler=execution_stream,
-        answers={
-            200: Answer("Server-Sent Events; ends with the execution", media=MEDIA),
-            204: Answer("That was the last event; browsers ask no more then"),
-        },
-        parameters=ExecutionStream,
-        refuses=("not-found",),
-        streams=True,
-        description="Each event once and in order, history first. `id` is the position in the journal.",
-    ),
-    Route(
-        "GET",
-        f"{API}/events/stream",
-        "streamEvents",
-        "Follow the events of all executions",
-        role="viewer",
-        handler=feed_stream,
-        answers={200: Answer("Server-Sent Events, without an end", media=MEDIA)},
-        parameters=FeedStream,
-        streams=True,
-        description="From now on, or from the event after `after`. Events of one execution come in their order.",
-    ),
-)

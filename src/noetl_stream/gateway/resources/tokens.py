@@ -1,4 +1,4 @@
-"""``/api/v1/tokens`` and ``/api/v1/audit``: who may, and who did."""
+"""``/api/v1/tokens`` and ``/api/v1/audit``: who has access, and who used it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.http.bodies import RequestModel, json_body
+from noetl_stream.gateway.http.bodies import RequestModel
 from noetl_stream.gateway.http.parameters import InPath, Moment, Nothing, Paged, Parameters
-from noetl_stream.gateway.http.routes import API, Answer, AnyRoute, Call, Reply, Route
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.roles import Role
-from noetl_stream.ports.operations.access import ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken
+from noetl_stream.ports.operations.access import Access, ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken
+from noetl_stream.ports.operations.http import API, address_of
 
 TOKENS: Final = f"{API}/tokens"
-AUDIT: Final = f"{API}/audit"
+MADE: Final = {201: Answer("The token, with its secret", NewApiTokenDocument, ("Location",))}
+
+routes = Routes()
 
 
 class ApiTokenRequest(RequestModel):
@@ -33,7 +36,9 @@ class AuditOf(Paged):
     principal: Annotated[str | None, Field(max_length=256, description="Only what this principal did.")] = None
 
 
+@routes("POST", TOKENS, "createToken", "admin", MADE, refuses=("conflict",), unkept=("secret",))
 async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
+    """Create an API token."""
     given = call.body
     expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
     new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
@@ -41,61 +46,20 @@ async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
     return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})
 
 
-async def list_all(call: Call[Nothing, None]) -> Reply:
-    return Reply(ApiTokensDocument(await call.operations.access.tokens()))
+@routes(*address_of(Access.tokens), "listTokens", "admin")
+async def list_all(call: Call[Nothing, None]) -> ApiTokensDocument:
+    """List tokens in the order they were created, without their secrets."""
+    return ApiTokensDocument(await call.operations.access.tokens())
 
 
-async def revoke(call: Call[TokenAt, None]) -> Reply:
+@routes(*address_of(Access.revoke_token), "revokeToken", "admin")
+async def revoke(call: Call[TokenAt, None]) -> None:
+    """Revoke a token, within two seconds on every gateway."""
     await call.operations.access.revoke_token(call.parameters.token_id, call.caller.principal)
-    return Reply(None, 204)
 
 
-async def audit(call: Call[AuditOf, None]) -> Reply:
+@routes(*address_of(Access.audit), "listAudit", "admin")
+async def audit(call: Call[AuditOf, None]) -> AuditPage:
+    """List calls that changed something, and calls that were refused, newest first."""
     at = call.parameters
-    return call.page(await call.operations.access.audit(at.limit, at.cursor, at.principal))
-
-
-ACCESS_ROUTES: Final[tuple[AnyRoute, ...]] = (
-    Route(
-        "POST",
-        TOKENS,
-        "createToken",
-        "Make an API token",
-        role="admin",
-        handler=create,
-        answers={201: Answer("It, with its secret", NewApiTokenDocument, ("Location",))},
-        parameters=Nothing,
-        body=json_body(ApiTokenRequest),
-        refuses=("conflict",),
-        unkept=("secret",),
-    ),
-    Route(
-        "GET",
-        TOKENS,
-        "listTokens",
-        "What may be shown of all tokens",
-        role="admin",
-        handler=list_all,
-        answers={200: Answer("In the order they were made", ApiTokensDocument)},
-    ),
-    Route(
-        "DELETE",
-        TOKENS + "/{token_id}",
-        "revokeToken",
-        "Revoke a token, within two seconds on every gateway",
-        role="admin",
-        handler=revoke,
-        answers={204: Answer("It holds no longer")},
-        parameters=TokenAt,
-    ),
-    Route(
-        "GET",
-        AUDIT,
-        "listAudit",
-        "Calls that changed something, and calls that were refused, newest first",
-        role="admin",
-        handler=audit,
-        answers={200: Answer("A page of them", AuditPage, ("Link",))},
-        parameters=AuditOf,
-    ),
-)
+    return await call.operations.access.audit(at.limit, at.cursor, at.principal)

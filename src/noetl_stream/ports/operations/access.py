@@ -1,4 +1,4 @@
-"""Who may do what: API tokens, and the record of what was done and refused."""
+"""API tokens, and the audit of what was done and refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.http import http
 
 
 class NewToken(NamedTuple):
@@ -48,8 +49,8 @@ class ApiTokensDocument(Document, frozen=True):
 
 
 class AuditEntryDocument(Document, frozen=True):
-    """A call that changed something, or was refused. ``status`` is null while it goes on, or if the gateway died over
-    it. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``method``, ``role`` and
+    """A call that changed something, or was refused. ``status`` is null while it is under way, or if the gateway died
+    meanwhile. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``method``, ``role`` and
     ``remote`` are empty where it was done without a gateway.
     """
 
@@ -74,30 +75,33 @@ class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):
 
 class Access(Protocol):
     async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
-        """As :meth:`tokens` shows it, and once and never again the ``secret``: the whole text of the token.
+        """As :meth:`tokens` shows it, with the ``secret``, the whole text of the token, this once.
 
         Raises:
-            UsageError: it cannot be: its name, a path, a time gone by, an admin's with paths.
+            UsageError: an invalid name or path, a time in the past, an admin with paths.
             Conflict: a token of that name is not revoked yet.
         """
         ...
 
+    @http("GET", "/tokens")
     async def tokens(self) -> list[ApiTokenDocument]:
         """Revoked ones too, in the order they were made."""
         ...
 
+    @http("DELETE", "/tokens/{token_id}")
     async def revoke_token(self, token_id: str, by: str) -> None:
-        """It holds no longer, within seconds on every gateway. Doing it again changes nothing.
+        """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing.
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: no token has that id.
         """
         ...
 
+    @http("GET", "/audit")
     async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> AuditPage:
         """Every call of a gateway that changed something, or was refused.
 
         Raises:
-            UsageError: the cursor is none of this list.
+            UsageError: the cursor is not of this list.
         """
         ...

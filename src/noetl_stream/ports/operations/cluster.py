@@ -7,10 +7,11 @@ from typing import Literal, Protocol
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.dead_letters import LetterSource, LetterState
 from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.http import http
 
 
 class RunningCommandDocument(Document, frozen=True):
-    """A command that a worker holds; ``delivered`` counts how often it was given out."""
+    """A command that a worker holds; ``delivered`` counts its deliveries."""
 
     execution_id: str
     command_id: str
@@ -37,8 +38,8 @@ class WorkersDocument(Document, frozen=True):
 
 
 class PoolDocument(Document, frozen=True):
-    """``queued`` commands wait for a worker, ``running`` ones were given to one, ``again`` of them not for the first
-    time.
+    """``queued`` commands wait for a worker, ``running`` ones were delivered to one, ``again`` of them more than
+    once.
     """
 
     pool: str
@@ -99,38 +100,43 @@ class DeadLetterPage(DocumentPage[DeadLetterDocument], frozen=True):
 
 class Cluster(Protocol):
     """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away; with a letter's id
-    :class:`~noetl_stream.errors.NotFound` where there is none.
+    :class:`~noetl_stream.errors.NotFound` if there is no such letter.
     """
 
+    @http("GET", "/workers")
     async def workers(self) -> list[WorkerDocument]:
         """Those alive, by pool and name. ``busy`` counts the slots that hold a command; ``running`` names not more than
         a bounded number of them.
         """
         ...
 
+    @http("GET", "/pools")
     async def pools(self) -> list[PoolDocument]:
         """By name.
 
-        Of the commands of a pool ``queued`` wait and ``running`` are given to a worker: one that has died keeps its own
-        until their lease is over. ``again`` of these are not given for the first time. A pool that has commands and no
-        worker has ``workers: 0``.
+        ``queued`` commands wait; ``running`` ones were delivered to a worker: one that died keeps its own until their
+        lease ends. ``again`` of these were delivered before. A pool with commands and no worker has ``workers: 0``.
         """
         ...
 
+    @http("GET", "/partitions")
     async def partitions(self) -> list[PartitionDocument]:
         """``folded`` is the cursor that Postgres has committed; ``behind`` counts the reports and requests of this
-        partition that EVENTS holds above it: neither decided records nor what others fold. Asked each second.
+        partition that EVENTS holds above it: neither decided records nor what others fold. Polled each second.
         """
         ...
 
+    @http("GET", "/dead-letters")
     async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
         """Those that wait, newest first, without their bodies."""
         ...
 
+    @http("GET", "/dead-letters/{letter_id}")
     async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
         """One, settled or not, with its body."""
         ...
 
+    @http("POST", "/dead-letters/{letter_id}/requeue")
     async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
 
@@ -139,6 +145,7 @@ class Cluster(Protocol):
         """
         ...
 
+    @http("DELETE", "/dead-letters/{letter_id}")
     async def discard(self, letter_id: str, by: str) -> None:
         """Takes it off the list for good and forgets its body; who did so, and when, stays on record.
 

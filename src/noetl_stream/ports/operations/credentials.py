@@ -8,6 +8,7 @@ from typing import Protocol
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.http import http
 
 
 class CredentialDocument(Document, frozen=True):
@@ -35,8 +36,9 @@ class RotatedDocument(Document, frozen=True):
 
 
 class CredentialStore(Protocol):
-    """No method ever gives a value back."""
+    """No method ever returns a value."""
 
+    @http("PUT", "/credentials/{name}")
     async def put(
         self,
         name: str,
@@ -46,26 +48,30 @@ class CredentialStore(Protocol):
         description: str = "",
         tags: Sequence[str] = (),
     ) -> CredentialDocument:
-        """Stores the next version; what is not given of ``kind``, … stays as it was.
+        """Stores the next version; ``kind``, … stay as they were if not given.
 
         Raises:
             UsageError: the name or the value cannot be stored.
-            NotReady: there is no key to encrypt it with.
+            NotReady: no encryption key is configured.
         """
         ...
 
+    @http("GET", "/credentials")
     async def list_all(self) -> list[CredentialDocument]: ...
 
+    @http("GET", "/credentials/{name}")
     async def get(self, name: str) -> CredentialDocument:
         """What may be shown of one.
 
         Raises:
-            NotFound: there is none of that name.
+            NotFound: no credential has that name.
         """
         ...
 
+    @http("DELETE", "/credentials/{name}")
     async def delete(self, name: str, by: str) -> None: ...
 
+    @http("POST", "/credentials/rotate")
     async def rotate(self, by: str) -> RotatedDocument:
-        """Encrypts with the current key what is under an older one. Doing it again is harmless."""
+        """Encrypts with the current key what is under an older one. Repeating it is harmless."""
         ...

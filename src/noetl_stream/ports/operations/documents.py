@@ -1,6 +1,6 @@
-"""What operations answer with: structs that HTTP carries as JSON, field by field, and the OpenAPI document describes.
+"""Answers of operations: structs that HTTP carries as JSON, field by field, and the OpenAPI document describes.
 
-A struct stands beside the protocol whose answer it is. The OpenAPI document calls it by its name without ``Document``.
+A struct stands beside the protocol that returns it. The OpenAPI document calls it by its name without ``Document``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class DocumentPage(Document, Generic[Item], frozen=True):
 
 
 def document_of(value: Any, kind: type[Value]) -> Value:
-    """The answer that these JSON values are. Keys that ``kind`` does not have are passed over: a newer release may
+    """The answer that these JSON values are. Keys that ``kind`` does not have are ignored: a newer release may
     have more.
 
     Raises:
-        PayloadRefused: they are none of this kind.
+        PayloadRefused: they are something else.
     """
     try:
         return msgspec.convert(value, kind)

@@ -1,4 +1,4 @@
-"""Executions: start them, look at them, intervene (LANGUAGE §9)."""
+"""Executions: start, inspect, intervene (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.http import http
 
 
 class RequestIds(NamedTuple):
@@ -102,7 +103,7 @@ class StepSummaryDocument(Document, frozen=True):
 
 
 class WaitDocument(Document, frozen=True):
-    """Something it waits for. ``until``: when that ends by itself."""
+    """Something it waits for. ``until``: when the wait times out."""
 
     step: str
     task: str | None
@@ -203,7 +204,7 @@ class EventPage(Document, frozen=True):
 
 
 class CtxChangeDocument(Document, frozen=True):
-    """One change of ``ctx``: by whom and why if from outside, by which step and task if from within."""
+    """One change of ``ctx``: from outside with principal and reason, from within with step and task."""
 
     position: int
     at: Time
@@ -234,7 +235,7 @@ class AcceptedDocument(Document, frozen=True, omit_defaults=True):
 
 
 class ReasonDocument(Document, frozen=True):
-    """``kind`` is stable; ``sentence`` says what is, ``moves`` what would move it."""
+    """``kind`` is stable; ``sentence`` describes it, ``moves`` says what would move it."""
 
     kind: str
     sentence: str
@@ -262,7 +263,7 @@ class Executions(Protocol):
     """``by`` is the principal that acts: it stands in the events.
 
     Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away; with an execution id
-    :class:`~noetl_stream.errors.NotFound` where there is none.
+    :class:`~noetl_stream.errors.NotFound` if there is no such execution.
     """
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
@@ -278,40 +279,46 @@ class Executions(Protocol):
         """Newest first."""
         ...
 
+    @http("GET", "/executions/{execution_id}")
     async def get(self, execution_id: str) -> ExecutionDocument:
-        """Everything that is known of it at a glance."""
+        """Everything about it at a glance."""
         ...
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """:meth:`get`, as soon as it has ended or the time is over."""
         ...
 
+    @http("GET", "/executions/{execution_id}/result")
     async def result(self, execution_id: str) -> ResultDocument:
-        """How it has ended, a result kept by reference loaded unless it is very large.
+        """How it ended; a result kept by reference is loaded unless it is very large.
 
         Raises:
             Conflict: it has not ended.
         """
         ...
 
+    @http("GET", "/executions/{execution_id}/steps")
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
         ...
 
+    @http("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         """The iterations of a loop step's run, by path."""
         ...
 
+    @http("GET", "/executions/{execution_id}/events")
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         """The journal by position, as envelopes (LANGUAGE §13)."""
         ...
 
+    @http("GET", "/executions/{execution_id}/ctx")
     async def ctx(self, execution_id: str) -> CtxDocument:
         """``ctx`` as it is, and every change by position, with who, why and which keys."""
         ...
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
-        """A patch, token, signal, cancel, pause or resume, answered by the fold. The fact's ``principal`` says who.
+        """A patch, token, signal, cancel, pause or resume, answered by the fold. The fact's ``principal`` acts.
 
         Raises:
             Conflict: the execution has ended or is ending, or ``ctx`` has another version.
@@ -330,14 +337,16 @@ class Executions(Protocol):
         """
         ...
 
+    @http("GET", "/executions/{execution_id}/why")
     async def why(self, execution_id: str) -> WhyDocument:
         """Why it is where it is, in sentences, and what would move it."""
         ...
 
+    @http("DELETE", "/executions/{execution_id}")
     async def delete(self, execution_id: str, by: str) -> None:
-        """Forgets an ended execution: its journal, its row, what it alone keeps in the object store.
+        """Deletes an ended execution: its journal, its row, what it alone keeps in the object store.
 
         Raises:
-            Conflict: it, or the execution that has called it, has not ended; or others name what stands in its journal.
+            Conflict: it, or the execution that has called it, has not ended; or others refer to its journal.
         """
         ...

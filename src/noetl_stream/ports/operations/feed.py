@@ -10,15 +10,15 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 
 LAST_EVENT: Final = "playbook.processed"
-"""What every journal ends with."""
+"""The last event of every journal."""
 
 
 class FeedEvent:
-    """An event that was heard, by as many readers as there are.
+    """An event of a feed, shared by its readers.
 
     Attributes:
-        id: Where to go on after it; never a sequence of a stream, which may be rebuilt.
-        event: Its envelope (LANGUAGE §13); ``None`` where only the place is told, of what is not for this reader.
+        id: Where to resume after it; never a sequence of a stream, which may be rebuilt.
+        event: Its envelope (LANGUAGE §13); ``None`` for one this reader may not see: it has the place only.
         path: That of its execution's playbook; empty where it came over HTTP.
     """
 
@@ -29,7 +29,7 @@ class FeedEvent:
 
     @property
     def name(self) -> str:
-        """Of the event; empty where only the place is told."""
+        """Of the event; empty where it has the place only."""
         return "" if self.event is None else self.event.name
 
     @cached_property
@@ -39,7 +39,7 @@ class FeedEvent:
 
 
 def only(heard: list[FeedEvent], shown: Callable[[FeedEvent], bool]) -> list[FeedEvent]:
-    """Those that are to be shown; of the last, if it is not, its place: who comes back goes on from there."""
+    """The shown ones; if the last is not shown, its place alone, so that a reader can resume from there."""
     found = [one for one in heard if one.event is not None and shown(one)]
     if heard and (not found or found[-1] is not heard[-1]):
         found.append(FeedEvent(heard[-1].id, None, ""))
@@ -47,7 +47,7 @@ def only(heard: list[FeedEvent], shown: Callable[[FeedEvent], bool]) -> list[Fee
 
 
 class Feed(Protocol):
-    """Both return when the feed is open: what cannot be is said before the first event.
+    """Both return when the feed is open: errors are raised before the first event.
 
     Events come as many at a time as are there, at least one.
     """
@@ -56,7 +56,7 @@ class Feed(Protocol):
         """The journal of one execution above the position ``after``, then live; ends with ``playbook.processed``.
 
         Raises:
-            NotFound: there is no such execution.
+            NotFound: no such execution.
         """
         ...
 
@@ -66,6 +66,6 @@ class Feed(Protocol):
         Events of one execution come in their order; those of different executions need not.
 
         Raises:
-            UsageError: the id is none of this feed, or too old to go on from.
+            UsageError: the id is not of this feed, or too old to resume from.
         """
         ...

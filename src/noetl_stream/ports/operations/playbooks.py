@@ -10,6 +10,7 @@ import msgspec
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
+from noetl_stream.ports.operations.http import http
 
 
 class PlaybookDocument(Document, frozen=True):
@@ -56,7 +57,7 @@ class PlaybookVersionsDocument(Document, frozen=True):
 
 
 class CheckedDocument(Document, frozen=True):
-    """What is to be said of a text. ``path``, ``version`` and ``digest`` are null if it has errors."""
+    """The diagnostics of a text. ``path``, ``version`` and ``digest`` are null if it has errors."""
 
     ok: bool
     path: str | None
@@ -66,7 +67,7 @@ class CheckedDocument(Document, frozen=True):
 
 
 class PlanDocument(OpenDocument, frozen=True):
-    """What a playbook compiles to: for people; it may look otherwise in another release."""
+    """What a playbook compiles to: for people; its form may change with a release."""
 
 
 class ArcDocument(Document, frozen=True):
@@ -84,7 +85,7 @@ class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
     async def check(self, source: bytes, name: str) -> CheckedDocument:
-        """What is to be said of a text; nothing is stored.
+        """The diagnostics of a text; nothing is stored.
 
         Args:
             name: What diagnostics call the text.
@@ -104,26 +105,31 @@ class Playbooks(Protocol):
         """The latest entry of each path, by path."""
         ...
 
+    @http("GET", "/playbooks/{path}")
     async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         """The entry with its text.
 
         Raises:
-            NotFound: nothing is registered there; the hint says what is.
+            NotFound: nothing is registered there; the hint lists what is.
         """
         ...
 
+    @http("GET", "/playbooks/{path}/versions")
     async def versions(self, path: str) -> list[PlaybookDocument]:
         """Every entry of a path, newest first."""
         ...
 
+    @http("GET", "/playbooks/{path}/plan")
     async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         """What it compiles to (``playbook show --compiled``): a :class:`PlanDocument`, which has no keys of its own."""
         ...
 
+    @http("GET", "/playbooks/{path}/graph")
     async def graph(self, path: str, version: str | None) -> GraphDocument:
         """Its steps and arcs, in the order they stand in the playbook."""
         ...
 
+    @http("DELETE", "/playbooks/{path}")
     async def delete(self, path: str, version: str | None, by: str) -> None:
-        """Takes a version, or with ``None`` all of them, out of the catalog. Executions keep their text."""
+        """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text."""
         ...

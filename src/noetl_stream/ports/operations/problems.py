@@ -1,6 +1,6 @@
-"""Errors as HTTP carries them (RFC 9457): each kind has a stable ``type``, a status, and the class it is here.
+"""Errors as HTTP carries them (RFC 9457): each kind has a stable ``type``, a status, and an error class.
 
-The gateway makes problems of errors by this table, the command line errors of problems.
+By this table the gateway turns errors into problems, and the command line turns problems into errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document
 
 TYPE_PREFIX: Final = "/problems/"
-"""A problem's ``type`` is this and the kind's name; the gateway serves a page of words there."""
+"""A problem's ``type`` is this and the kind's name; the gateway serves a page about it there."""
 
 
 class ProblemKind(NamedTuple):
@@ -40,7 +40,7 @@ class ProblemKind(NamedTuple):
 
 
 class FaultDocument(Document, frozen=True, omit_defaults=True):
-    """One thing that is wrong with a request: with a parameter, or at a JSON pointer into its body."""
+    """One fault of a request: in a parameter, or at a JSON pointer into its body."""
 
     detail: str
     pointer: str | None = None
@@ -48,7 +48,7 @@ class FaultDocument(Document, frozen=True, omit_defaults=True):
 
 
 class ProblemDocument(Document, frozen=True, omit_defaults=True, kw_only=True):
-    """An error (RFC 9457). ``type`` is stable: branch on it. The address ``type`` names has words about it."""
+    """An error (RFC 9457). ``type`` is stable: branch on it. The address in ``type`` has a page about it."""
 
     type: str
     title: str
@@ -72,117 +72,97 @@ PROBLEMS: Final = (
         "not-found",
         404,
         NotFound,
-        "There is no such thing",
-        "What the address or the body names is not there, or not for you to see.",
+        "Not found",
+        "What the address or the body names does not exist, or this token may not see it.",
     ),
     ProblemKind(
         "version-mismatch",
         412,
         VersionMismatch,
-        "It has another version by now",
-        "Somebody changed it since you read it. Read it again, and decide again.",
+        "It has another version now",
+        "It was changed after you read it. Read it again, then decide.",
     ),
     ProblemKind(
         "conflict",
         409,
         Conflict,
         "Its present state does not allow this",
-        "It has ended, or has not ended yet, or is registered otherwise. The detail says which.",
+        "It has ended, has not ended yet, or is registered with another text. The detail says which.",
     ),
     ProblemKind(
-        "too-busy",
-        429,
-        TooBusy,
-        "Too much at once",
-        "Nothing was done. Come again after as many seconds as Retry-After says.",
+        "too-busy", 429, TooBusy, "Too many requests", "Nothing was done. Try again after the seconds in Retry-After."
     ),
     ProblemKind(
         "unauthenticated",
         401,
         Unauthenticated,
-        "Who are you?",
-        "Send `Authorization: Bearer` with a token that holds.",
+        "Authentication required",
+        "Send `Authorization: Bearer` with a valid token.",
     ),
     ProblemKind(
-        "forbidden",
-        403,
-        Forbidden,
-        "You may not do this",
-        "The token is good, and its role or its paths are not enough.",
+        "forbidden", 403, Forbidden, "Not allowed", "The token is valid, but its role or its paths do not allow this."
     ),
     ProblemKind(
-        "not-ready",
-        503,
-        NotReady,
-        "A store is not prepared",
-        "The detail says which command prepares it.",
+        "not-ready", 503, NotReady, "A store is not prepared", "The detail names the command that prepares it."
     ),
     ProblemKind(
         "unreachable",
         503,
         Unreachable,
         "A store does not answer",
-        "NATS, Postgres or every server is away. Try again; with an Idempotency-Key nothing is done twice.",
+        "NATS, Postgres or every server is down. Try again; with an Idempotency-Key nothing is done twice.",
     ),
     ProblemKind(
         "outcome-unknown",
         503,
         OutcomeUnknown,
-        "It is not known whether this was done",
-        "The answer of a store did not come. Ask again, with the same Idempotency-Key if you gave one.",
+        "The outcome is unknown",
+        "A store did not answer in time. Ask again, with the same Idempotency-Key if you sent one.",
     ),
     ProblemKind(
         "payload-refused",
         422,
         PayloadRefused,
-        "The payload cannot be taken in",
-        "It is larger than a limit allows, too deep, or holds what JSON and Postgres have no form for.",
+        "The payload is not accepted",
+        "It exceeds a limit, is nested too deeply, or holds what JSON and Postgres cannot represent.",
     ),
-    ProblemKind("invalid", 422, UsageError, "This cannot be", "The detail says what is wrong with it."),
+    ProblemKind("invalid", 422, UsageError, "Invalid value", "The detail says what is wrong with it."),
     ProblemKind(
         "invalid-request",
         400,
         UsageError,
-        "The request is not well formed",
+        "Malformed request",
         "`errors` has each fault: at a JSON pointer into the body, or with a parameter.",
     ),
     ProblemKind(
-        "too-large",
-        413,
-        PayloadRefused,
-        "The body is too large",
-        "The detail names the setting that bounds it.",
+        "too-large", 413, PayloadRefused, "The body is too large", "The detail names the setting that limits it."
     ),
     ProblemKind(
         "unsupported-media-type",
         415,
         UsageError,
-        "The body has a type that is not taken here",
-        "Send one of those that the detail names, in Content-Type.",
+        "Unsupported media type",
+        "Send one of the types that the detail names, in Content-Type.",
     ),
     ProblemKind(
-        "method-not-allowed",
-        405,
-        UsageError,
-        "There is no such method here",
-        "Allow has those there are.",
+        "method-not-allowed", 405, UsageError, "Method not allowed", "Allow lists the methods of this address."
     ),
     ProblemKind(
         "key-reused",
         422,
         UsageError,
-        "The Idempotency-Key was used for something else",
-        "Draw a new key for each thing that is to be done, and keep it for repeats of that very request.",
+        "The Idempotency-Key was used for another request",
+        "Use a new key for each request, and keep it for retries of that request.",
     ),
-    ProblemKind("internal", 500, NoetlError, "A defect of the gateway", "Its log says more. Please report it."),
+    ProblemKind(
+        "internal", 500, NoetlError, "Internal error", "The log of the gateway has the details. Please report it."
+    ),
 )
-"""In this order: the first whose class an error is an instance of. Behind ``invalid`` are those that only the gateway
-itself finds.
-"""
+"""An error is the first whose class it is an instance of. Those after ``invalid`` are found by the gateway alone."""
 
 _INTERNAL: Final = next(kind for kind in PROBLEMS if kind.name == "internal")
 
 
 def problem_kind(error: BaseException) -> ProblemKind:
-    """Which problem an error is; what nobody foresaw is ``internal``."""
+    """The kind of an error; ``internal`` for one that was not foreseen."""
     return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _INTERNAL)

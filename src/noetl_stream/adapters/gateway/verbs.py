@@ -1,0 +1,59 @@
+"""Verbs asked of a gateway at the address they carry (:mod:`noetl_stream.ports.operations.http`)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.http import API, address_of, has_address
+
+Item = TypeVar("Item")
+
+_NOT_SENT: Final = frozenset({"self", "by"})
+"""The token names who acts."""
+
+
+class _Items(Document, Generic[Item], frozen=True):
+    items: list[Item]
+
+
+class GatewayVerbs:
+    """Base of what asks a gateway: a subclass has all verbs of its port with an address, beside those it defines."""
+
+    def __init__(self, connection: GatewayConnection) -> None:
+        self._connection = connection
+
+    def __init_subclass__(cls, port: type) -> None:
+        for name, verb in vars(port).items():
+            if has_address(verb) and name not in vars(cls):
+                setattr(cls, name, _asked(verb))
+
+
+def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    address, signature = address_of(verb), inspect.signature(verb)
+    answer = get_type_hints(verb)["return"]
+    is_list = get_origin(answer) is list
+    kind: Any = _Items[get_args(answer)] if is_list else answer  # type: ignore[misc]
+    template = address.path.removeprefix(API + "/").split("/")
+
+    async def ask(self: GatewayVerbs, *args: Any, **options: Any) -> Any:
+        bound = signature.bind(self, *args, **options)
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name not in _NOT_SENT and value is not None}
+        parts = tuple(given.pop(part[1:-1]) if part.startswith("{") else part for part in template)
+        answered = await self._connection.ask(_request(self._connection, address.method, parts, given), kind)
+        return answered.items if is_list else answered
+
+    return ask
+
+
+def _request(
+    connection: GatewayConnection, method: str, parts: tuple[str, ...], given: Mapping[str, Any]
+) -> GatewayRequest:
+    key = connection.new_key() if method in ("POST", "PATCH") else None
+    if method in ("GET", "DELETE"):
+        return GatewayRequest(method, parts, [(name, str(value)) for name, value in given.items()])
+    return GatewayRequest(method, parts, body=given or None, key=key)

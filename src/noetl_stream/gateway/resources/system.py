@@ -1,0 +1,82 @@
+"""The gateway itself: liveness, readiness, metrics, the OpenAPI document, and a page for each kind of problem."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from noetl_stream.errors import NotFound
+from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
+from noetl_stream.gateway.http.problems import KINDS, page_of
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.ports.operations.documents import Document, OpenDocument
+from noetl_stream.ports.operations.problems import TYPE_PREFIX
+from noetl_stream.ports.readiness import Readiness
+
+HTML: Final = "text/html"
+
+
+class Liveness(Document, frozen=True):
+    status: str
+
+
+class ReadinessReport(Document, frozen=True):
+    """``missing`` names what the gateway needs and lacks, each in one sentence."""
+
+    ready: bool
+    missing: list[str]
+
+
+class Described(OpenDocument, frozen=True):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    paths: dict[str, Any]
+
+
+class ProblemAt(Parameters):
+    name: Annotated[str, InPath(), Field(max_length=64)]
+
+
+READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is missing", ReadinessReport)}
+
+
+def system_routes(readiness: Readiness, metrics: Metrics, document: dict[str, Any]) -> Routes:
+    """
+    Args:
+        document: The OpenAPI document. Filled once the whole table is known: it describes itself too.
+    """
+    routes = Routes()
+
+    @routes("GET", "/livez", "live", None)
+    async def live(call: Call[Nothing, None]) -> Liveness:
+        """Whether this process lives; checks nothing else."""
+        return Liveness("alive")
+
+    @routes("GET", "/readyz", "ready", None, READY)
+    async def ready(call: Call[Nothing, None]) -> Reply:
+        """Whether it can work: NATS, Postgres, the schema, a living server."""
+        missing = await readiness.missing()
+        return Reply(ReadinessReport(not missing, missing), 503 if missing else 200)
+
+    @routes("GET", "/metrics", "metrics", None, {200: Answer("Prometheus' text form", media=MEDIA)})
+    async def measured(call: Call[Nothing, None]) -> Reply:
+        """Metrics for Prometheus."""
+        return Reply(metrics.text(), media=MEDIA)
+
+    @routes("GET", "/openapi.json", "openapi", None, {200: Answer("OpenAPI 3.1", Described)})
+    async def described(call: Call[Nothing, None]) -> Reply:
+        """This description."""
+        return Reply(document)
+
+    @routes("GET", TYPE_PREFIX + "{name}", "problem", None, {200: Answer("A page for people", media=HTML)})
+    async def problem(call: Call[ProblemAt, None]) -> Reply:
+        """What a kind of problem means."""
+        kind = KINDS.get(call.parameters.name)
+        if kind is None:
+            raise NotFound(f"no such problem: {call.parameters.name!r}", hint=f"problems are {', '.join(KINDS)}")
+        return Reply(page_of(kind).encode(), media=f"{HTML}; charset=utf-8")
+
+    return routes

@@ -1,0 +1,44 @@
+"""The address of a verb in the HTTP API, written once, on the verb: the gateway serves it there, clients ask there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+API: Final = "/api/v1"
+_ADDRESS: Final = "__http_address__"
+
+
+class HttpAddress(NamedTuple):
+    """``path`` is whole, with parameters in braces, named as the verb's own."""
+
+    method: Method
+    path: str
+
+
+def http(method: Method, path: str) -> Callable[[Verb], Verb]:
+    """Gives a verb its address.
+
+    Args:
+        path: Below :data:`API`. What it does not name of the verb's parameters stands in the query of a GET or
+            DELETE, in a JSON object otherwise; ``by`` comes from the token.
+    """
+
+    def addressed(verb: Verb) -> Verb:
+        setattr(verb, _ADDRESS, HttpAddress(method, API + path))
+        return verb
+
+    return addressed
+
+
+def address_of(verb: Callable[..., Any]) -> HttpAddress:
+    """The address of a verb that has one."""
+    address: HttpAddress = getattr(verb, _ADDRESS)
+    return address
+
+
+def has_address(verb: object) -> bool:
+    return hasattr(verb, _ADDRESS)

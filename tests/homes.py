@@ -1,0 +1,36 @@
+"""Homes of embedded servers, without the seconds that the first start of a Postgres takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli_program import processes_of
+
+
+@contextmanager
+def folder_for_home(name: str) -> Iterator[Path]:
+    """A folder for a home; at the end it is removed, and whatever a failed test left running there is killed.
+
+    Not under pytest's: each pytest that starts closes that to other users, and Postgres may run as one.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"noetl-{name}-")).resolve()
+    try:
+        yield folder
+    finally:
+        for process in processes_of(folder):
+            os.kill(process.pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_home(used: Path, copy: Path) -> Path:
+    """Copies a home whose servers are stopped."""
+    subprocess.run(["cp", "-a", str(used), str(copy)], check=True)
+    (copy / "stack.json").unlink()
+    return copy

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.work import JOBS, Job
+
+EXECUTION = "execution-1"
+
+
+class Breaking:
+    """Breaks all readers at the n-th thing any server does."""
+
+    def __init__(self, stage: Stage, at: int) -> None:
+        self.stage = stage
+        self.left = at
+
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.stage.broker.event_log.break_readers()
+
+    def loses(self, host: SimulatedHost, what: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("at", range(1, 60, 3))
+async def test_a_reader_may_break_at_any_point(stage: Stage, at: int) -> None:
+    injector = Breaking(stage, 10**9)
+    server, _, task = stage.start_server(stage.host("server", injector))
+    await stage.until(lambda: len(server.ownership) == 32)
+    stage.start_worker()
+    injector.left = at
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    assert not task.done()
+    assert set(stage.effects.values()) == {1}
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+async def test_nats_may_be_away_for_a_while_now_and_then(stage: Stage, job: Job) -> None:
+    await stage.server()
+    stage.start_worker()
+    await stage.begin(EXECUTION, job)
+    for away_s in (0.3, 1.0, 3.0, 12.0):
+        await stage.pass_time(0.7)
+        stage.broker.stop()
+        await stage.pass_time(away_s)
+        stage.broker.start()
+    row = await stage.ended(EXECUTION)
+    assert row.status == job.status
+    assert not stage.running[0].done()
+
+
+async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_rush(stage: Stage) -> None:
+    await stage.server()
+    log: Any = stage.broker.event_log
+    opened: list[float] = []
+    real = log.open_reader
+
+    async def open_broken(partitions: Any, after: int) -> Any:
+        opened.append(stage.clock.monotonic_s())
+        reader = await real(partitions, after)
+        reader.break_off("it never works")
+        return reader
+
+    log.open_reader = open_broken
+    log.break_readers()
+    await stage.pass_time(5)
+    assert 2 <= len(opened) <= 12
+    log.open_reader = real
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+
+
+async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stage) -> None:
+    class Defect(FaultInjector):
+        async def inject(self, host: SimulatedHost, point: str) -> None:
+            if point == "log.next_batch.done":
+                raise ZeroDivisionError("a defect")
+
+    stage.start_server(stage.host("server", Defect()))
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    with pytest.raises(ZeroDivisionError):
+        await stage.running[0]
