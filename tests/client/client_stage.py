@@ -11,10 +11,10 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
-from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits

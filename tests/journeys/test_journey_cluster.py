@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from journey_stack import NOETL
 
-from noetl_stream.client.cluster.direct import DirectCluster
+from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import Roles
 from noetl_stream.local.stack import EmbeddedStack

@@ -12,8 +12,7 @@ import msgspec
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
-from noetl_stream.client.executions.submit import Client, Submission
+from noetl_stream.client.executions.submit import Client, RequestRefused, Submission, ask_of
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable

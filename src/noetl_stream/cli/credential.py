@@ -1,4 +1,4 @@
-"""``noetl-stream credential``: what playbooks name by ``auth`` and ``keychain``. Values go in and never come out."""
+"""``noetl-stream credential``: what ``auth`` and ``keychain`` refer to. Values are never shown."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from noetl_stream.ports.operations.credentials import CredentialDocument
 
 @click.group()
 def credential() -> None:
-    """Keep credentials, encrypted, for playbooks to name.
+    """Store encrypted credentials for playbooks.
 
-    A worker gets a value when a task reads it, sealed to that worker; no command, event or log shows it.
+    A worker gets a value when a task reads it, sealed to that worker. No command, event or log shows it.
     """
 
 
 @credential.command("set")
 @click.argument("name")
-@click.option("--kind", default="", help="What it is for, such as postgres or http; for people. [default: generic]")
-@click.option("--description", default="", help="For people.")
-@click.option("--tag", "tags", multiple=True, help="For people; may be repeated.")
-@click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read it from here.")
-@click.option("--value-stdin", is_flag=True, help="Read it from standard input.")
-@click.option("--set", "members", multiple=True, metavar="KEY=VALUE", help="A member of a mapping; may be repeated.")
+@click.option("--kind", default="", help="Informational, e.g. postgres or http. [default: generic]")
+@click.option("--description", default="", help="Informational.")
+@click.option("--tag", "tags", multiple=True, help="Informational; repeatable.")
+@click.option(
+    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the value from a file."
+)
+@click.option("--value-stdin", is_flag=True, help="Read the value from stdin.")
+@click.option("--set", "members", multiple=True, metavar="KEY=VALUE", help="Set a member of a JSON object; repeatable.")
 @target_options
 def set_credential(
     name: str,
@@ -43,10 +45,11 @@ def set_credential(
     members: tuple[str, ...],
     target: Target,
 ) -> None:
-    """Store a credential, or the next version of it.
+    """Store a credential or its next version.
 
-    The value is text (a DSN, a token) or a JSON object; without an option it is asked for. Values on the command line
-    are seen by others on this machine and kept by the shell: --set is for what is not secret, and for trying out.
+    The value is text, such as a DSN or a token, or a JSON object. Without --file, --value-stdin or --set, the command
+    prompts for it. Other users can see values on the command line, and the shell saves them: do not use --set for
+    secrets.
     """
     value = _value(file, value_stdin, members)
 
@@ -61,7 +64,7 @@ def set_credential(
 @form_option()
 @target_options
 def list_credentials(output: str, target: Target) -> None:
-    """List the stored credentials, without their values."""
+    """List the stored credentials without their values."""
     found = with_session(target, lambda session: session.operations.credentials.list_all())
     keys = ("name", "kind", "version", "description", "updated")
     print_documents(found, output, columns_of(*keys, tags=lambda one: ", ".join(one.tags)), "name")
@@ -72,7 +75,7 @@ def list_credentials(output: str, target: Target) -> None:
 @form_option()
 @target_options
 def show(name: str, output: str, target: Target) -> None:
-    """Show one credential: everything but its value."""
+    """Show a credential without its value."""
     found = with_session(target, lambda session: session.operations.credentials.get(name))
     print_document(found, output, "name", print_members)
 
@@ -81,7 +84,7 @@ def show(name: str, output: str, target: Target) -> None:
 @click.argument("name")
 @target_options
 def delete(name: str, target: Target) -> None:
-    """Delete a credential. A worker that has read it may keep it for up to an hour."""
+    """Delete a credential. Workers that have read it may use it for up to an hour."""
     with_session(target, lambda session: session.operations.credentials.delete(name, session.by))
     click.echo(f"deleted {name}")
 
@@ -91,22 +94,22 @@ def delete(name: str, target: Target) -> None:
 def rotate(target: Target) -> None:
     """Encrypt all credentials with the current key.
 
-    Put a new key into NOETL_CREDENTIAL_KEY and the older one into NOETL_CREDENTIAL_OLD_KEYS, for servers too; rotate;
-    then take the older one away.
+    Set NOETL_CREDENTIAL_KEY to the new key and NOETL_CREDENTIAL_OLD_KEYS to the old one, for servers, too. Rotate, and
+    then remove the old key.
     """
     done = with_session(target, lambda session: session.operations.credentials.rotate(session.by))
     for problem in done.problems:
         click.echo(problem, err=True)
-    click.echo(f"{len(done.rotated)} credentials were encrypted anew")
+    click.echo(f"encrypted {len(done.rotated)} credentials with the current key")
     if done.problems:
-        raise NoetlError(f"{len(done.problems)} credentials are still under another key")
+        raise NoetlError(f"{len(done.problems)} credentials could not be encrypted with the current key")
 
 
 def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:
     if sum((file is not None, value_stdin, bool(members))) > 1:
-        raise UsageError("--file, --value-stdin and --set are three ways to give one value", hint="use one of them")
+        raise UsageError("--file, --value-stdin and --set cannot be combined", hint="use one of them")
     if members:
-        click.echo("note: values on the command line can be seen by others on this machine", err=True)
+        click.echo("warning: other users of this machine can see values on the command line", err=True)
         return dict(_member(text) for text in members)
     try:
         if file is not None:
@@ -114,12 +117,10 @@ def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> Cr
         if value_stdin:
             return credential_value(sys.stdin.read(), "standard input")
         if not sys.stdin.isatty():
-            raise UsageError(
-                "no value is given", hint="use --file, --value-stdin or --set, or a terminal to type it in"
-            )
+            raise UsageError("no value given", hint="use --file, --value-stdin or --set, or run it in a terminal")
         return credential_value(click.prompt("value", hide_input=True, confirmation_prompt=True), "the value")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the value cannot be read: {error}") from None
+        raise UsageError(f"cannot read the value: {error}") from None
     except PayloadRefused as error:
         raise UsageError(error.message) from None
 
@@ -127,5 +128,5 @@ def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> Cr
 def _member(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise UsageError("--set takes KEY=VALUE")
+        raise UsageError("--set expects KEY=VALUE")
     return key, value
