@@ -15,13 +15,12 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess
-from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
-from noetl_stream.client.credentials.direct import DirectCredentials
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import Authenticator
@@ -63,7 +62,7 @@ class Stack:
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
-            DirectCredentials(CredentialStorage(MemoryCredentials(clock), None)),
+            DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,
         )

@@ -11,7 +11,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
@@ -24,7 +24,7 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
 from noetl_stream.server.responder import answering
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.waiting import CANNOT_SAY
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
@@ -42,7 +42,7 @@ class Vault:
     async def open(self) -> None:
         rows = [execution_row("living"), execution_row("ended", status="completed", finished_ms=5)]
         await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
-        await CredentialStorage(self.credentials, KEYS).store("pg", VALUE)
+        await DirectCredentials(self.credentials, KEYS).put("pg", VALUE, "ann")
 
     def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsResponder:
         return SecretsResponder(self.credentials, self.store, keys, offered)
@@ -161,7 +161,7 @@ async def test_a_playbook_whose_credentials_are_missing_does_not_begin(vault: Va
 
 
 async def test_a_playbook_whose_credentials_are_there_begins(vault: Vault) -> None:
-    await CredentialStorage(vault.credentials, KEYS).store("crm_clientt", "a secret")
+    await DirectCredentials(vault.credentials, KEYS).put("crm_clientt", "a secret", "ann")
     whole = plan()
     assert await with_credentials(whole, vault.answers(offered=["local_postgres"])) is whole
     assert await with_credentials(whole, None) is whole

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import jwt
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.access import Caller
@@ -173,8 +174,7 @@ class ProviderKeys:
 
     async def close(self) -> None:
         if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.gather(self._fetching, return_exceptions=True)
+            await end_tasks([self._fetching])
         if self._session is not None:
             await self._session.close()
 

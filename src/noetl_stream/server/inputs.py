@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
@@ -148,7 +149,7 @@ class ServerInputs:
     async def close(self) -> None:
         tasks = list(self._loading.values())
         self.forget()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
     def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
         key = (execution_id, reference.key)

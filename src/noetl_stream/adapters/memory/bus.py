@@ -7,7 +7,7 @@ import logging
 from itertools import count
 
 from noetl_stream.adapters.memory.line import Line
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.ports.bus import Handler
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,7 @@ class MemorySubscription:
 
     async def close(self) -> None:
         self._bus.remove(self)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks([self._task])
 
     async def _run(self) -> None:
         while True:

@@ -21,6 +21,7 @@ from noetl_stream.adapters.nats.protocol import (
 from noetl_stream.adapters.nats.pull import Pull
 from noetl_stream.adapters.nats.streams import COMMANDS, stream_api
 from noetl_stream.adapters.nats.wire import WireSubscription
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import is_valid_id
 
@@ -123,8 +124,7 @@ class NatsCommandSource:
         if self._watch is not None:
             self._watch.cancel()
         if self._restarting is not None:
-            self._restarting.cancel()
-            await asyncio.gather(self._restarting, return_exceptions=True)
+            await end_tasks([self._restarting])
         if self._subscription is not None:
             await self._subscription.close()
         await self._lease_connection.close()

@@ -21,6 +21,7 @@ from nats.errors import FlushTimeoutError, NoRespondersError
 from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, ApiError
 from noetl_stream.adapters.nats.wire import PlainWire
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 
 log = logging.getLogger(__name__)
@@ -238,10 +239,8 @@ class NatsConnection:
         try:
             await asyncio.wait({attempt, refusal}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            refusal.cancel()
             ended = attempt.done()
-            attempt.cancel()
-            await asyncio.gather(attempt, refusal, return_exceptions=True)
+            await end_tasks([attempt, refusal])
         if not ended or not self.client.is_connected:
             self._closing = True
             failure = attempt.exception() if ended else None

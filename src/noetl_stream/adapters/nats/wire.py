@@ -16,6 +16,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from noetl_stream.concurrency import end_tasks
+
 log = logging.getLogger(__name__)
 
 RawHandler = Callable[[bytes, bytes, bytes, bytes], None]
@@ -73,8 +75,7 @@ class PlainWire:
         return WireSubscription(await self._subscribe(subject, handler))
 
     async def close(self) -> None:
-        self._writer.cancel()
-        await asyncio.gather(self._writer, return_exceptions=True)
+        await end_tasks([self._writer])
 
     async def _subscribe(self, subject: str, handler: RawHandler) -> Subscription:
         async def call(message: Msg) -> None:

@@ -64,14 +64,9 @@ def require(value: Any) -> Any:
         EvaluationFailure: The value is undefined.
     """
     if isinstance(value, Undefined):
-        raise EvaluationFailure(describe_missing(value))
+        hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja says it nowhere else
+        raise EvaluationFailure(hint.rstrip(".") if hint else f"`{name}` is undefined")
     return value
-
-
-def describe_missing(value: Undefined) -> str:
-    """A message that names the undefined part."""
-    hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja says it nowhere else
-    return hint.rstrip(".") if hint else f"`{name}` is undefined"
 
 
 def unwrap(value: Any, references: References) -> Any:
@@ -294,7 +289,10 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
         try:
             value = scope.namespaces[namespace]
         except KeyError:
-            return _no_namespace(namespace, tolerant=tolerant)
+            if tolerant:
+                return missing(namespace)
+            hint = "the namespace is not available here"
+            raise EvaluationFailure(f"`{namespace}` is undefined", hint=hint) from None
         if type(value) in _WRAPPED:
             value = unwrap(value, scope.references)
         for part in parts:
@@ -310,12 +308,6 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
         return unwrap(value, scope.references) if kind in _WRAPPED or kind is OutcomeEnvelope else value
 
     return read
-
-
-def _no_namespace(namespace: str, *, tolerant: bool) -> Any:
-    if tolerant:
-        return missing(namespace)
-    raise EvaluationFailure(f"`{namespace}` is undefined", hint="the namespace is not available here")
 
 
 def _first_missing(namespace: str, parts: tuple[Any, ...], scope: Scope, *, tolerant: bool) -> Any:

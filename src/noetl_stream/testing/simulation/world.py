@@ -10,8 +10,7 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
-from noetl_stream.client.executions.submit import Client, Refused, Submission
+from noetl_stream.client.executions.submit import Client, RequestRefused, Submission, ask_of
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.ids import derive
@@ -149,7 +148,7 @@ class SimulatedWorld:
         try:
             await self._client.submit(submission, follower)
             self.accepted[submission.execution_id] = (submission, job)
-        except Refused:
+        except RequestRefused:
             self.refused[submission.execution_id] = (submission, job)
         finally:
             await follower.close()
