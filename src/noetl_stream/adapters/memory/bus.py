@@ -36,8 +36,6 @@ class MemorySubscription:
             subject, body, reply = await self._waiting.get()
             try:
                 await self._handler(subject, body, reply)
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 log.exception("handling a message on %s failed", subject)
 

@@ -112,7 +112,7 @@ class MemoryStore:
         if not tick.partitions:
             raise ValueError("a tick must name at least one partition")
         self._pass_fence(tick.owner, tick.partitions)
-        self._refuse_doubled(tick)
+        self._refuse_duplicates(tick)
         _refuse_broken_json(tick)
         for advance in tick.partitions:
             partition = self.tables.partitions[advance.id]
@@ -163,28 +163,22 @@ class MemoryStore:
         if not held or len(ids) != len(advances):
             raise Fenced("another server has a partition of this tick, or the tick was committed before")
 
-    def _refuse_doubled(self, tick: Tick) -> None:
-        positions = [(event.execution_id, event.position) for event in tick.events]
-        for execution_id, position in positions:
-            if position in self.tables.journals.get(execution_id, {}):
-                raise JournalConflict(f"event was about to be written twice: {execution_id}, {position}")
+    def _refuse_duplicates(self, tick: Tick) -> None:
+        journals = self.tables.journals
+        entries = [(event.execution_id, event.position) for event in tick.events]
         requests = [(row.execution_id, row.request_id) for row in tick.requests]
-        for request in requests:
-            if request in self.tables.requests:
-                raise JournalConflict(f"request was about to be written twice: {request}")
         sent = {row.id for row in self.tables.inbox.values()}
-        for message in tick.inbox:
-            if message.id in sent:
-                raise JournalConflict(f"inbox message was about to be written twice: {message.id}")
-        for letter in tick.dead_letters:
-            if letter.id in self.dead_letters:
-                raise JournalConflict(f"dead letter was about to be written twice: {letter.id}")
-        for doubled_position in _doubled(positions):
-            raise JournalConflict(f"a tick holds a position twice: {doubled_position}")
-        for doubled_request in _doubled(requests):
-            raise JournalConflict(f"a tick holds a request twice: {doubled_request}")
-        for execution_id in _doubled(row.execution_id for row in tick.executions):
-            raise PayloadRefused(f"a tick holds an execution twice: {execution_id}")
+        for what, keys, stored in (
+            ("event", entries, {key for key in entries if key[1] in journals.get(key[0], {})}),
+            ("request", requests, self.tables.requests),
+            ("inbox message", [message.id for message in tick.inbox], sent),
+            ("dead letter", [letter.id for letter in tick.dead_letters], self.dead_letters),
+        ):
+            duplicates = [key for key in keys if key in stored] or _duplicates(keys)
+            if duplicates:
+                raise JournalConflict(f"{what} was about to be written twice: {duplicates[0]}")
+        for execution_id in _duplicates(row.execution_id for row in tick.executions):
+            raise PayloadRefused(f"a tick has an execution twice: {execution_id}")
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
@@ -370,7 +364,7 @@ def _columns(row_type: type[_Columns], row: object, **others: object) -> _Column
     return row_type(**{name: getattr(row, name) for name in names}, **others)
 
 
-def _doubled(keys: Iterable[_Key]) -> list[_Key]:
+def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
     return [key for key, count in Counter(keys).items() if count > 1]
 
 

@@ -70,8 +70,6 @@ class NatsBus:
         async def handle(message: Msg) -> None:
             try:
                 await handler(message.subject, message.data, message.reply)
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 log.exception("handling a message on %s failed", message.subject)
 

@@ -118,7 +118,7 @@ class NatsEventReader:
             self._watch.cancel()
         if self._subscription is not None:
             await self._subscription.close()
-        # Not awaited: the server deletes an inactive consumer by itself.
+        # Not awaited: NATS deletes an inactive consumer anyway.
         self._connection.wire.send(f"$JS.API.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
     async def _create_consumer(self) -> None:
