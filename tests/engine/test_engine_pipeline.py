@@ -26,7 +26,7 @@ from noetl_stream.template import (
     compile_template,
 )
 from noetl_stream.template.runtime.scope import outcome_view
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 
 OK = Outcome("ok", payload_of({"page": 7}))
 FAILED = Outcome("error", error=ErrorInfo("connection", "it hung up", retryable=True))

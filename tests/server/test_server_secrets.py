@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
@@ -21,10 +21,11 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.keychain_check import missing_credentials, with_credentials
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
+from noetl_stream.server.responder import answering
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.waiting import CANNOT_SAY
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
@@ -41,7 +42,7 @@ class Desk:
     async def open(self) -> None:
         rows = [execution_row("living"), execution_row("ended", status="completed", finished_ms=5)]
         await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
-        await CredentialStorage(self.credentials, KEYS).store("pg", VALUE)
+        await DirectCredentials(self.credentials, KEYS).put("pg", VALUE, "ann")
 
     def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsResponder:
         return SecretsResponder(self.credentials, self.store, keys, offered)
@@ -101,7 +102,7 @@ async def test_a_question_without_a_proper_key_gets_nothing(desk: Desk) -> None:
 
 async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
     bus = MemoryBroker(desk.clock).bus
-    subscription = await desk.answers().listen(bus, "servers")
+    subscription = await bus.listen(subjects.ASK_SECRET, answering(bus, desk.answers().reply), "servers")
     asked = SecretQuestion("living", "pg", ReplyKey().public_key)
     body = await bus.ask(subjects.ASK_SECRET, codec.encode(asked), 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
@@ -110,19 +111,19 @@ async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
     await subscription.close()
 
 
-async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_others(desk: Desk) -> None:
+async def test_a_server_that_cannot_reach_its_database_says_so_and_is_asked_again(desk: Desk) -> None:
     class Away(MemoryCredentials):
         async def get(self, name: str) -> Any:
             raise Unreachable("the store is away")
 
     bus = MemoryBroker(desk.clock).bus
     away = SecretsResponder(Away(desk.clock), desk.store, KEYS)
-    subscriptions = [await away.listen(bus, "servers"), await desk.answers().listen(bus, "others")]
+    for answers in (away, desk.answers()):
+        await bus.listen(subjects.ASK_SECRET, answering(bus, answers.reply), "servers")
     asked = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
+    assert await bus.ask(subjects.ASK_SECRET, asked, 1) == CANNOT_SAY
     body = await bus.ask(subjects.ASK_SECRET, asked, 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
-    for subscription in subscriptions:
-        await subscription.close()
 
 
 PLAYBOOK = """\
@@ -160,7 +161,7 @@ async def test_a_playbook_whose_credentials_are_missing_does_not_begin(desk: Des
 
 
 async def test_a_playbook_whose_credentials_are_there_begins(desk: Desk) -> None:
-    await CredentialStorage(desk.credentials, KEYS).store("crm_clientt", "a secret")
+    await DirectCredentials(desk.credentials, KEYS).put("crm_clientt", "a secret", "ann")
     whole = plan()
     assert await with_credentials(whole, desk.answers(offered=["local_postgres"])) is whole
     assert await with_credentials(whole, None) is whole

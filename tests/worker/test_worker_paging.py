@@ -23,7 +23,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, StepCommand
 from noetl_stream.model.outcome import ItemPosition, Outcome, Page, Payload, Reference, StepValue
-from noetl_stream.worker.command.item_pages import Pages
+from noetl_stream.worker.command.results import Pages
 from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
 
 EACH = """

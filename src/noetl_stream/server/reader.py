@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from noetl_stream.concurrency import result_until
+from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
@@ -120,9 +120,6 @@ class PartitionReader:
 
 
 async def _end(pumps: Collection[PartitionConsumer]) -> None:
-    tasks = [pump.task for pump in pumps if pump.task is not None]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end_tasks([pump.task for pump in pumps if pump.task is not None])
     for pump in pumps:
         await pump.reader.close()

@@ -7,7 +7,7 @@ from typing import Final
 ACK_WAIT_S: Final = 30.0
 """How long a lease on a command lasts without renewal; the queue's consumer is configured with it."""
 
-SIGNS_A_LEASE: Final = 3
+RENEWALS_PER_LEASE: Final = 3
 """How often a lease is renewed within ``ACK_WAIT_S`` (PROTOCOL §3 *Order*)."""
 
 CONTACT_INTERVAL_S: Final = 5.0
@@ -63,7 +63,7 @@ MAX_OUTPUT_CHARACTERS: Final = 16_000
 GRACE_S: Final = 30.0
 """How long running steps may take to finish once the worker drains."""
 
-FAREWELL_S: Final = 5.0
+LAST_REPORTS_S: Final = 5.0
 """How long the reports of runs stopped at the end of the grace period may take."""
 
 TURNS_PER_YIELD: Final = 16

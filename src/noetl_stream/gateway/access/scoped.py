@@ -86,7 +86,7 @@ class _Scope(NamedTuple):
 
     async def require_execution(self, execution_id: str) -> None:
         if not self.has(await self.path_of(execution_id)):
-            raise NotFound(f"execution {execution_id!r} not found")
+            raise NotFound(f"execution {execution_id} not found")
 
     async def page(
         self, read: Callable[[int, str | None], Awaitable[OfPaths]], limit: int, cursor: str | None

@@ -18,7 +18,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.idempotency import Idempotency, KeptAnswer
+from noetl_stream.ports.gateway import Idempotency, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.problems import FaultDocument
 

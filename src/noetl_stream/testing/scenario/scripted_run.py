@@ -26,7 +26,7 @@ from noetl_stream.playbook.kinds.spec import Kinds, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.template import ExpressionError, render
 from noetl_stream.testing.scenario.objects import Objects
-from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS
+from noetl_stream.worker.command.attempt import SUSPENDING_KINDS
 
 WORKER: Final = "an imaginary worker"
 

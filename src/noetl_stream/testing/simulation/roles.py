@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.catalog import Catalog
-from noetl_stream.server.housekeeping import ServerTimes
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.tools.contract import Tool
-from noetl_stream.worker.plan_client import PlanClient
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 PLAYBOOKS_KEPT: Final = 512
@@ -54,7 +54,6 @@ async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int)
         clock=host.clock,
         tools=tools,
         plans=PlanClient(host.bus, host.clock, {kind: tool.spec for kind, tool in tools.items()}, checker=check_once),
-        credential=no_credential,
     )
     renewing = asyncio.create_task(_renew_leases(host))
     try:
@@ -70,11 +69,6 @@ def check_once(
     the servers and workers of all simulations compile each playbook once.
     """
     return _checked(text, tuple(kinds.items()), file, limits)
-
-
-async def no_credential(name: str) -> str | dict[str, Any]:
-    """A worker's credentials where no task has one."""
-    raise AssertionError(f"no task of a simulation has a credential {name}")
 
 
 @lru_cache(maxsize=PLAYBOOKS_KEPT)
