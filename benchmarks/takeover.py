@@ -23,7 +23,7 @@ from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.store import Store
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_client
 

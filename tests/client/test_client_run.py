@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from client_stage import BY, ClientStage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.run import run_in
+from noetl_stream.cli.execution.start import run_in
 from noetl_stream.client.executions import direct
 from noetl_stream.client.executions.step_runs import summaries, summarize
 from noetl_stream.client.feed.live import LiveFeed
@@ -60,7 +60,7 @@ def ended(found: ExecutionDocument | ExitCode) -> ExecutionDocument:
 async def test_a_run_is_shown_to_its_end(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     found = ended(await desk.run(TWO))
     assert (found.status, found.result, [step.step for step in found.steps or ()]) == ("completed", 2, ["start", "end"])
-    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waiting")] == SHOWN
 
 
 async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
@@ -71,7 +71,7 @@ async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
     with away(stage):
         await stage.clock.sleep(30)
     assert ended(await running).status == "completed"
-    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waiting")] == SHOWN
 
 
 async def test_a_store_that_stays_away_ends_the_run_with_an_error(desk: Desk, stage: ClientStage) -> None:
@@ -86,7 +86,7 @@ async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_t
 ) -> None:
     assert await desk.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
     assert desk.asked >= 2, "not only once"
-    assert "waits: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
+    assert "waiting: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
 
 
 async def test_who_waits_no_longer_is_told_where_to_look(
@@ -99,8 +99,8 @@ async def test_who_waits_no_longer_is_told_where_to_look(
     (one,) = (await stage.executions.page(direct.ExecutionFilter(), 10, None)).items
     said = capsys.readouterr().err.splitlines()[-2:]
     assert said == [
-        f"interrupted: execution {one.execution_id} goes on",
-        f"  watch it: noetl-stream execution get {one.execution_id} --home here",
+        f"interrupted: execution {one.execution_id} continues",
+        f"  show it: noetl-stream execution get {one.execution_id} --home here",
     ]
 
 
@@ -108,7 +108,7 @@ async def test_a_request_that_nobody_has_answered_is_named(capsys: pytest.Captur
     stage = ClientStage()
     assert await Desk(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
     (request,) = stage.broker.event_log.stored
-    said = f"not ended after 5 s: the request for {request.message.execution_id} had not been answered"
+    said = f"timeout after 5 s: the request for {request.message.execution_id} was not answered yet"
     assert capsys.readouterr().err.startswith(said)
     await stage.begin()
     await stage.until_status(request.message.execution_id, "waiting")
