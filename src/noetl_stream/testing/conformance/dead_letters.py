@@ -10,6 +10,8 @@ A test class inherits :class:`DeadLetterConformance`; the module provides two fi
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import Fenced, JournalConflict
 from noetl_stream.ports.dead_letters import (
     MAX_LETTER_BYTES,
@@ -91,17 +93,7 @@ class DeadLetterConformance:
     async def test_any_message_can_be_stored_as_a_dead_letter(self, store: Store, letters: DeadLetters) -> None:
         words = "a\0b\ud800" + "x" * MAX_LETTER_CHARACTERS
         body = bytes(range(256)) * (MAX_LETTER_BYTES // 256) + b"more"
-        row = DeadLetterRow(
-            id="events-1",
-            at_ms=1_000,
-            source="events",
-            partition=0,
-            execution_id=words,
-            subject=words,
-            reason=words,
-            body=body,
-            source_seq=7,
-        )
+        row = replace(letter("events-1", reason=words, body=body), execution_id=words, subject=words)
         await write(store, storable(row))
         found = await letters.get("events-1")
         assert found is not None and found.row == storable(row)
