@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
@@ -19,7 +20,6 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.executions.submit import Client
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.sealing.keys import KeyRing, key_ring
@@ -176,8 +176,9 @@ def _key_ring(endpoint: Endpoint) -> KeyRing | None:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
-    from noetl_stream.server.responders.secrets import SecretsResponder
-    from noetl_stream.server.server import Server, ServerPorts
+    from noetl_stream.server.credentials import SecretsResponder
+    from noetl_stream.server.parts import ServerPorts
+    from noetl_stream.server.server import Server
 
     ports = ServerPorts(
         log=connected.log,
@@ -250,8 +251,7 @@ async def open_gateway(
     Raises:
         UsageError: no one would have access, and open access was not requested.
     """
-    from noetl_stream.adapters.oidc import OidcProvider
-    from noetl_stream.adapters.oidc_keys import ProviderKeys
+    from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
     from noetl_stream.client.executions.submit import DirectIngest
     from noetl_stream.gateway.access.authentication import LOCAL, Authentication

@@ -9,14 +9,11 @@ from typing import Any
 
 from aiohttp import ClientSession
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.credentials import DirectCredentials

@@ -7,9 +7,8 @@ from typing import get_args
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock, SystemClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.authentication import (

@@ -222,7 +222,7 @@ def test_a_file_that_is_there_comes_before_the_catalog(
     ("argument", "said", "hint"),
     [
         ("wrong/oen", "wrong/oen: no such file, and no playbook wrong/oen in the catalog", "did you mean `wrong/one`?"),
-        ("wrong/one@9", "no such file, and wrong/one has no version 9", "there is `2`, `1.0`"),
+        ("wrong/one@9", "no such file, and wrong/one has no version 9", "it has `2`, `1.0`"),
         ("far-away", "no playbook far-away in the catalog", "`noetl-stream playbook list`"),
     ],
 )

@@ -19,7 +19,7 @@ from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock

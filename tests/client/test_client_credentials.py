@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.errors import NotFound, NotReady
 from noetl_stream.ports.operations.credentials import RotatedDocument

@@ -10,14 +10,11 @@ from typing import Any
 
 from aiohttp import ClientSession
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
@@ -32,7 +29,8 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts
+from noetl_stream.server.server import Server
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool

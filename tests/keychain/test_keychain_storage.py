@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.client.credentials import MAX_VALUE_BYTES, DirectCredentials
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.model import codec

@@ -35,7 +35,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost

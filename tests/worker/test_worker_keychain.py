@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from worker_stage import EXECUTION, Stage, inputs_of
 
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model.codec import decode_json
@@ -19,8 +19,10 @@ from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.kinds.keychain import installed_kinds
+from noetl_stream.ports.subjects import ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.responder import answering
 from noetl_stream.settings.tools import read_http_allow
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
@@ -62,12 +64,13 @@ class Vault:
         rows = [execution_row(EXECUTION), execution_row("execution-2")]
         await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
         answers = SecretsResponder(self.credentials, self.store, KEYS)
-        await answers.listen(self.stage.broker.bus, "servers")
+        bus = self.stage.broker.bus
+        await bus.listen(ASK_SECRET, answering(bus, answers.reply), "servers")
 
         async def count(_subject: str, body: bytes, _reply: str) -> None:
             self.asked.append(decode_json(body)["name"])
 
-        await self.stage.broker.bus.listen("noetl.ask.secret", count)
+        await bus.listen(ASK_SECRET, count)
         self.stage.tools["secrets"] = SecretsTool()
         self.stage.tools["http"] = HttpTool(read_http_allow("loopback"))
 

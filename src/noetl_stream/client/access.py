@@ -25,7 +25,7 @@ from noetl_stream.ports.access import (
     hash_of,
     token_text,
 )
-from noetl_stream.ports.catalog_address import is_path
+from noetl_stream.ports.catalog import is_path
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
     ApiTokenDocument,

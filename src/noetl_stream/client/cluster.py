@@ -205,7 +205,7 @@ def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
 
 
 class DirectReadiness:
-    """A :class:`~noetl_stream.ports.readiness.Readiness`. Callers are anonymous, so no message contains an address."""
+    """A :class:`~noetl_stream.ports.gateway.Readiness`. Callers are anonymous, so no message contains an address."""
 
     def __init__(self, log: EventLog, store: Store, bus: Bus) -> None:
         self._log = log
@@ -213,7 +213,7 @@ class DirectReadiness:
         self._bus = bus
 
     async def missing(self) -> list[str]:
-        """See :meth:`noetl_stream.ports.readiness.Readiness.missing`."""
+        """See :meth:`noetl_stream.ports.gateway.Readiness.missing`."""
         probes = (
             _fault("NATS", self._log.verify()),
             _fault("Postgres", self._store.verify()),

@@ -18,8 +18,17 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.source import read_source
-from noetl_stream.ports.catalog import Catalog, CatalogEntry, VersionTaken
-from noetl_stream.ports.catalog_address import Address, find_entry, find_versions, is_path, is_version, read_address
+from noetl_stream.ports.catalog import (
+    Address,
+    Catalog,
+    CatalogEntry,
+    VersionTaken,
+    find_entry,
+    find_versions,
+    is_path,
+    is_version,
+    read_address,
+)
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.playbooks import (
     ArcDocument,

@@ -79,9 +79,9 @@ def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Seq
 
 
 async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> Value:
+    from noetl_stream.adapters.clock import SystemClock
     from noetl_stream.adapters.gateway.connection import GatewayConnection
     from noetl_stream.adapters.gateway.operations import gateway_operations
-    from noetl_stream.adapters.system_clock import SystemClock
 
     async def ensure_server() -> None:
         """The gateway has servers of its own."""

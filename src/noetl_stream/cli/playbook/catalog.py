@@ -26,7 +26,7 @@ from noetl_stream.cli.playbook.source import (
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
-from noetl_stream.ports.catalog_address import Address, read_address
+from noetl_stream.ports.catalog import Address, read_address
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
 

@@ -16,7 +16,7 @@ from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, read_address
+from noetl_stream.ports.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools

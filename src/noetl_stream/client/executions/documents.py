@@ -16,8 +16,7 @@ from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_non
 from noetl_stream.model.events import ExecutionRequested, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.gathering import gather_iterations
+from noetl_stream.ports.blobs import Blobs, gather_iterations
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,

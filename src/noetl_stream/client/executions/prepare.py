@@ -12,8 +12,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog import Catalog
-from noetl_stream.ports.catalog_address import find_entry, read_address
+from noetl_stream.ports.catalog import Catalog, find_entry, read_address
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import Store
 

@@ -22,7 +22,7 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.ingest import StoredReport
+from noetl_stream.ports.gateway import StoredReport
 from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.ports.store import Store
 
@@ -42,7 +42,7 @@ class RequestRefused(NoetlError):
     """The fold rejected a request.
 
     Attributes:
-        code: A :data:`~noetl_stream.model.rejection.RejectionCode`; empty for a playbook with errors.
+        code: A :data:`~noetl_stream.model.status.RejectionCode`; empty for a playbook with errors.
         diagnostics: Of that playbook.
     """
 
@@ -208,14 +208,14 @@ def _code_of(diagnostics: list[dict[str, Any]]) -> str:
 
 
 class DirectIngest:
-    """An :class:`~noetl_stream.ports.ingest.Ingest`: publishes reports of workers that cannot reach NATS."""
+    """An :class:`~noetl_stream.ports.gateway.Ingest`: publishes reports of workers that cannot reach NATS."""
 
     def __init__(self, log: EventLog, store: Store) -> None:
         self._log = log
         self._store = store
 
     async def report(self, report: Report) -> StoredReport:
-        """See :meth:`noetl_stream.ports.ingest.Ingest.report`."""
+        """See :meth:`noetl_stream.ports.gateway.Ingest.report`."""
         row = await self._store.execution(report.execution_id)
         if row is None:
             raise NotFound(f"execution {report.execution_id} not found")

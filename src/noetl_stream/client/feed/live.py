@@ -25,9 +25,8 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.store import FeedStore, Store
 
 EVERYTHING: Final = "*"
 

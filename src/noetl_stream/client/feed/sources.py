@@ -9,9 +9,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from noetl_stream.client.executions.documents import event_document
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.ports.feed import FedEvent, FeedStore
 from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, FedEvent, FeedStore, Store, StoredEvent
 
 PAGE_EVENTS: Final = 500
 PAGE_TICKS: Final = 2

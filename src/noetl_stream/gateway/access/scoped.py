@@ -196,4 +196,4 @@ class ScopedFeed:
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         feed = await self._feed.everything(after)
-        return (only(some, lambda heard: self._scope.has(heard.path)) async for some in feed)
+        return (only(some, lambda event: self._scope.has(event.path)) async for some in feed)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.engine.advance import InvalidPlan
@@ -21,16 +21,17 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.keychain_check import missing_credentials, with_credentials
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
+from noetl_stream.server.responder import answering
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.waiting import CANNOT_SAY
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
 
 
-class Desk:
+class Vault:
     """A server's side of secrets, in memory."""
 
     def __init__(self) -> None:
@@ -54,14 +55,14 @@ class Desk:
 
 
 @pytest.fixture
-async def desk() -> Desk:
-    made = Desk()
+async def vault() -> Vault:
+    made = Vault()
     await made.open()
     return made
 
 
-async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
-    asked, question, answer = await desk.ask()
+async def test_the_value_is_sealed_to_the_one_who_asked(vault: Vault) -> None:
+    asked, question, answer = await vault.ask()
     assert answer.version == 1
     value = question.open(Sealed(answer.public_key, answer.body), subject_of(asked, 1))
     assert codec.decode_json(value) == VALUE
@@ -72,36 +73,36 @@ async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
     ("execution_id", "reason"),
     [("ended", "has ended: it gets no credentials"), ("none", "is unknown: it gets no credentials")],
 )
-async def test_only_a_living_execution_gets_secrets(desk: Desk, execution_id: str, reason: str) -> None:
-    _, _, answer = await desk.ask(execution_id=execution_id)
+async def test_only_a_living_execution_gets_secrets(vault: Vault, execution_id: str, reason: str) -> None:
+    _, _, answer = await vault.ask(execution_id=execution_id)
     assert answer == SecretAnswer(refused=f"execution {execution_id} {reason}")
 
 
 @pytest.mark.parametrize(("name", "near"), [("pgg", "pg"), ("quite different", ""), ("x" * 100_000, "")])
-async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk, name: str, near: str) -> None:
-    _, _, answer = await desk.ask(name=name)
+async def test_an_unknown_name_is_answered_with_the_nearest(vault: Vault, name: str, near: str) -> None:
+    _, _, answer = await vault.ask(name=name)
     assert answer == SecretAnswer(near=near)
 
 
-async def test_a_server_without_a_key_says_so(desk: Desk) -> None:
-    _, _, answer = await desk.ask(keys=None)
+async def test_a_server_without_a_key_says_so(vault: Vault) -> None:
+    _, _, answer = await vault.ask(keys=None)
     assert answer.refused.startswith("no key is configured: set NOETL_CREDENTIAL_KEY for the servers")
 
 
-async def test_a_server_with_another_key_names_the_one_it_lacks(desk: Desk) -> None:
-    _, _, answer = await desk.ask(keys=KeyRing(read_key(new_key(), "a test")))
+async def test_a_server_with_another_key_names_the_one_it_lacks(vault: Vault) -> None:
+    _, _, answer = await vault.ask(keys=KeyRing(read_key(new_key(), "a test")))
     assert f"is encrypted with key {KEYS.current.id}, which is not configured" in answer.refused
 
 
-async def test_a_question_without_a_proper_key_gets_nothing(desk: Desk) -> None:
-    _, _, answer = await desk.ask(public_key=b"short")
+async def test_a_question_without_a_proper_key_gets_nothing(vault: Vault) -> None:
+    _, _, answer = await vault.ask(public_key=b"short")
     assert "an X25519 public key of 32 bytes" in answer.refused
     assert answer.body == b""
 
 
-async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
-    bus = MemoryBroker(desk.clock).bus
-    subscription = await desk.answers().listen(bus, "servers")
+async def test_questions_on_the_bus_are_answered(vault: Vault) -> None:
+    bus = MemoryBroker(vault.clock).bus
+    subscription = await bus.listen(subjects.ASK_SECRET, answering(bus, vault.answers().reply), "servers")
     asked = SecretQuestion("living", "pg", ReplyKey().public_key)
     body = await bus.ask(subjects.ASK_SECRET, codec.encode(asked), 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
@@ -110,19 +111,19 @@ async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
     await subscription.close()
 
 
-async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_others(desk: Desk) -> None:
+async def test_a_server_that_cannot_reach_its_database_says_so_and_is_asked_again(vault: Vault) -> None:
     class Away(MemoryCredentials):
         async def get(self, name: str) -> Any:
             raise Unreachable("the store is away")
 
-    bus = MemoryBroker(desk.clock).bus
-    away = SecretsResponder(Away(desk.clock), desk.store, KEYS)
-    subscriptions = [await away.listen(bus, "servers"), await desk.answers().listen(bus, "others")]
+    bus = MemoryBroker(vault.clock).bus
+    away = SecretsResponder(Away(vault.clock), vault.store, KEYS)
+    for answers in (away, vault.answers()):
+        await bus.listen(subjects.ASK_SECRET, answering(bus, answers.reply), "servers")
     asked = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
+    assert await bus.ask(subjects.ASK_SECRET, asked, 1) == CANNOT_SAY
     body = await bus.ask(subjects.ASK_SECRET, asked, 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
-    for subscription in subscriptions:
-        await subscription.close()
 
 
 PLAYBOOK = """\
@@ -152,20 +153,20 @@ def test_a_missing_credential_is_named_with_its_line_and_the_nearest_name() -> N
     assert missing_credentials(plan().keychain, known | {"crm_clientt"}) == []
 
 
-async def test_a_playbook_whose_credentials_are_missing_does_not_begin(desk: Desk) -> None:
-    refusal = await with_credentials(plan(), desk.answers())
+async def test_a_playbook_whose_credentials_are_missing_does_not_begin(vault: Vault) -> None:
+    refusal = await with_credentials(plan(), vault.answers())
     assert isinstance(refusal, InvalidPlan)
     assert refusal.reason.startswith("line 6: the keychain's `api` needs the credential `local_postgres`")
     assert [diagnostic["line"] for diagnostic in refusal.diagnostics] == [6, 7]
 
 
-async def test_a_playbook_whose_credentials_are_there_begins(desk: Desk) -> None:
-    await DirectCredentials(desk.credentials, KEYS).put("crm_clientt", "a secret", "ann")
+async def test_a_playbook_whose_credentials_are_there_begins(vault: Vault) -> None:
+    await DirectCredentials(vault.credentials, KEYS).put("crm_clientt", "a secret", "ann")
     whole = plan()
-    assert await with_credentials(whole, desk.answers(offered=["local_postgres"])) is whole
+    assert await with_credentials(whole, vault.answers(offered=["local_postgres"])) is whole
     assert await with_credentials(whole, None) is whole
     refusal = InvalidPlan("broken", [])
-    assert await with_credentials(refusal, desk.answers()) is refusal
+    assert await with_credentials(refusal, vault.answers()) is refusal
 
 
 async def test_a_playbook_that_needs_no_stored_credential_asks_no_database() -> None:

@@ -1,9 +1,11 @@
-"""Requests by Idempotency-Key, with their answers (PROTOCOL §1 *Request rows*)."""
+"""What the gateway needs beside the operations: idempotency keys (PROTOCOL §1 *Request rows*), reports, readiness."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from noetl_stream.model.messages import Report
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import RequestIds
 
 
@@ -44,4 +46,31 @@ class Idempotency(Protocol):
 
     async def forget(self, older_than_s: float) -> int:
         """Deletes keys claimed longer ago; returns how many."""
+        ...
+
+
+class StoredReport(NamedTuple):
+    """A report's sequence in EVENTS, and the status of its execution: an ended one needs no more reports."""
+
+    sequence: int
+    status: ExecutionStatus
+
+
+class Ingest(Protocol):
+    """Reports from workers that only speak HTTP."""
+
+    async def report(self, report: Report) -> StoredReport:
+        """Stores a report in EVENTS. A repeated report is stored once.
+
+        Raises:
+            NotFound: the execution does not exist.
+            OutcomeUnknown: no acknowledgement in time; report again.
+            Unreachable: not connected.
+        """
+        ...
+
+
+class Readiness(Protocol):
+    async def missing(self) -> list[str]:
+        """The dependencies that are missing or not set up, one sentence each; empty if ready. Does not raise."""
         ...

@@ -1,4 +1,4 @@
--- What registering has to look at: the latest entry, and the one with the same version.
+-- What registering is checked against: the latest entry, and the one with the same version.
 select :entry.columns
 from noetl.catalog
 where path = :path

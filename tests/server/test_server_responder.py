@@ -37,7 +37,7 @@ async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) ->
     ("path", "version", "reason"),
     [
         ("etl/airport.daily", None, f"no playbook etl/airport.daily in the catalog (did you mean `{NESTED}`?)"),
-        (NESTED, "9", f"{NESTED} has no version 9 (there is `3`, `2`, `1.0`)"),
+        (NESTED, "9", f"{NESTED} has no version 9 (it has `3`, `2`, `1.0`)"),
         (NESTED, "1.0@2", "are not a playbook address"),
         (f"{NESTED}@1.0", None, "are not a playbook address"),
         ("", None, "are not a playbook address"),

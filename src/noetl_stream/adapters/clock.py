@@ -1,9 +1,11 @@
-"""A clock controlled by a test."""
+"""The clock of the operating system, and one that tests control."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import os
+import time
 from collections.abc import Callable
 from hashlib import blake2b
 from itertools import count
@@ -73,3 +75,19 @@ class ManualClock:
     def on_advance(self, watcher: Callable[[], None]) -> None:
         """Calls ``watcher`` after each :meth:`advance`."""
         self._watchers.append(watcher)
+
+
+class SystemClock:
+    """:class:`~noetl_stream.ports.clock.Clock` over the operating system."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
