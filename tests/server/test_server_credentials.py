@@ -25,7 +25,7 @@ from noetl_stream.server.credentials import SecretsResponder, missing_credential
 from noetl_stream.server.responder import answering
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.waiting import CANNOT_SAY
+from noetl_stream.worker.waiting import UNAVAILABLE
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
@@ -121,7 +121,7 @@ async def test_a_server_that_cannot_reach_its_database_says_so_and_is_asked_agai
     for answers in (away, vault.answers()):
         await bus.listen(subjects.ASK_SECRET, answering(bus, answers.reply), "servers")
     asked = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
-    assert await bus.ask(subjects.ASK_SECRET, asked, 1) == CANNOT_SAY
+    assert await bus.ask(subjects.ASK_SECRET, asked, 1) == UNAVAILABLE
     body = await bus.ask(subjects.ASK_SECRET, asked, 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
 
