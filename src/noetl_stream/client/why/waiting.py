@@ -242,7 +242,7 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
         return reason(
             "worker_gone",
             text,
-            "another worker takes it when its lease expires, at most 30 s later",
+            "another worker takes it when its lease expires, within 30 s",
             **at,
         )
     if command.next_ms:

@@ -64,7 +64,7 @@ def require(value: Any) -> Any:
         EvaluationFailure: The value is undefined.
     """
     if isinstance(value, Undefined):
-        hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja says it nowhere else
+        hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja exposes it nowhere else
         raise EvaluationFailure(hint.rstrip(".") if hint else f"`{name}` is undefined")
     return value
 
@@ -289,10 +289,7 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
         try:
             value = scope.namespaces[namespace]
         except KeyError:
-            if tolerant:
-                return missing(namespace)
-            hint = "the namespace is not available here"
-            raise EvaluationFailure(f"`{namespace}` is undefined", hint=hint) from None
+            return _no_namespace(namespace, tolerant=tolerant)
         if type(value) in _WRAPPED:
             value = unwrap(value, scope.references)
         for part in parts:
@@ -308,6 +305,12 @@ def _read_path(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Rea
         return unwrap(value, scope.references) if kind in _WRAPPED or kind is OutcomeEnvelope else value
 
     return read
+
+
+def _no_namespace(namespace: str, *, tolerant: bool) -> Any:
+    if tolerant:
+        return missing(namespace)
+    raise EvaluationFailure(f"`{namespace}` is undefined", hint="the namespace is not available here")
 
 
 def _first_missing(namespace: str, parts: tuple[Any, ...], scope: Scope, *, tolerant: bool) -> Any:
