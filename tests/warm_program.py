@@ -13,8 +13,11 @@ import pkgutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from threading import Lock
 
@@ -33,22 +36,49 @@ def noetl(
     *arguments: object, given: str = "", timeout_s: float = PATIENCE_S, cwd: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """As :func:`cli_program.noetl`. ``given`` is its standard input."""
-    words = [*map(str, arguments)]
-    with _one_at_a_time, tempfile.TemporaryDirectory() as folder:
+    with _one_at_a_time, ExitStack() as folders:
+        started = _Started.with_input(given, arguments, cwd, settings, folders)
+        return started.end(timeout_s)
+
+
+def all_at_once(commands: Iterable[Sequence[object]], **settings: str) -> list[subprocess.CompletedProcess[str]]:
+    """Runs commands side by side."""
+    with _one_at_a_time, ExitStack() as folders:
+        started = [_Started.with_input("", words, None, settings, folders) for words in commands]
+        return [one.end(PATIENCE_S) for one in started]
+
+
+@dataclass
+class _Started:
+    """A command that runs, with files for its standard streams."""
+
+    words: list[str]
+    process: ForkServerProcess
+    streams: list[Path]
+
+    @classmethod
+    def with_input(
+        cls, given: str, words: Sequence[object], cwd: Path | None, settings: dict[str, str], folders: ExitStack
+    ) -> _Started:
+        folder = folders.enter_context(tempfile.TemporaryDirectory())
         streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
         for stream, text in zip(streams, (given, "", ""), strict=True):
             stream.write_text(text)
+        arguments = [*map(str, words)]
         process = _warm().Process(
-            target=_command, args=(words, environment(**settings), cwd or Path.cwd(), streams), daemon=True
+            target=_command, args=(arguments, environment(**settings), cwd or Path.cwd(), streams), daemon=True
         )
         process.start()
-        process.join(timeout_s)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            raise subprocess.TimeoutExpired([*NOETL, *words], timeout_s)
-        _, output, errors = [stream.read_text() for stream in streams]
-    return subprocess.CompletedProcess([*NOETL, *words], process.exitcode, output, errors)
+        return cls(arguments, process, streams)
+
+    def end(self, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        self.process.join(timeout_s)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+            raise subprocess.TimeoutExpired([*NOETL, *self.words], timeout_s)
+        _, output, errors = [stream.read_text() for stream in self.streams]
+        return subprocess.CompletedProcess([*NOETL, *self.words], self.process.exitcode, output, errors)
 
 
 @cache

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_program import all_at_once, one_clear_line
-from warm_program import noetl
+from cli_program import one_clear_line
+from warm_program import all_at_once, noetl
 
 NOBODY_LISTENS = "nats://127.0.0.1:1"
 NO_POSTGRES = "postgresql://someone:secret@127.0.0.1:1/nothing"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli_program import HEAD, all_at_once, one_clear_line, only_json
-from warm_program import noetl
+from cli_program import HEAD, one_clear_line, only_json
+from warm_program import all_at_once, noetl
 
 WAITS = (
     HEAD
