@@ -25,7 +25,7 @@ import psutil
 from aiohttp import ClientSession, web
 
 from noetl_stream.hosting import StackAccess, open_stack, prepare_embedded
-from noetl_stream.local.ports import LOOPBACK, choose_port
+from noetl_stream.local.processes import LOOPBACK, choose_port
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 

@@ -23,7 +23,7 @@ import aiohttp
 import psutil
 
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
-from noetl_stream.local.ports import choose_port
+from noetl_stream.local.processes import choose_port
 from noetl_stream.ports.operations.executions import RequestIds, Start
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings

@@ -13,7 +13,7 @@ import asyncio
 import sys
 import time
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
@@ -21,8 +21,11 @@ from noetl_stream.model import codec
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 RUNS: Final = 2_000
@@ -60,21 +63,15 @@ SHAPES: Final = {
 }
 
 
-class OnePlan:
-    """A server that knows one playbook."""
+class OnePlan(PlanClient):
+    """Has one plan cached."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, bus: Bus, clock: Clock, plan: Plan) -> None:
+        super().__init__(bus, clock, {})
         self._plan = plan
 
-    def cached(self, _digest: str) -> Plan | None:
+    def cached(self, digest: str) -> Plan | None:
         return self._plan
-
-    async def load(self, _digest: str) -> Plan:
-        return self._plan
-
-
-async def no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"nothing here reads credential {name}")
 
 
 async def cost_us(shape: Shape, runs: int) -> float:
@@ -93,8 +90,7 @@ async def cost_us(shape: Shape, runs: int) -> float:
         blobs=broker.blobs,
         clock=clock,
         tools={"noop": tool},
-        plans=OnePlan(plan),
-        credential=no_credential,
+        plans=OnePlan(broker.bus, clock, plan),
     )
     count = max(1, runs // (shape.tasks * max(1, shape.items)))
     working = asyncio.create_task(worker.run())

@@ -13,7 +13,7 @@ from hypothesis import settings
 from cli_program import NOETL, environment, noetl
 from effort import times
 from homes import folder_for_home
-from noetl_stream.local.ports import choose_port
+from noetl_stream.local.processes import choose_port
 
 settings.register_profile("effort", max_examples=times(100), deadline=None)
 settings.load_profile("effort")

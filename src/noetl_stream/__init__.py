@@ -4,7 +4,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """``__version__``, looked up when it is asked for: that costs more than the rest of a fast command."""
+    """``__version__``, looked up on first use: that costs more than the rest of a fast command."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 
@@ -113,11 +112,10 @@ class Bench:
             stack.push_async_callback(child.stop)
         while not await self._client.alive():
             await self._connected.clock.sleep(ALIVE_POLL_S)
-        servers = [child.pid for child in children[: self._load.servers]]
-        workers = [child.pid for child in children[self._load.servers :]]
+        pids = [child.pid for child in children]
         self._groups = {
-            "server": _processes(servers),
-            "worker": _processes(workers),
+            "server": _processes(pids[: self._load.servers]),
+            "worker": _processes(pids[self._load.servers :]),
             "client": _processes([os.getpid()]),
         }
         if self._stack.embedded is not None:
@@ -166,12 +164,9 @@ class Bench:
 
 def chain_playbook(steps: int) -> str:
     """``steps`` no-op steps in sequence."""
-    workflow = []
-    for number in range(steps):
-        step: dict[str, object] = {"step": f"step_{number}", "tool": {"kind": "noop"}}
-        if number + 1 < steps:
-            step["next"] = {"arcs": [{"step": f"step_{number + 1}", "when": "{{ event.name == 'step.done' }}"}]}
-        workflow.append(step)
+    workflow: list[dict[str, object]] = [{"step": f"step_{n}", "tool": {"kind": "noop"}} for n in range(steps)]
+    for number, step in enumerate(workflow[:-1], start=1):
+        step["next"] = {"arcs": [{"step": f"step_{number}", "when": "{{ event.name == 'step.done' }}"}]}
     return _playbook("chain", workflow)
 
 
@@ -183,12 +178,8 @@ def loop_playbook(count: int, in_flight: int) -> str:
 
 
 def _playbook(name: str, workflow: list[dict[str, object]]) -> str:
-    head: Mapping[str, object] = {
-        "apiVersion": "noetl.io/v2",
-        "kind": "Playbook",
-        "metadata": {"name": name, "path": f"bench/{name}"},
-    }
-    return json.dumps({**head, "workflow": workflow})
+    metadata = {"name": name, "path": f"bench/{name}"}
+    return json.dumps({"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": metadata, "workflow": workflow})
 
 
 def conditions(load: Load) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""Waiting for the first of several tasks, and ending tasks."""
+"""Waiting for the first of several tasks, ending tasks, and sharing one load among several callers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Hashable
+from typing import Any, Final, Generic, TypeVar
 
+Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 CANCEL_AGAIN_S: Final = 1.0
@@ -58,3 +59,28 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
         return task.result() if done else None
     finally:
         await end_tasks([task])
+
+
+class SharedLoads(Generic[Key, Result]):
+    """Loads in progress. Concurrent callers of one key share one load."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Key, asyncio.Task[Result]] = {}
+
+    async def get(self, key: Key, load: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The result of the load in progress for ``key``, else of ``load``. Errors are those of the load."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(load())
+            task.add_done_callback(lambda done: self._ended(key, done))
+        # One caller that is cancelled must not take the result from the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancels the loads."""
+        await end_tasks(list(self._tasks.values()))
+
+    def _ended(self, key: Key, task: asyncio.Task[Result]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # retrieved here: all callers may have been cancelled

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from noetl_stream.concurrency import result_until
+from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting import (
     StackAccess,
@@ -17,7 +17,7 @@ from noetl_stream.hosting import (
     open_stack,
     prepare_embedded,
 )
-from noetl_stream.local.ports import LOOPBACK, choose_port, is_free
+from noetl_stream.local.processes import LOOPBACK, choose_port, is_free
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import make_client
@@ -28,7 +28,7 @@ WATCH_S = 1.0
 ANSWER_POLL_S = 0.05
 GATEWAY_PORT: Final = 8080
 GATEWAY_WAIT_S = 10.0
-"""How long to wait for the gateway before reporting the addresses without it; its log says what it is doing."""
+"""How long to wait for the gateway before reporting the addresses without it; see its log for the reason."""
 
 
 async def develop(
@@ -71,9 +71,7 @@ async def develop(
             log.info("stopping")
         finally:
             await asyncio.gather(*(child.stop() for child in reversed(children)))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(tasks)
 
 
 async def _wait_for_server(stack: StackAccess) -> None:

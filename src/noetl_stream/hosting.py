@@ -10,27 +10,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from noetl_stream import wiring
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.diagnosis import system_errors_explained
-from noetl_stream.local.home import prepare_home
-from noetl_stream.local.locks import FileLock
+from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import (
-    COMMAND_WAIT_S,
-    Connected,
-    Endpoint,
-    HostedWorker,
-    connect,
-    ensure_all_streams,
-    make_gateway,
-    make_server,
-    make_worker,
-    migrate_schema,
-)
 
 if TYPE_CHECKING:
     from noetl_stream.server.server import Server
@@ -54,7 +42,7 @@ BACKGROUND_WAIT_S = 3.0
 class StackAccess:
     """The stack of a command. ``embedded`` is its use of the embedded stack, if any; its ports may change."""
 
-    endpoint: Endpoint
+    endpoint: wiring.Endpoint
     embedded: EmbeddedStack | None
 
 
@@ -67,7 +55,9 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
     """
     if settings.nats_url is not None and settings.postgres_dsn is not None:
         tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
-        own = Endpoint(settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits)
+        own = wiring.Endpoint(
+            settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits
+        )
         yield StackAccess(own, None)
         return
     with EmbeddedStack.join(settings.home) as stack:
@@ -76,14 +66,14 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
         yield StackAccess(embedded_endpoint(stack, settings), stack)
 
 
-def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> Endpoint:
+def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoint:
     """The embedded servers, with the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
     address = stack.address
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # The user's own key comes first; credentials stored before it was set can still be read.
     keys = (*_keys(settings), address.credential_key)
     tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
-    return Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
+    return wiring.Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
 
 
 def _keys(settings: Settings) -> tuple[str, ...]:
@@ -93,15 +83,15 @@ def _keys(settings: Settings) -> tuple[str, ...]:
 async def prepare_embedded(stack: StackAccess) -> None:
     """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
     if stack.embedded is not None:
-        await asyncio.gather(migrate_schema(stack.endpoint), ensure_all_streams(stack.endpoint))
+        await asyncio.gather(wiring.migrate_schema(stack.endpoint), wiring.ensure_all_streams(stack.endpoint))
 
 
 @asynccontextmanager
 async def connected_to(
-    stack: StackAccess, name: str, *, nats_wait_s: float = COMMAND_WAIT_S
-) -> AsyncIterator[Connected]:
+    stack: StackAccess, name: str, *, nats_wait_s: float = wiring.COMMAND_WAIT_S
+) -> AsyncIterator[wiring.Connected]:
     """Connections for the duration of a command."""
-    connected = await connect(stack.endpoint, name=name, nats_wait_s=nats_wait_s)
+    connected = await wiring.connect(stack.endpoint, name=name, nats_wait_s=nats_wait_s)
     try:
         yield connected
     finally:
@@ -119,13 +109,12 @@ def on_termination(act: Callable[[], object]) -> None:
 class Roles:
     """A server, a worker, or both, in one process, until SIGTERM, SIGINT or :meth:`end`."""
 
-    def __init__(self, connected: Connected, endpoint: Endpoint) -> None:
+    def __init__(self, connected: wiring.Connected, endpoint: wiring.Endpoint) -> None:
         self._connected = connected
         self._endpoint = endpoint
         self._ending = asyncio.Event()
-        self._lost = False
         self.server: Server | None = None
-        self._hosted: HostedWorker | None = None
+        self._hosted: wiring.HostedWorker | None = None
 
     @property
     def busy(self) -> bool:
@@ -154,13 +143,13 @@ class Roles:
         on_termination(self.end)
         tasks: list[asyncio.Task[None]] = []
         if server:
-            self.server = make_server(self._connected, self._endpoint)
+            self.server = wiring.make_server(self._connected, self._endpoint)
             tasks.append(asyncio.create_task(self.server.run()))
         if worker is not None:
             pool, slots = worker
-            self._hosted = make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
+            self._hosted = wiring.make_worker(self._connected, self._endpoint, pool=pool, slots=slots)
             tasks.append(asyncio.create_task(self._hosted.worker.run()))
-        self._connected.nats.on_ended(self._lose)
+        self._connected.nats.on_ended(self.end)
         await first_done(tasks, self._ending.wait())
         if self._hosted is not None:
             self._hosted.worker.drain()
@@ -172,12 +161,13 @@ class Roles:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        if self._lost:
-            raise self._connected.nats.unreachable("the connection was closed")
+        _check_open(self._connected)
 
-    def _lose(self) -> None:
-        self._lost = True
-        self.end()
+
+def _check_open(connected: wiring.Connected) -> None:
+    """Raises if the connection to NATS has ended for good, which ended the role."""
+    if connected.nats.client.is_closed:
+        raise connected.nats.unreachable("the connection was closed")
 
 
 async def host(stack: StackAccess, *, server: bool = False, worker: tuple[str, int] | None = None, name: str) -> None:
@@ -189,22 +179,12 @@ async def host(stack: StackAccess, *, server: bool = False, worker: tuple[str, i
 async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: int) -> None:
     """Connects, serves HTTP until a signal, finishes pending requests, and closes."""
     async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
-        hosted = await make_gateway(connected, stack.endpoint, settings, host)
-        on_termination(hosted.gateway.stop)
-        lost: list[bool] = []
-
-        def lose() -> None:
-            lost.append(True)
-            hosted.gateway.stop()
-
-        connected.nats.on_ended(lose)
-        log.info("the gateway is %s", hosted.sentence)
-        try:
-            await hosted.gateway.run(host, port)
-        finally:
-            await hosted.close()
-        if lost:
-            raise connected.nats.unreachable("the connection was closed")
+        async with wiring.open_gateway(connected, stack.endpoint, settings, host) as (gateway, sentence):
+            on_termination(gateway.stop)
+            connected.nats.on_ended(gateway.stop)
+            log.info("the gateway is %s", sentence)
+            await gateway.run(host, port)
+        _check_open(connected)
 
 
 @contextmanager
@@ -233,7 +213,7 @@ async def host_in_background(stack: StackAccess, worker: tuple[str, int]) -> Non
         watch.cancel()
 
 
-async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedStack | None) -> None:
+async def _end_when_idle(roles: Roles, connected: wiring.Connected, embedded: EmbeddedStack | None) -> None:
     clock = connected.clock
     moved_s = clock.monotonic_s()
     seen = -1
@@ -258,7 +238,7 @@ async def _end_when_idle(roles: Roles, connected: Connected, embedded: EmbeddedS
         except Unreachable as error:
             log.warning("%s: waiting", error)
             continue
-        has_users = embedded.has_other_users if embedded else _no_users
+        has_users = embedded.has_other_users if embedded else lambda: False
         if now_s - moved_s >= linger_s and await can_exit(roles.server, has_users):
             return
 
@@ -275,8 +255,4 @@ async def can_exit(server: Server | None, has_users: Callable[[], bool]) -> bool
     if not await asyncio.to_thread(has_users):
         return True
     await server.responder.open()
-    return False
-
-
-def _no_users() -> bool:
     return False

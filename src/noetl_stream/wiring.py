@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,28 +21,24 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.executions.submit import Client
-from noetl_stream.errors import PayloadRefused
-from noetl_stream.model.credential import CredentialValue, credential_value
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.contract import Tool, ToolFailure
+from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
-    from noetl_stream.adapters.oidc_keys import ProviderKeys
     from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
     from noetl_stream.server.server import Server
-    from noetl_stream.worker.plan_client import PlanClient
+    from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.worker import Worker
 
 COMMAND_WAIT_S = 2.0
-"""People at a terminal learn soon that NATS does not answer; a role that starts beside it waits longer."""
+"""Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +222,8 @@ class HostedWorker:
 
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
-    from noetl_stream.worker.plan_client import PlanClient
-    from noetl_stream.worker.secrets.client import SecretsClient
+    from noetl_stream.worker.playbooks import PlanClient
+    from noetl_stream.worker.secrets.keychain import SecretsClient
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
@@ -243,32 +240,23 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         clock=connected.clock,
         tools=tools,
         plans=plans,
-        credential=credential_lookup(endpoint.credentials),
+        credentials=endpoint.credentials,
         secrets=SecretsClient(connected.bus, connected.clock),
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 
 
-@dataclass(frozen=True, slots=True)
-class HostedGateway:
-    """A gateway with its own resources. ``sentence`` says who has access."""
+@asynccontextmanager
+async def open_gateway(
+    connected: Connected, endpoint: Endpoint, settings: Settings, host: str
+) -> AsyncIterator[tuple[Gateway, str]]:
+    """A gateway, and a sentence that says who has access.
 
-    gateway: Gateway
-    sentence: str
-    keys: ProviderKeys | None
-
-    async def close(self) -> None:
-        if self.keys is not None:
-            await self.keys.close()
-
-
-async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Settings, host: str) -> HostedGateway:
-    """
     Args:
         host: The host it will listen on.
 
     Raises:
-        UsageError: nobody would have access, and open access was not requested.
+        UsageError: no one would have access, and open access was not requested.
     """
     from noetl_stream.adapters.oidc import OidcProvider
     from noetl_stream.adapters.oidc_keys import ProviderKeys
@@ -283,32 +271,18 @@ async def make_gateway(connected: Connected, endpoint: Endpoint, settings: Setti
     opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
-    nobody = LOCAL if opening.open_to_all else None
+    anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),
         ingest=DirectIngest(log, store),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
-        authenticator=Authentication(store.tokens, clock, provider, nobody),
+        authenticator=Authentication(store.tokens, clock, provider, anonymous),
         audit=store.audit,
         clock=clock,
     )
-    gateway = Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all)
-    return HostedGateway(gateway, opening.sentence, keys)
-
-
-def credential_lookup(credentials: Mapping[str, str]) -> Callable[[str], Awaitable[CredentialValue]]:
-    """Resolves ``auth`` names from the worker's own settings (LANGUAGE §11): a DSN, or a JSON object."""
-
-    async def resolve(name: str) -> CredentialValue:
-        found = credentials.get(name.lower())
-        if found is None:
-            other = f"set NOETL_CREDENTIAL_{name.upper()} for the worker"
-            text = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one, or {other}"
-            raise ToolFailure(ErrorInfo("credential", text))
-        try:
-            return credential_value(found, f"NOETL_CREDENTIAL_{name.upper()}")
-        except PayloadRefused as error:
-            raise ToolFailure(ErrorInfo("credential", error.message)) from None
-
-    return resolve
+    try:
+        yield Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all), opening.sentence
+    finally:
+        if keys is not None:
+            await keys.close()

@@ -12,6 +12,9 @@ from nats_proxy import LossyProxy
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.command_queue import CommandQueue, CommandSource
+from noetl_stream.ports.event_log import EventLog, EventReader
 from noetl_stream.testing.waiting import until
 
 
@@ -33,6 +36,22 @@ async def make_anew(server: NatsServer, connection: NatsConnection) -> None:
             assert error.err_code == STREAM_NOT_FOUND, error
     await until(lambda: not server.is_removing())
     await ensure_streams(connection)
+
+
+@pytest.fixture
+async def source(queue: CommandQueue) -> AsyncIterator[CommandSource]:
+    """A source of the queue that a module provides."""
+    opened = await queue.open_source("default")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def reader(event_log: EventLog) -> AsyncIterator[EventReader]:
+    """A reader of the log that a module provides."""
+    opened = await event_log.open_reader(range(PARTITIONS), 0)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def event_log(broker: MemoryBroker) -> MemoryEventLog:
 
 
 @pytest.fixture
-def command_queue(broker: MemoryBroker) -> MemoryCommandQueue:
+def queue(broker: MemoryBroker) -> MemoryCommandQueue:
     return broker.command_queue
 
 

@@ -27,7 +27,7 @@ async def event_log(connection: NatsConnection) -> AsyncIterator[NatsEventLog]:
 
 
 @pytest.fixture
-async def command_queue(connection: NatsConnection) -> AsyncIterator[NatsCommandQueue]:
+async def queue(connection: NatsConnection) -> AsyncIterator[NatsCommandQueue]:
     queue = await NatsCommandQueue.open(connection)
     await queue.verify()
     yield queue

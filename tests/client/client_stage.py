@@ -20,13 +20,11 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.housekeeping import ServerTimes
-from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.testing.simulation.plans import check_once
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
-from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.plan_client import PlanClient
-from noetl_stream.worker.worker import Worker
+from noetl_stream.tools.pipeline import NoopTool
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 BY = "token:ada"
@@ -56,17 +54,7 @@ class ClientStage:
 
     async def begin(self, workers: Sequence[str] = ("worker",)) -> None:
         """Starts a server, and workers of these names."""
-        broker = self.broker
-        ports = ServerPorts(
-            log=broker.event_log,
-            queue=broker.command_queue,
-            store=self.store,
-            blobs=broker.blobs,
-            bus=broker.bus,
-            clock=self.clock,
-            catalog=self.catalog,
-        )
-        server = Server("server", ports, KINDS, ServerTimes(), self._limits, check_once)
+        server = server_on(self._host("server"), self.catalog, KINDS, ServerTimes(), self._limits)
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)
@@ -75,22 +63,9 @@ class ClientStage:
 
     def begin_worker(self, name: str) -> asyncio.Task[None]:
         """Starts a worker; cancelled, it dies."""
-        broker = self.broker
-        tools = {"work": WorkTool(self.clock, self.effects, _awake), "noop": NoopTool()}
-        worker = Worker(
-            name=name,
-            pool="default",
-            slots=8,
-            event_log=broker.event_log,
-            queue=broker.command_queue,
-            bus=broker.bus,
-            blobs=broker.blobs,
-            clock=self.clock,
-            tools=tools,
-            plans=PlanClient(broker.bus, self.clock, KINDS, checker=check_once),
-            credential=_no_credential,
-        )
-        self._running.append(asyncio.create_task(worker.run()))
+        host = self._host(name)
+        tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
+        self._running.append(asyncio.create_task(run_worker(host, tools, slots=8)))
         return self._running[-1]
 
     async def run(self, source: str, by: str = BY, **wanted: Any) -> ExecutionDocument:
@@ -114,16 +89,11 @@ class ClientStage:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
+    def _host(self, name: str) -> SimulatedHost:
+        return SimulatedHost(name, self.broker, self.store, FaultInjector())
+
 
 def labelled(name: str, workflow: list[dict[str, Any]], **labels: Any) -> str:
     """A playbook with labels."""
     head = {"name": name, "path": f"tests/{name}", "labels": labels}
     return playbook(name, workflow, metadata=head)
-
-
-async def _awake() -> None:
-    """This host never sleeps."""
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")

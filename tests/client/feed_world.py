@@ -90,7 +90,7 @@ class World:
             first = self._positions.get(name, 0) + 1
             self._positions[name] = first + by - 1
             entries.append((name, first, first + by - 1))
-        tick = tick_with_events(tick_of("one", [lease]), lease.tick + 1, entries)
+        tick = tick_with_events(tick_of("one", [lease]), entries)
         events = [replace(event, name=named, data=data) for event in tick.events]
         rows = [
             replace(row, position=last, finished_ms=finished_ms)

@@ -315,3 +315,9 @@ async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None
     stage.store.tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
     found = await stage.executions.get(row.execution_id)
     assert (found.steps, found.waits, found.principal, found.result) == (None, None, BY, 1)
+
+
+async def test_a_task_longer_than_a_lease_runs_once(stage: ClientStage) -> None:
+    ended = await stage.run(playbook("long", [{"step": "long", "tool": work("done", 60)}]))
+    assert ended.status == "completed"
+    assert list(stage.effects.values()) == [1]

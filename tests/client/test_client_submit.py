@@ -9,7 +9,7 @@ import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.client.executions.submit import Client, Refused
-from noetl_stream.engine.decide.start import refuse
+from noetl_stream.engine.decide.executions import refuse
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of

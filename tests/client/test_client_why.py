@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from why_scenarios import HEAD, SERVED, WORKER, reasons, stored, why
+from why_scenarios import HEAD, SERVED, WORKER, reasons, why
 
 from noetl_stream.client import why as client_why
 from noetl_stream.client.why import Environment, explain
 from noetl_stream.errors import NotFound
 from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.testing.scenario.rerun import parked, rerun
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario, parked, rerun
 
 STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
 
@@ -397,7 +396,7 @@ def test_without_a_plan_the_reasons_stay() -> None:
     scenario = Scenario(GATE)
     scenario.start()
     scenario.done("work")
-    answer = explain(scenario.execution_id, stored(scenario), None, Environment(scenario.now_ms, [WORKER]))
+    answer = explain(scenario.execution_id, scenario.rows(), None, Environment(scenario.now_ms, [WORKER]))
     assert [reason.kind for reason in answer.reasons] == ["admission"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine_scenarios import given, limits, started
 from playbook_building import codes, plan_of, workflow
 
-from noetl_stream.engine.effects.child_messages import child_message
+from noetl_stream.engine.effects import child_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import ChildRequested, CtxOverwrote, CtxPatched
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.evolve.progress import advance_progress
-from noetl_stream.engine.pipeline.policy import current_task, decide_task
+from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.limits import DEFAULT_LIMITS

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ChildRequested,

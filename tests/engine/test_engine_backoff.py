@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_stream.engine.pipeline.backoff import MAX_JITTER, jitter, retry_delay_s
+from noetl_stream.engine.pipeline import MAX_JITTER, jitter, retry_delay_s
 
 
 def wait(backoff: str, attempt: int, *, delay_s: float = 2.0, most: float = 300.0, asked: float | None = None) -> float:

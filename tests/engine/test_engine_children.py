@@ -8,7 +8,7 @@ import pytest
 from engine_scenarios import given, limits, started
 from msgspec.structs import replace
 
-from noetl_stream.engine.effects.child_messages import child_message
+from noetl_stream.engine.effects import child_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
@@ -24,8 +24,7 @@ from noetl_stream.model.events import (
     StepSuspended,
     TaskProcessed,
 )
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
 from noetl_stream.testing.scenario.scenario import Scenario
 
 CALL = """

@@ -8,7 +8,7 @@ import pytest
 from engine_scenarios import BEST_EFFORT, given, started
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, advance
-from noetl_stream.engine.decide.start import deep_merge
+from noetl_stream.engine.decide.executions import deep_merge
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CtxPatched,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import typing
+from types import ModuleType
 
 import msgspec
 import pytest
 
-from noetl_stream.engine.decide import dispatch as decide
-from noetl_stream.engine.evolve import client_requests, worker_facts
-from noetl_stream.engine.evolve import dispatch as evolve
+from noetl_stream.engine import advance
+from noetl_stream.engine.evolve import dispatch, executions, worker_facts
 from noetl_stream.model import events
-from noetl_stream.model.events import KINDS, ClientFact, Fact, RerunFact, ServerFact, WorkerFact
+from noetl_stream.model.events import KINDS, Fact, client, server, worker
 from noetl_stream.model.events.parts import Entity, EventStatus, Kind
-from noetl_stream.model.events.rerun import StepPatched, StepReused
+from noetl_stream.model.events.server import StepPatched, StepReused
 
 WHOLE_EXECUTION = {events.ExecutionRequested, events.ReferenceResolved}
 """What ``evolve`` handles itself: before there is a state, and with a value beside the fact."""
@@ -27,26 +27,30 @@ def concrete(base: type[Fact]) -> set[type[Fact]]:
     return {one for one in found if one.__struct_config__.tag is not None}
 
 
+def of(module: ModuleType) -> list[type[Fact]]:
+    return [fact for fact in KINDS.values() if fact.__module__ == module.__name__]
+
+
 def test_the_union_is_closed_over_every_kind_there_is() -> None:
     assert set(KINDS.values()) == concrete(Fact) - ENTRIES - {events.ClientRequest}
 
 
-@pytest.mark.parametrize("fact", typing.get_args(ServerFact | RerunFact), ids=lambda fact: fact.event_name())
+@pytest.mark.parametrize("fact", of(server), ids=lambda fact: fact.event_name())
 def test_server_facts_change_the_state(fact: type[Fact]) -> None:
-    assert fact in evolve.SERVER_RULES or fact in WHOLE_EXECUTION
+    assert fact in dispatch.SERVER_RULES or fact in WHOLE_EXECUTION
 
 
-@pytest.mark.parametrize("fact", typing.get_args(ClientFact), ids=lambda fact: fact.event_name())
+@pytest.mark.parametrize("fact", of(client), ids=lambda fact: fact.event_name())
 def test_client_requests_change_the_state(fact: type[Fact]) -> None:
-    assert fact in client_requests.RULES or fact in WHOLE_EXECUTION
+    assert fact in executions.CLIENT_RULES or fact in WHOLE_EXECUTION
 
 
 def test_a_worker_may_report_its_own_kinds_and_no_others() -> None:
-    assert set(worker_facts.RULES) == set(typing.get_args(WorkerFact))
+    assert set(worker_facts.RULES) == set(of(worker))
 
 
 def test_rules_are_about_facts_that_a_journal_can_hold() -> None:
-    ruled = {*evolve.SERVER_RULES, *client_requests.RULES, *worker_facts.RULES, *decide.RULES}
+    ruled = {*dispatch.SERVER_RULES, *executions.CLIENT_RULES, *worker_facts.RULES, *advance.RULES}
     assert ruled <= set(KINDS.values())
 
 

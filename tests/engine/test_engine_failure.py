@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import BEST_EFFORT, started
 
-from noetl_stream.engine.effects.commands import build_command
-from noetl_stream.engine.evolve.run_lease import answer_claim
+from noetl_stream.engine.effects import answer_claim, build_command
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ExecutionFailing,

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.engine.runner.level import OpenedLevel, cut, open_level
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Payload, Reference
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ReferenceNeeded, ResultView, Scope, compile_template
 
@@ -75,8 +74,8 @@ def test_more_pages_than_there_may_be_are_an_error_that_names_the_limit() -> Non
 
 
 def test_items_that_are_known_are_not_evaluated_again() -> None:
-    stands = LoopProgress(items=[7])
-    assert open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), stands) == OpenedLevel([7], 10)
+    before = LoopProgress(items=[7])
+    assert open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), before) == OpenedLevel([7], 10)
     pages = [Page(0, 3, Reference("nats", "a", 9)), Page(3, 2, Reference("nats", "b", 9))]
     opened = open_level(level("{{ workload.gone }}"), Scope({"workload": {}}), Limits(), LoopProgress(pages=pages))
     assert isinstance(opened, OpenedLevel) and opened.total == 5

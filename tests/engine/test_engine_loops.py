@@ -20,8 +20,7 @@ from noetl_stream.model.events import (
     StepScheduled,
     TaskProcessed,
 )
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.testing.scenario.scenario import Scenario
 
 PARALLEL = "mode: parallel"

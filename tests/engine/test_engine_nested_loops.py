@@ -12,7 +12,7 @@ import pytest
 from engine_scenarios import limits, started
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.engine.state import LoopState, RecordedFact
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (

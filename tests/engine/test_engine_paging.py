@@ -9,7 +9,7 @@ import pytest
 from engine_scenarios import limits, started
 from journal_laws import check_journal
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.engine.state import LoopState
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (

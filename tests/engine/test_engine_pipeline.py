@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import times
-from noetl_stream.engine.evolve.progress import advance_progress
-from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task, share, visit_of
+from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task, share, visit_of
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import SharedValue, TaskProcessed
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import PolicyPlan, RulePlan, StepPlan, TaskPlan
 from noetl_stream.template import (
@@ -28,7 +26,7 @@ from noetl_stream.template import (
     compile_template,
 )
 from noetl_stream.template.runtime.scope import outcome_view
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 
 OK = Outcome("ok", payload_of({"page": 7}))
 FAILED = Outcome("error", error=ErrorInfo("connection", "it hung up", retryable=True))

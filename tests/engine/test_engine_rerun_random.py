@@ -22,8 +22,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
-from noetl_stream.testing.scenario.rerun import rerun
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 
 SEEDS_A_PLAYBOOK = 4

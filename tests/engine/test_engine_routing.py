@@ -14,8 +14,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
     TokenEnqueued,
 )
-from noetl_stream.model.outcome import Outcome
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import Outcome, Payload, Reference
 from noetl_stream.testing.scenario.scenario import Scenario
 
 TARGETS = """

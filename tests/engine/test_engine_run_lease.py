@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import started
 
+from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.evolve.dispatch import evolve
-from noetl_stream.engine.evolve.run_lease import answer_claim, classify
+from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ExecutionFailing,

@@ -41,8 +41,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.template import render
 from noetl_stream.testing.scenario.scenario import installed_kinds

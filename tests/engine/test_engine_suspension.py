@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_scenarios import limits, started
 
-from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     StepDone,

@@ -37,12 +37,12 @@ from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.server import Server, ServerPorts
 from noetl_stream.settings.environment import GatewayLimits
-from noetl_stream.testing.simulation.plans import check_once
+from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.python.tool import PythonTool
-from noetl_stream.tools.shell.tool import ShellTool
-from noetl_stream.worker.plan_client import PlanClient
+from noetl_stream.tools.shell import ShellTool
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
 
 KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
@@ -149,7 +149,6 @@ class GatewayStage:
             clock=self.clock,
             tools=self._tools,
             plans=PlanClient(broker.bus, self.clock, self._kinds, checker=check_once),
-            credential=_no_credential,
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
         try:
@@ -180,7 +179,3 @@ class _Replaced:
 
     def __getattr__(self, name: str) -> Any:
         return self._verbs.get(name) or getattr(self._real, name)
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from homes import copy_home, folder_for_home
-from noetl_stream.local.ports import choose_port
+from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.wiring import Endpoint
 

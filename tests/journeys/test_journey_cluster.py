@@ -13,6 +13,8 @@ import pytest
 from journey_stack import NOETL
 
 from noetl_stream.client.cluster.direct import DirectCluster
+from noetl_stream.errors import Unreachable
+from noetl_stream.hosting import Roles
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import QueuedCommand
@@ -105,3 +107,11 @@ async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connecte
         return sum(one.behind for one in partitions)
 
     await until_it_is(0, behind)
+
+
+async def test_a_role_whose_connection_to_nats_has_ended_for_good_ends_with_an_error(connected: Connected) -> None:
+    running = asyncio.create_task(Roles(connected, Endpoint("", "", {})).run(worker=(POOL, 1)))
+    await asyncio.sleep(0)
+    await connected.nats.client.close()
+    with pytest.raises(Unreachable, match="the connection was closed"):
+        await running

@@ -7,9 +7,17 @@ import base64
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.sealing.envelope import CannotDecrypt, SealedEnvelope, decrypt, encrypt
 from noetl_stream.sealing.handover import CannotOpen, ReplyKey, Sealed, seal
-from noetl_stream.sealing.keys import KeyRing, key_ring, new_key, read_key
+from noetl_stream.sealing.keys import (
+    CannotDecrypt,
+    KeyRing,
+    SealedEnvelope,
+    decrypt,
+    encrypt,
+    key_ring,
+    new_key,
+    read_key,
+)
 
 KEY = read_key(new_key(), "a test")
 OTHER = read_key(new_key(), "a test")

@@ -12,8 +12,7 @@ from noetl_stream.client.credentials.storage import MAX_VALUE_BYTES, CredentialS
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.model import codec
 from noetl_stream.ports.credentials import NewCredential
-from noetl_stream.sealing.envelope import SealedEnvelope, decrypt
-from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt, new_key, read_key
 
 OLD = read_key(new_key(), "a test")
 NEW = read_key(new_key(), "a test")

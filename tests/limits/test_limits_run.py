@@ -24,9 +24,9 @@ from noetl_stream.ports import subjects
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.scenario.scenario import Scenario
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring import Connected, Endpoint, make_server
-from noetl_stream.worker.plan_client import PlanClient
+from noetl_stream.worker.playbooks import PlanClient
 
 KINDS = {"noop": NoopTool.spec}
 

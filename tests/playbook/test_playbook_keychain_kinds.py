@@ -12,7 +12,7 @@ from noetl_stream.playbook.kinds.keychain import (
     CREDENTIAL_KINDS,
     GROUP,
     credential_name,
-    keychain_kinds,
+    installed_kinds,
     plain_text_secrets,
     read_kinds,
     secret_name,
@@ -59,7 +59,8 @@ def point(name: str, attribute: str) -> EntryPoint:
     ],
 )
 def test_valid_settings_are_taken(kind: str, settings: dict[str, Any]) -> None:
-    assert keychain_kinds()[kind].model_validate(settings).model_dump(mode="json", exclude_unset=True) == settings
+    valid = installed_kinds().settings[kind].model_validate(settings)
+    assert valid.model_dump(mode="json", exclude_unset=True) == settings
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_valid_settings_are_taken(kind: str, settings: dict[str, Any]) -> None:
 )
 def test_settings_that_make_none_are_refused(kind: str, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
-        keychain_kinds()[kind].model_validate(settings)
+        installed_kinds().settings[kind].model_validate(settings)
 
 
 def test_kinds_are_added_by_entry_points() -> None:
@@ -88,7 +89,7 @@ def test_kinds_are_added_by_entry_points() -> None:
     assert found.settings["vault"] is VaultSettings
     assert found.plugins == {"vault": Vault}
     assert found.unusable == {}
-    assert set(keychain_kinds()) < set(found.settings)
+    assert set(installed_kinds().settings) < set(found.settings)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_an_unusable_kind_is_skipped_with_the_reason(name: str, attribute: str, 
     found = read_kinds([point(name, attribute)])
     assert reason in found.unusable[name]
     assert found.plugins == {}
-    assert set(found.settings) == set(keychain_kinds())
+    assert set(found.settings) == set(installed_kinds().settings)
 
 
 @pytest.mark.parametrize("kind", CREDENTIAL_KINDS)

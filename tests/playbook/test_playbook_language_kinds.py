@@ -9,7 +9,7 @@ from playbook_building import HEAD, codes, found, pipeline, task_of
 from pydantic import ValidationError
 
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS, PlaybookInputs, WaitInputs
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, PlaybookInputs, WaitInputs
 
 
 def wait(written: str) -> list[str]:

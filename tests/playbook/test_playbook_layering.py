@@ -10,8 +10,8 @@ from playbook_kinds import KINDS, NoInputs, Strict
 from pydantic import AliasChoices, Field
 
 from noetl_stream.playbook.compile.compiler import CheckResult, check
-from noetl_stream.playbook.compile.layering import MAX_LAYERED_VALUES
 from noetl_stream.playbook.kinds.spec import KindSpec, unchecked_kind
+from noetl_stream.playbook.model.layering import MAX_LAYERED_VALUES
 from noetl_stream.playbook.plan import TaskPlan, Timeouts
 
 

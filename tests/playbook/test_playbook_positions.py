@@ -7,7 +7,7 @@ from playbook_building import found, pipeline
 
 from noetl_stream.playbook.diagnostics import Position, Problems
 from noetl_stream.playbook.yaml.nodes import Mapping, Scalar
-from noetl_stream.playbook.yaml.positions import locate
+from noetl_stream.playbook.yaml.positions import InText
 from noetl_stream.playbook.yaml.source import read_source
 
 SPELLINGS = [
@@ -41,7 +41,7 @@ def test_a_character_of_the_text_is_found_where_it_is_written(spelling: str) -> 
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     offset = text.index("X")
     expected = Position(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
-    assert locate(source.text, scalar, line, column) == expected
+    assert InText(source.text, scalar, line, column).mark == expected
 
 
 def test_a_problem_in_a_block_of_sql_has_its_own_line() -> None:

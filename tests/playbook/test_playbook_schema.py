@@ -19,13 +19,13 @@ from referencing import Resource
 from referencing.jsonschema import DRAFT202012
 
 from noetl_stream.model.limits import Limits
+from noetl_stream.playbook import schema as schema_module
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.keychain import KeychainEntry as KeychainEntry
+from noetl_stream.playbook.model.document import KeychainEntry
 from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section
-from noetl_stream.playbook.schema import language as schema_module
-from noetl_stream.playbook.schema.language import PARTS, SECTIONS, playbook_schema
+from noetl_stream.playbook.schema import PARTS, SECTIONS, playbook_schema
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
 

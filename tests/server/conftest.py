@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from server_stage import Stage
 
-from noetl_stream.testing.simulation.time import SimulatedLoop
+from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
@@ -22,5 +22,5 @@ async def stage() -> AsyncIterator[Stage]:
     """
     made = Stage()
     yield made
-    await made.close()
+    await cancel_all_tasks()
     assert not made.store.stuck

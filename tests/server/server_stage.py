@@ -33,20 +33,18 @@ from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
-from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.housekeeping import ServerTimes
-from noetl_stream.server.server import Server, ServerPorts
-from noetl_stream.testing.simulation.host import FaultInjector, NoFaults, SimulatedHost
-from noetl_stream.testing.simulation.plans import check_once
+from noetl_stream.server.server import Server
+from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
-from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.plan_client import PlanClient
-from noetl_stream.worker.worker import Worker
+from noetl_stream.tools.pipeline import NoopTool
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
@@ -70,23 +68,14 @@ class Stage:
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
-        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or NoFaults())
+        return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or FaultInjector())
 
     def start_server(
         self, host: SimulatedHost | None = None, **times: float
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """A server at work; its task ends when it does."""
         host = host or self.host("server")
-        ports = ServerPorts(
-            log=host.log,
-            queue=host.queue,
-            store=host.store,
-            blobs=host.blobs,
-            bus=host.bus,
-            clock=self.clock,
-            catalog=self.catalog,
-        )
-        server = Server(host.name, ports, self.kinds, ServerTimes(**times), checker=check_once)
+        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times))
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -126,20 +115,7 @@ class Stage:
     def start_worker(self, slots: int = 8, injector: FaultInjector | None = None) -> SimulatedHost:
         host = self.host("worker", injector)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
-        worker = Worker(
-            name=host.name,
-            pool="default",
-            slots=slots,
-            event_log=host.log,
-            queue=host.queue,
-            bus=host.bus,
-            blobs=host.blobs,
-            clock=self.clock,
-            tools=tools,
-            plans=PlanClient(host.bus, self.clock, KINDS, checker=check_once),
-            credential=_no_credential,
-        )
-        self.running.append(asyncio.create_task(worker.run()))
+        self.running.append(asyncio.create_task(run_worker(host, tools, slots)))
         return host
 
     async def submit(self, source: str, workload: dict[str, Any] | None = None) -> str:
@@ -164,21 +140,8 @@ class Stage:
 
     async def register(self, source: str) -> str:
         """Puts a playbook into the catalog; its path."""
-        plan = compile_playbook(source, self.kinds)
-        entry = CatalogEntry(
-            path=plan.path,
-            version=None,
-            revision=0,
-            digest=plan.digest,
-            name=plan.name,
-            description=None,
-            labels={},
-            tags=[],
-            registered_ms=self.clock.now_ms(),
-            registered_by="test",
-        )
-        await self.catalog.register(entry, source)
-        return plan.path
+        path = compile_playbook(source, self.kinds).path
+        return (await registered(self.catalog, source, path)).path
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> dict[str, Any] | str:
         """Asks something of an execution as a client does, as long as it takes: the answer, or why it is refused."""
@@ -254,15 +217,6 @@ class Stage:
     async def hand(self) -> Hand:
         """A worker's hand, moved by the test."""
         return Hand(self, await self.broker.command_queue.open_source("default"))
-
-    async def close(self) -> None:
-        for _ in range(20):
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            if not others:
-                return
-            for task in others:
-                task.cancel()
-            await asyncio.wait(others, timeout=0.001)
 
 
 class Hand:
@@ -343,7 +297,3 @@ def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(ti
         return left.pop() if left and wanted(tick) else None
 
     return give
-
-
-async def _no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")

@@ -13,7 +13,7 @@ from noetl_stream.model import codec
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG
 from noetl_stream.testing.conformance.catalog import registered
-from noetl_stream.worker.catalog_client import CatalogClient, PinnedPlaybook, PlaybookUnknown
+from noetl_stream.worker.playbooks import PinnedPlaybook, PlaybookUnknown, pin_playbook
 
 NESTED = "etl/airports.daily"
 
@@ -25,11 +25,12 @@ async def asked(stage: Stage, question: Any) -> Any:
 
 async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) -> None:
     await stage.server()
-    catalog = CatalogClient(stage.broker.bus, stage.clock)
     first = await registered(stage.catalog, "a", NESTED, "1.0")
     second = await registered(stage.catalog, "b", NESTED)
-    assert await catalog.resolve(NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2")
-    assert await catalog.resolve(f"/{NESTED}", "1.0") == PinnedPlaybook(first.digest, NESTED, "1.0")
+    pinned = await pin_playbook(stage.broker.bus, stage.clock, NESTED, None)
+    assert pinned == PinnedPlaybook(second.digest, NESTED, "2")
+    pinned = await pin_playbook(stage.broker.bus, stage.clock, f"/{NESTED}", "1.0")
+    assert pinned == PinnedPlaybook(first.digest, NESTED, "1.0")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ async def test_an_unknown_version_is_reported_with_the_known_ones(
     for text, given in (("a", "1.0"), ("b", None), ("c", None)):
         await registered(stage.catalog, text, NESTED, given)
     with pytest.raises(PlaybookUnknown) as caught:
-        await CatalogClient(stage.broker.bus, stage.clock).resolve(path, version)
+        await pin_playbook(stage.broker.bus, stage.clock, path, version)
     assert reason in caught.value.message
 
 
@@ -84,7 +85,7 @@ async def test_a_worker_asks_until_some_server_reaches_its_database(stage: Stage
     stage.catalog = Away(stage.store.real)
     entry = await registered(stage.catalog, "a", NESTED)
     await stage.server()
-    pinned = await CatalogClient(stage.broker.bus, stage.clock).resolve(NESTED, None)
+    pinned = await pin_playbook(stage.broker.bus, stage.clock, NESTED, None)
     assert pinned.digest == entry.digest
     assert stage.catalog.failures == 0
 

@@ -35,8 +35,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import partition_of, report_id
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import Report, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Page, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Reference
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import InboxRow
 from noetl_stream.testing.simulation.work import playbook, work

@@ -27,7 +27,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.store import InboxRow, Tick
 from noetl_stream.server.inbox import MOST_AT_ONCE
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 
@@ -130,7 +130,7 @@ async def test_with_its_nudges_a_message_needs_no_looking(stage: Stage) -> None:
 
 
 async def test_a_nudge_that_comes_while_the_inbox_is_read_is_not_forgotten(stage: Stage) -> None:
-    class Meanwhile(NoFaults):
+    class Meanwhile(FaultInjector):
         """Somebody else's message is committed, and told of, between the reading and its answer."""
 
         reads = 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
@@ -78,7 +78,7 @@ async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_r
 
 
 async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stage) -> None:
-    class Defect(NoFaults):
+    class Defect(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "log.next_batch.done":
                 raise ZeroDivisionError("a defect")

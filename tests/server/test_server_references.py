@@ -8,7 +8,7 @@ from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, wh
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
-from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"spec": {"policy": {"limits": {"max_inline_bytes": 300}}}}
@@ -40,7 +40,7 @@ async def parks(stage: Stage, execution_id: str = EXECUTION) -> str:
     return str(rows[execution_id].looks_into)
 
 
-class Slow(NoFaults):
+class Slow(FaultInjector):
     """Once there is an execution, one kind of call takes its time, as long as ``takes_s`` says."""
 
     def __init__(self, stage: Stage, point: str, takes_s: float) -> None:
@@ -128,7 +128,7 @@ async def test_a_server_that_dies_with_the_value_in_its_hand_is_replaced(stage: 
     injector = Dies(point, 10**9)
     slow = Slow(stage, "blobs.get", 3.0)
 
-    class Both(NoFaults):
+    class Both(FaultInjector):
         async def inject(self, host: SimulatedHost, at: str) -> None:
             await slow.inject(host, at)
             await injector.inject(host, at)
@@ -185,7 +185,7 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
 
 
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
-    class Gone(NoFaults):
+    class Gone(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "blobs.get" and stage.tables.executions:
                 raise NotReady("there is no stream OBJ_noetl-results")

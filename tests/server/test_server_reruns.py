@@ -22,7 +22,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.reruns import ORIGINALS_AT_ONCE
-from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 AGAIN = "execution-again"
@@ -76,7 +76,7 @@ def times_run(stage: Stage, step: str) -> int:
     return sum(times for effect, times in stage.effects.items() if effect.step == step)
 
 
-class Slow(NoFaults):
+class Slow(FaultInjector):
     """Reading a journal takes its time, as long as ``takes_s`` says."""
 
     def __init__(self, stage: Stage) -> None:
@@ -88,7 +88,7 @@ class Slow(NoFaults):
             await self._stage.clock.sleep(self.takes_s)
 
 
-class Counting(NoFaults):
+class Counting(FaultInjector):
     """Counts how many journals are read at once."""
 
     def __init__(self, stage: Stage) -> None:

@@ -24,7 +24,7 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.keychain_check import missing_credentials, with_credentials
 from noetl_stream.server.responders.secrets import SecretsResponder
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from server_stage import Stage
 
 from effort import SIMULATIONS
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, FaultPlan
 from noetl_stream.testing.simulation.simulation import simulate
+from noetl_stream.testing.simulation.work import playbook, work
 
 SEEDS = SIMULATIONS
 SEEDS_A_TEST = 20
@@ -43,3 +45,23 @@ def test_the_same_seed_yields_the_same_run() -> None:
 def test_the_seeds_meet_every_kind_of_trouble() -> None:
     met = Counter(kind for seed in range(SEEDS) for kind in FaultPlan(seed).kinds)
     assert met.keys() == {*HARMLESS, *TOUCHING}
+
+
+@pytest.mark.parametrize("takes_s", [60, 3600])
+async def test_a_living_worker_keeps_its_lease_in_simulated_time(stage: Stage, takes_s: float) -> None:
+    await stage.server()
+    stage.start_worker()
+    execution_id = await stage.submit(playbook("long", [{"step": "long", "tool": work("done", takes_s)}]))
+    assert (await stage.ended(execution_id, 2 * takes_s)).status == "completed"
+    assert list(stage.effects.values()) == [1]
+
+
+async def test_a_dead_worker_loses_its_lease_in_simulated_time(stage: Stage) -> None:
+    await stage.server()
+    host = stage.start_worker()
+    execution_id = await stage.submit(playbook("long", [{"step": "long", "tool": work("done", 60)}]))
+    await stage.until(lambda: stage.effects)
+    host.kill()
+    stage.start_worker()
+    assert (await stage.ended(execution_id, 120)).status == "completed"
+    assert list(stage.effects.values()) == [2]

@@ -11,7 +11,7 @@ from noetl_stream.model.events import InterventionFact, SignalReceived
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ExecutionRow
-from noetl_stream.testing.simulation.host import NoFaults, SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
@@ -88,7 +88,7 @@ async def whole(stage: Stage, execution_id: str) -> list[str]:
     return [row.name for row in journal]
 
 
-class Dies(NoFaults):
+class Dies(FaultInjector):
     """Kills the host at its ``left``-th visit to ``point``."""
 
     def __init__(self, point: str, left: int = 1) -> None:
@@ -102,7 +102,7 @@ class Dies(NoFaults):
                 host.kill()
 
 
-class Mute(NoFaults):
+class Mute(FaultInjector):
     """Loses messages on this subject: all, or so many."""
 
     def __init__(self, subject: str, left: float = float("inf")) -> None:

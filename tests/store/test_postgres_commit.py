@@ -14,7 +14,8 @@ import pytest
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.testing.conformance.store_rows import event_row, execution_row, refusal_of, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import event_row, execution_row, taken, tick_of
+from noetl_stream.testing.waiting import expect_error
 
 DEADLINE_S = 10.0
 SMALL = [event_row("a", 1)]
@@ -84,10 +85,11 @@ async def test_a_commit_that_waited_for_a_takeover_is_fenced(
     (lease,) = await taken(postgres_store)
     async with holder.transaction():
         await holder.execute(HOLD_PARTITION)
-        commit = asyncio.create_task(refusal_of(postgres_store, tick_of("one", [lease], events=events)))
+        tick = tick_of("one", [lease], events=events)
+        commit = asyncio.create_task(expect_error(Fenced, postgres_store.commit(tick)))
         await backend_waiting_for_a_lock(watcher)
         await holder.execute("update noetl.partition set epoch = epoch + 1, owner = 'two' where id = 0")
-    assert isinstance(await commit, Fenced)
+    await commit
     assert await postgres_store.journal("a") == []
 
 
@@ -99,10 +101,10 @@ async def test_a_connection_lost_during_a_commit_leaves_its_outcome_unknown(
     tick = tick_of("one", [lease], events=events)
     async with holder.transaction():
         await holder.execute(HOLD_PARTITION)
-        commit = asyncio.create_task(refusal_of(postgres_store, tick))
+        commit = asyncio.create_task(expect_error(OutcomeUnknown, postgres_store.commit(tick)))
         pid = await backend_waiting_for_a_lock(watcher)
         await watcher.execute("select pg_terminate_backend($1)", pid)
-        assert isinstance(await commit, OutcomeUnknown)
+        await commit
     assert await postgres_store.owned("one") == [lease]
     await postgres_store.commit(tick)
     assert len(await postgres_store.journal("a")) == len(events)
@@ -118,7 +120,7 @@ async def test_a_commit_without_an_answer_in_time_is_settled_when_owned_answers(
         tick = tick_of("one", [lease], events=events)
         async with holder.transaction():
             await holder.execute(HOLD_PARTITION)
-            assert isinstance(await refusal_of(store, tick), OutcomeUnknown)
+            await expect_error(OutcomeUnknown, store.commit(tick))
         (now,) = await store.owned("one")
         assert (now.tick == 1) == bool(await store.journal("a"))
         assert await watcher.fetchval("select tick from noetl.partition where id = 0") == now.tick
@@ -194,12 +196,12 @@ async def test_a_commit_with_a_lost_answer_is_kept(dsn: str, watcher: Any, event
         await store.commit(tick_of("one", [lease]))  # prepares the statement
         tick = tick_of("one", [lease._replace(tick=1)], events=events)
         thief.order = order
-        commit = asyncio.create_task(refusal_of(store, tick))
+        commit = asyncio.create_task(expect_error(OutcomeUnknown, store.commit(tick)))
         await until(watcher, "tick = 2 from noetl.partition where id = 0")
         thief.hang_up()
-        assert isinstance(await commit, OutcomeUnknown)
+        await commit
         assert [now.tick for now in await store.owned("one")] == [2]
-        assert isinstance(await refusal_of(store, tick), Fenced)
+        await expect_error(Fenced, store.commit(tick))
         assert len(await store.journal("a")) == len(events)
     finally:
         await store.close()
@@ -244,8 +246,7 @@ async def test_a_full_disk_is_one_clear_error_and_the_tick_can_be_retried(
         create trigger full_disk before insert on noetl.event execute function full_disk();
         """
     )
-    error = await refusal_of(postgres_store, tick)
-    assert isinstance(error, Unreachable)
+    error = await expect_error(Unreachable, postgres_store.commit(tick))
     assert "no space is left on its disk" in error.message
     assert "\n" not in str(error)
     assert await postgres_store.execution("a") is None
@@ -258,7 +259,7 @@ async def test_text_that_postgres_cannot_store_is_refused(postgres_store: Postgr
     (lease,) = await taken(postgres_store)
     for text in ("nul \0", "half of a pair \ud800"):
         tick = tick_of("one", [lease], events=[*events, event_row("a", 500, step_run_id=text)])
-        assert isinstance(await refusal_of(postgres_store, tick), PayloadRefused)
+        await expect_error(PayloadRefused, postgres_store.commit(tick))
     assert await postgres_store.owned("one") == [lease]
 
 

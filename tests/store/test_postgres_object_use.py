@@ -6,8 +6,7 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model import codec
 from noetl_stream.model.events import ChildFinished
-from noetl_stream.model.outcome import Outcome
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import Outcome, Payload, Reference
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.testing.conformance.store_rows import event_row, taken, tick_of
 

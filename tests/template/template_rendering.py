@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl_stream.model.codec import payload_of
-from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload, Reference
 from noetl_stream.template import (
     ABSENT,
     ExpressionError,

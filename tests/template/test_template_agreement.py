@@ -12,11 +12,16 @@ from template_rendering import BINDINGS, NAMESPACES, scope
 from effort import times
 from noetl_stream.model.codec import encode
 from noetl_stream.template import ExpressionError, TemplateProblem, compile_template, render
-from noetl_stream.template.compile.direct import direct_expression, direct_text
+from noetl_stream.template.compile.evaluators import (
+    ENVIRONMENT,
+    direct_expression,
+    direct_text,
+    sandboxed_expression,
+    sandboxed_text,
+)
 from noetl_stream.template.compile.expressions import ExpressionBinder
 from noetl_stream.template.compile.findings import Findings, Names
 from noetl_stream.template.compile.parsing import parse, single_expression
-from noetl_stream.template.compile.sandboxed import ENVIRONMENT, sandboxed_expression, sandboxed_text
 from noetl_stream.template.compile.statements import StatementBinder
 from noetl_stream.template.runtime.evaluation import Expression
 from noetl_stream.template.runtime.meter import Meter

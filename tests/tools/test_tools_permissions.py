@@ -20,9 +20,9 @@ from noetl_stream.settings.tools import HttpAllow, ToolSettings, read_http_allow
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_stream.tools.http.tool import HttpTool
-from noetl_stream.tools.noop import NoopTool
+from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.registry import create_tools
-from noetl_stream.tools.shell.tool import ShellTool
+from noetl_stream.tools.shell import ShellTool
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}

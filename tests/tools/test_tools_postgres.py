@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
@@ -32,11 +32,15 @@ class Runner:
         self, command: Any, params: Any = None, *, knobs: Any = None, timeouts: Any = None, credential: Any = None
     ) -> dict[str, Any]:
         inputs = {"auth": "db", "command": command, **({} if params is None else {"params": params})}
-        credentials = {"db": credential if credential is not None else self.dsn}
-        call = self._make_call(inputs, knobs=knobs, timeouts=timeouts, credentials=credentials)
+        call = self.call(inputs, knobs=knobs, timeouts=timeouts, credential=credential)
         async with asyncio.timeout(30):
             result: dict[str, Any] = (await self.tool.run(call)).result
             return result
+
+    def call(self, inputs: Any, *, credential: Any = None, **given: Any) -> ToolCall:
+        credentials = {"db": self.dsn if credential is None else credential}
+        call: ToolCall = self._make_call(inputs, credentials=credentials, **given)
+        return call
 
     async def failure(self, *args: Any, **kwargs: Any) -> ToolFailure:
         with pytest.raises(ToolFailure) as failed:
@@ -282,8 +286,7 @@ async def test_without_a_transaction_the_idempotency_key_is_there_and_goes_with_
     key = "select current_setting('noetl.idempotency_key', true) as key, current_setting('application_name') as name"
     rows = (await run(f"select 1; {key}", knobs={"transaction": False}))["rows"]
     assert rows == [{"key": "key-1", "name": "noetl-stream step.task execution-1"}]
-    options = options_of("db", run.dsn)
-    async with run.pools.connection("db", options, None) as connection:  # the one that was used before
+    async with run.pools.connection(run.call({}), "db") as connection:  # the one that was used before
         left = await connection.fetchrow(key)
     assert left is not None and not left["key"] and left["name"] == "noetl-stream"
 

@@ -10,14 +10,15 @@ import pytest
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools import registry
 from noetl_stream.tools.contract import ToolCall, ToolResult
-from noetl_stream.tools.noop import NoopInputs, NoopKnobs, NoopTool
+from noetl_stream.tools.inputs import Knobs
+from noetl_stream.tools.pipeline import NoopInputs, NoopTool
 from noetl_stream.tools.registry import installed_tools, kinds_of, load_tools
 
 OURS = {"noop", "python", "http", "postgres", "duckdb", "shell", "nats"}
 
 
 class LampTool:
-    spec = KindSpec(kind="lamp", inputs=NoopInputs, knobs=NoopKnobs)
+    spec = KindSpec(kind="lamp", inputs=NoopInputs, knobs=Knobs)
 
     async def run(self, call: ToolCall) -> ToolResult:
         return ToolResult("on")
@@ -31,7 +32,7 @@ class NotATool:
 
 
 class BlockingTool:
-    spec = KindSpec(kind="blocking", inputs=NoopInputs, knobs=NoopKnobs)
+    spec = KindSpec(kind="blocking", inputs=NoopInputs, knobs=Knobs)
 
     def run(self, call: ToolCall) -> ToolResult:
         return ToolResult(None)
@@ -60,10 +61,10 @@ def test_the_checker_gets_every_kind_s_specification() -> None:
 
 def test_a_plugin_adds_a_kind() -> None:
     installed = installed_tools(
-        [point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.noop:NoopTool")]
+        [point("lamp", f"{__name__}:LampTool"), point("noop", "noetl_stream.tools.pipeline:NoopTool")]
     )
     assert set(installed.tools) == {"lamp", "noop"}
-    assert installed.problems == ()
+    assert installed.problems == []
 
 
 @pytest.mark.parametrize(
@@ -77,20 +78,20 @@ def test_a_plugin_adds_a_kind() -> None:
     ],
 )
 def test_a_broken_plugin_is_named_and_leaves_the_others_alone(name: str, value: str, reason: str) -> None:
-    installed = installed_tools([point(name, value), point("noop", "noetl_stream.tools.noop:NoopTool")])
+    installed = installed_tools([point(name, value), point("noop", "noetl_stream.tools.pipeline:NoopTool")])
     assert set(installed.tools) == {"noop"}
     [problem] = installed.problems
-    assert reason in problem.message
-    assert f"entry point {name} = {value}" in problem.message
-    assert "\n" not in problem.message
+    assert reason in problem
+    assert f"entry point {name} = {value}" in problem
+    assert "\n" not in problem
 
 
 def test_a_plugin_that_fails_to_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loud_plugin.py").write_text("raise RuntimeError('first line\\nsecond line')\n")
     monkeypatch.syspath_prepend(tmp_path)
     [problem] = installed_tools([point("loud", "loud_plugin:Loud")]).problems
-    assert "loud_plugin:Loud raised RuntimeError: first line" in problem.message
-    assert "second line" not in problem.message
+    assert "loud_plugin:Loud raised RuntimeError: first line" in problem
+    assert "second line" not in problem
 
 
 def test_a_plugin_cannot_take_the_name_of_one_of_ours() -> None:
@@ -98,7 +99,7 @@ def test_a_plugin_cannot_take_the_name_of_one_of_ours() -> None:
     other = point("noop", f"{__name__}:LampTool")
     installed = installed_tools([other, ours])
     assert installed.tools["noop"] is NoopTool
-    assert "already provided by noetl-stream" in installed.problems[0].message
+    assert "already provided by noetl-stream" in installed.problems[0]
 
 
 def test_a_broken_plugin_is_logged(

@@ -12,7 +12,7 @@ import uvloop
 
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.tools.shell.tool import ShellTool
+from noetl_stream.tools.shell import ShellTool
 
 Run = Callable[..., Awaitable[ToolResult]]
 

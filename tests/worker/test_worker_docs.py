@@ -14,7 +14,7 @@ SAID = {
     f"after {['no', 'one', 'two', 'three'][limits.PLAN_TRIES]} attempts": "plans",
     f"at most every {limits.FLUSH_INTERVAL_S * 1000:g} ms": "reports",
     f"**Up to `limits.inline_delay_s`** ({DEFAULT_LIMITS.inline_delay_s:g} s), the worker waits in its slot": "delays",
-    f"renews all leases every {limits.ACK_WAIT_S / limits.SIGNS_A_LEASE:g} s": "renewals",
+    f"renews all leases every {limits.ACK_WAIT_S / limits.RENEWALS_PER_LEASE:g} s": "renewals",
     f"a third of the {limits.ACK_WAIT_S:g} s that a lease lasts": "leases",
     f"(up to {limits.MAX_STOPPED_REMEMBERED:,})": "stopped commands",
     f"unreachable for {limits.CONTACT_LOST_AFTER_S:g} s": "contact",

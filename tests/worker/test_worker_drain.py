@@ -8,9 +8,9 @@ from worker_stage import Endless, Refusing, Stage
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.worker.broker_liveness import BrokerLiveness
 from noetl_stream.worker.command.reporter import Channel, Flusher
-from noetl_stream.worker.pull import Puller
+from noetl_stream.worker.lease import BrokerLiveness
+from noetl_stream.worker.worker import Puller
 
 TWO_TASKS = """
 - step: start

@@ -18,17 +18,16 @@ from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.kinds.keychain import installed_kinds, keychain_kinds
+from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.responders.secrets import SecretsResponder
 from noetl_stream.settings.tools import read_http_allow
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.http.tool import HttpTool
-from noetl_stream.tools.secrets import SecretsTool
-from noetl_stream.wiring import credential_lookup
+from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.secrets.client import SecretsClient
+from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
@@ -40,12 +39,6 @@ READS = """
 keychain:
 - {name: entry, kind: %s}
 """
-
-
-async def own_credential(name: str) -> Any:
-    if name not in OWN:
-        raise ToolFailure(ErrorInfo("credential", f"no credential named {name!r}"))
-    return OWN[name]
 
 
 TOO_SHORT = (
@@ -82,7 +75,7 @@ class Vault:
         """A worker that asks it."""
         stage = self.stage
         secrets = SecretsClient(stage.broker.bus, stage.clock)
-        await stage.start(credential=own_credential, secrets=secrets)
+        await stage.start(credentials=OWN, secrets=secrets)
 
     async def run(self, steps: str, **changes: Any) -> list[TaskProcessed]:
         """What became of the tasks of these steps, by the worker that is there; they have ended when this returns."""
@@ -142,7 +135,10 @@ async def test_a_missing_name_is_reported_with_the_nearest_one(vault: Vault) -> 
     [processed] = await vault.run(READS % "credential")
     error = failure_of(processed)
     assert error.kind == "credential"
-    assert error.message == "keychain.entry: no credential named 'entry'; did you mean `entri`?"
+    assert error.message == (
+        "keychain.entry: no credential named 'entry': `noetl-stream credential set entry` stores one, "
+        "or set NOETL_CREDENTIAL_ENTRY for the worker; did you mean `entri`?"
+    )
     assert vault.stage.puppet.calls == []
 
 
@@ -173,7 +169,7 @@ async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
     [processed] = await vault.run(READS % "env, variable: KEYCHAIN_TEST")
     assert failure_of(processed).message == f"keychain.entry: the variable KEYCHAIN_TEST {TOO_SHORT}"
     with pytest.raises(ToolFailure) as failed:
-        await credential_lookup({"pin": value})("pin")
+        await Keychain(vault.stage.clock, {"pin": value}).named(EXECUTION, "pin")
     assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
 
 
@@ -216,12 +212,9 @@ def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: locker-plugin\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[noetl_stream.keychain]\nlocker = locker_plugin:Locker\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    caches = (installed_kinds, keychain_kinds)
-    for cache in caches:
-        cache.cache_clear()
+    installed_kinds.cache_clear()
     yield source
-    for cache in caches:
-        cache.cache_clear()
+    installed_kinds.cache_clear()
 
 
 async def test_a_kind_of_ones_own_is_asked_once_an_execution(
@@ -268,7 +261,8 @@ async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_worke
     assert await credential_seen(vault, "both", root) == "entry-value"
     assert await credential_seen(vault, "both") == "stored-value"
     assert await credential_seen(vault, "mine") == "worker-own-value"
-    assert await credential_seen(vault, "none") == "no credential named 'none'"
+    missing = "`noetl-stream credential set none` stores one, or set NOETL_CREDENTIAL_NONE for the worker"
+    assert await credential_seen(vault, "none") == f"no credential named 'none': {missing}"
 
 
 async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:
@@ -546,7 +540,7 @@ async def test_a_replaced_client_is_used_after_its_old_secret_was_refused(vault:
 
 
 async def test_closing_a_worker_ends_its_questions(stage: Stage) -> None:
-    worker = await stage.start(credential=own_credential, secrets=SecretsClient(stage.broker.bus, stage.clock))
+    worker = await stage.start(credentials=OWN, secrets=SecretsClient(stage.broker.bus, stage.clock))
     await stage.issue(stage.command(stage.plan(READS % "credential")))
     await worker.close()
-    assert not [task for task in asyncio.all_tasks() if "SecretCache" in repr(task.get_coro())]
+    assert not [task for task in asyncio.all_tasks() if "Keychain" in repr(task.get_coro())]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from worker_stage import Endless, Stage, inputs_of, numbers_without_holes
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.model import codec
 from noetl_stream.model.codec import payload_of
 from noetl_stream.model.events import (
@@ -24,8 +24,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference, StepValue
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 CITIES = [{"name": "x", "hotels": ["x0", "x1"]}, {"name": "y", "hotels": ["y0"]}]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from worker_stage import Endless, Refusing, Stage, inputs_of
 
-from noetl_stream.engine.pipeline.paging import PAGE_BYTES
+from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     LoopDone,
@@ -22,9 +22,8 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Go, LoopProgress, StepCommand
-from noetl_stream.model.outcome import Outcome, StepValue
-from noetl_stream.model.reference import ItemPosition, Page, Payload, Reference
-from noetl_stream.worker.command.item_pages import Pages
+from noetl_stream.model.outcome import ItemPosition, Outcome, Page, Payload, Reference, StepValue
+from noetl_stream.worker.command.results import Pages
 from noetl_stream.worker.limits import MAX_PAGES_KEPT_BYTES
 
 EACH = """

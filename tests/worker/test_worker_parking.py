@@ -20,7 +20,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.worker.catalog_client import PinnedPlaybook
+from noetl_stream.worker.playbooks import PinnedPlaybook
 
 TASKS = """
   tool:

@@ -164,5 +164,5 @@ async def test_a_paused_loop_can_still_be_stopped(stage: Stage) -> None:
 async def test_a_command_that_was_stopped_is_not_merely_paused_by_a_later_word() -> None:
     cancellations = Cancellations()
     for pausing in (False, True):
-        await cancellations.hear("noetl.stop", codec.encode(Stop("execution", ["a"], "enough", pausing=pausing)), "")
+        await cancellations.on_stop("noetl.stop", codec.encode(Stop("execution", ["a"], "enough", pausing=pausing)), "")
     assert (cancellations.reason_of("a"), cancellations.is_pausing("a")) == ("enough", False)

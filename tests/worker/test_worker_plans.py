@@ -8,9 +8,8 @@ from worker_stage import Stage, playbook
 
 from noetl_stream.model import codec
 from noetl_stream.playbook.compile.compiler import digest_of
-from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.plan_client import PlanClient
-from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
+from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.playbooks import PlanClient, PlanUnknown, PlanUnusable
 
 NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
 OTHER = playbook("- step: start\n  tool: {kind: noop, args: {a: 1}}\n")

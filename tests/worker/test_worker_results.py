@@ -10,8 +10,7 @@ from worker_stage import Refusing, Stage
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import Outcome, StepValue
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import Outcome, Payload, Reference, StepValue
 from noetl_stream.tools.contract import ToolCall
 
 LARGE = {"items": ["x" * 1_000] * 100, "next": 2}

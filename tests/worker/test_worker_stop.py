@@ -204,7 +204,7 @@ async def test_a_tool_that_swallows_its_cancellation_still_ends_cancelled(stage:
 
 async def test_the_number_of_remembered_stopped_commands_is_bounded() -> None:
     cancellations = Cancellations(remembered=2)
-    await cancellations.hear("noetl.stop", codec.encode(Stop("execution", ["a", "b", "c"], "enough")), "")
+    await cancellations.on_stop("noetl.stop", codec.encode(Stop("execution", ["a", "b", "c"], "enough")), "")
     assert [cancellations.reason_of(command_id) for command_id in "abc"] == [None, "enough", "enough"]
 
 

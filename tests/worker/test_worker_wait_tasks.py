@@ -10,7 +10,7 @@ from noetl_stream.model.codec import decode_json, payload_of
 from noetl_stream.model.events import ChildCall, TaskProcessed, TaskStarted, Wait
 from noetl_stream.model.messages import Go
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
-from noetl_stream.worker.catalog_client import PinnedPlaybook
+from noetl_stream.worker.playbooks import PinnedPlaybook
 
 CHILD = PinnedPlaybook("digest-1", "jobs/child", "1.0")
 NEWER = PinnedPlaybook("digest-2", "jobs/child", "2.0")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.engine.evolve.progress import advance_progress
+from noetl_stream.engine.pipeline import advance_progress
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -31,9 +31,8 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
-from noetl_stream.tools.noop import NoopTool
-from noetl_stream.worker.catalog_client import PinnedPlaybook
-from noetl_stream.worker.plans import PlanUnknown
+from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.playbooks import PinnedPlaybook, PlanUnknown
 from noetl_stream.worker.worker import Worker
 
 POOL = "default"
@@ -140,7 +139,6 @@ class Stage:
             "clock": self.clock,
             "tools": self.tools,
             "plans": self.plans,
-            "credential": no_credential,
         }
         worker = Worker(**{**given, **changes})
         running = asyncio.create_task(worker.run())
@@ -320,10 +318,6 @@ class Refusing:
             return await method(*arguments)
 
         return call
-
-
-async def no_credential(name: str) -> str | dict[str, Any]:
-    raise AssertionError(f"no task of these tests has a credential {name}")
 
 
 def numbers_without_holes(reports: list[Report]) -> bool:

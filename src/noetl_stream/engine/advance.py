@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from noetl_stream.engine.decide.client_requests import is_redundant, rejection_of
-from noetl_stream.engine.decide.dispatch import decide
-from noetl_stream.engine.decide.pending import pending_decisions
-from noetl_stream.engine.decide.quiescence import move_on, retry_held
-from noetl_stream.engine.decide.start import refuse
-from noetl_stream.engine.effects import Effect
-from noetl_stream.engine.effects.collect import effects_of
+from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
+from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
+from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_held
+from noetl_stream.engine.effects import Effect, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
-from noetl_stream.engine.evolve.run_lease import classify
+from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.events import (
@@ -33,7 +30,7 @@ from noetl_stream.model.events import (
     TaskStarted,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
@@ -74,9 +71,9 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
     if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
-        refusal = refuse_request(runnable, state, recorded.fact)
-        if refusal is not None:
-            return Advanced(state, False, (), refusal=refusal)
+        rejection = rejection_of(runnable, state, recorded.fact)
+        if rejection is not None or is_redundant(state, recorded.fact):
+            return Advanced(state, False, (), refusal=rejection or NotTaken("redundant"))
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
         return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
@@ -165,16 +162,11 @@ class NotTaken(NamedTuple):
     """Why a fact changes nothing.
 
     ``redundant``: the request asks for what is already so. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
-    :func:`.classify_report`. ``misfit``: the fact does not belong to its command; ``text`` says why.
+    :func:`.classify`. ``misfit``: the fact does not belong to its command; ``text`` says why.
     """
 
     code: Literal["redundant", "duplicate", "gap", "stale", "unknown", "misfit"]
     text: str = ""
-
-
-def refuse_request(plan: Plan, state: Execution, fact: ClientRequest) -> Rejection | NotTaken | None:
-    """Why the execution rejects the request now; ``None`` if it accepts it."""
-    return rejection_of(plan, state, fact) or (NotTaken("redundant") if is_redundant(state, fact) else None)
 
 
 def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken | None:
@@ -186,3 +178,15 @@ def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken |
         return NotTaken(classification)
     reason = misfit(state, recorded) if state is not None else ""
     return NotTaken("misfit", reason) if reason else None
+
+
+RULES: Final[Rules] = {**executions.RULES, **tokens.RULES, **suspensions.RULES, **routing.RULES}
+"""Kinds not listed have no direct consequences; what follows from them is found at quiescence."""
+
+
+def decide(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:
+    """The facts that follow from ``fact``, in the state that already holds it."""
+    rule = RULES.get(type(fact))
+    if rule is None or state.processed or (state.halted and not fact.kind.through_halt):
+        return ()
+    return rule(plan, state, fact)

@@ -1,17 +1,19 @@
-"""Scopes of server-side expressions: admission, ``loop.in``, arcs, the execution's result (LANGUAGE §2, §4, §7)."""
+"""Expressions on the server: admission, ``loop.in``, arcs, the execution's result (LANGUAGE §2, §4, §7)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
-from noetl_stream.model.outcome import StepValue
-from noetl_stream.model.reference import ItemPosition, Payload, place_of
-from noetl_stream.playbook.plan import LoopPlan, Plan
-from noetl_stream.template import ABSENT, ResultView, Scope
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Payload, StepValue, place_of
+from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan
+from noetl_stream.template import ABSENT, ExpressionError, ReferenceNeeded, ResultView, Scope
 from noetl_stream.template.runtime.scope import LazyResult, References, event_view
+
+Read = TypeVar("Read")
+T = TypeVar("T")
 
 
 class PagedItem(LazyResult):
@@ -58,7 +60,7 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
 def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
     """The element at each level of the iteration ``path``, and the number of elements of each level.
 
-    For a paged-out level the element is its :class:`~noetl_stream.model.reference.ItemPosition`.
+    For a paged-out level the element is its :class:`~noetl_stream.model.outcome.ItemPosition`.
     """
     chain, counts = [], []
     for index in path:
@@ -69,14 +71,28 @@ def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
     return chain, counts
 
 
+def level_names(level: LoopPlan, index: int, item: Any, count: int, parent: dict[str, Any]) -> dict[str, Any]:
+    """The read-only names under ``iter`` in an iteration of one level; ``parent`` are those around it, if any."""
+    names = {level.iterator: item, "index": index, "count": count}
+    return {**names, "parent": parent} if parent else names
+
+
+def level_at(step: StepPlan, depth: int) -> LoopPlan:
+    """The level of the step's loop that is inside ``depth`` others."""
+    level = step.loop
+    for _ in range(depth):
+        level = level and level.inner
+    assert level is not None
+    return level
+
+
 def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], counts: Sequence[int]) -> dict[str, Any]:
     """The read-only names under ``iter`` in iteration ``path``: the innermost level's, and ``parent`` (LANGUAGE §6)."""
     names: dict[str, Any] = {}
     level: LoopPlan | None = outermost
     for index, item, count in zip(path, chain, counts, strict=True):
         assert level is not None
-        inner = {level.iterator: item, "index": index, "count": count}
-        names = {**inner, "parent": names} if names else inner
+        names = level_names(level, index, item, count, names)
         level = level.inner
     return names
 
@@ -104,6 +120,31 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
 def result_scope(plan: Plan, state: Execution) -> Scope:
     """The scope of ``executor.spec.result``."""
     return Scope(_live(plan, state), state.resolved, state.limits)
+
+
+def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, expression: str) -> T:
+    """What ``render`` or ``holds`` makes of a template on the server.
+
+    Raises:
+        ReferenceNeeded: it reads a result that must be loaded first.
+        ExpressionError: it cannot be evaluated, or that result is too large to load here (LANGUAGE §10).
+    """
+    try:
+        return read(template, scope)
+    except ReferenceNeeded as needed:
+        size, at_most = needed.reference.size, scope.limits.max_resolve_bytes
+        if size <= at_most:
+            raise
+        text = (
+            f"reads a result of {size} bytes, kept by reference; the server loads at most {at_most} "
+            "(limits.max_resolve_bytes): return the small value from a task (set_ctx or set_vars) and read that instead"
+        )
+        raise ExpressionError(text, expression=expression) from None
+
+
+def expression_failure(where: str, error: ExpressionError) -> ErrorInfo:
+    """The error that fails an execution whose guard, ``args`` or ``in`` cannot be evaluated."""
+    return ErrorInfo("expression_error", f"{where}: {error}")
 
 
 def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import Page, Payload, Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
 
 NOT_LOADED: Final = object()
@@ -229,6 +228,11 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     @property
     def ended(self) -> bool:
         return self.status in ENDED
+
+    @property
+    def commands(self) -> tuple[Assignment, ...]:
+        """Every command that is owed or suspended."""
+        return (*self.assignments.values(), *self.suspensions.values())
 
     @property
     def ending(self) -> bool:

@@ -11,8 +11,7 @@ from typing import Any
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
 from noetl_stream.local.home import Home, write_private
-from noetl_stream.local.ports import LOOPBACK
-from noetl_stream.local.processes import ProcessIdentity, Running, command_of, launch, read_pid
+from noetl_stream.local.processes import LOOPBACK, ProcessIdentity, Running, command_of, launch, read_pid
 from noetl_stream.local.secrets import Passwords
 from noetl_stream.local.server import StopSignal
 

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
 
 from noetl_stream.errors import LocalStackError
-from noetl_stream.local import postgres_data
+from noetl_stream.local import processes
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_major
-from noetl_stream.local.home import Home
-from noetl_stream.local.ports import LOOPBACK
-from noetl_stream.local.processes import (
-    ProcessIdentity,
-    Running,
-    command_of,
-    exists,
-    kill_all,
-    kill_all_in,
-    launch,
-    read_pid,
-    runs_in,
-)
-from noetl_stream.local.secrets import Passwords
+from noetl_stream.local.diagnosis import explain_output
+from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
+from noetl_stream.local.secrets import Passwords, scram_verifier
 from noetl_stream.local.server import StopSignal
-from noetl_stream.local.system_user import allow_access, allow_traversal, postgres_user
+from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
 
 PORT_LINE = 3
 STATUS_LINE = 7
+
+ENGINE = "noetl"
+"""The engine's database and role."""
+
+PLAYBOOKS = "playbooks"
+"""The playbooks' database and role (``auth: local_postgres``, LANGUAGE §11)."""
+
+ADMINISTRATOR = "postgres"
+"""Owns the cluster. It has no password and cannot connect."""
+
+SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "128MB",
+    "max_connections": "100",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+}
+"""Written to ``postgresql.conf`` once; users may change them there."""
+
+CLIENT_RULES = f"""\
+# database    user         address         method
+host all         {ENGINE}        {processes.LOOPBACK}/32    scram-sha-256
+host {PLAYBOOKS}   {PLAYBOOKS}    {processes.LOOPBACK}/32    scram-sha-256
+"""
 
 
 class PostgresServer:
@@ -47,16 +70,16 @@ class PostgresServer:
         self.folder = home.postgres
         self.log = home.postgres / "postgres.log"
         self.data = home.postgres / "data"
-        self.identity = ProcessIdentity("postgres", str(self.data))
+        self.identity = processes.ProcessIdentity("postgres", str(self.data))
         self._pid_file = self.data / "postmaster.pid"
         self._new_data = home.postgres / "data.new"
 
-    def find(self) -> Running | None:
-        pid = read_pid(self._pid_file)
-        if pid is None or command_of(pid, self.identity) is None:
+    def find(self) -> processes.Running | None:
+        pid = processes.read_pid(self._pid_file)
+        if pid is None or processes.command_of(pid, self.identity) is None:
             return None
         lines = self._pid_file_lines()
-        return Running(pid=pid, port=int(lines[PORT_LINE])) if len(lines) > PORT_LINE else None
+        return processes.Running(pid=pid, port=int(lines[PORT_LINE])) if len(lines) > PORT_LINE else None
 
     def prepare(self, passwords: Passwords, keep_open: int) -> None:
         programs = find_postgres_programs()
@@ -68,17 +91,17 @@ class PostgresServer:
             self._check_version(postgres_major(programs))
             self._remove_stale_pid_file()
             return
-        new = postgres_data.NewDataFolder(self._new_data, programs, user, keep_open, self.home)
+        new = NewDataFolder(self._new_data, programs, user, keep_open, self.home)
         new.create(passwords)
         new.move_to(self.data)
 
-    def launch(self, port: int, keep_open: int) -> Running:
+    def launch(self, port: int, keep_open: int) -> processes.Running:
         command = [str(find_postgres_programs() / "postgres"), "-D", str(self.data), "-p", str(port)]
         # On the command line, so that editing postgresql.conf cannot expose the server to a network.
-        command += ["-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories="]
-        return Running(pid=launch(command, self.log, keep_open, postgres_user()), port=port)
+        command += ["-c", f"listen_addresses={processes.LOOPBACK}", "-c", "unix_socket_directories="]
+        return processes.Running(pid=processes.launch(command, self.log, keep_open, postgres_user()), port=port)
 
-    def is_ready(self, running: Running) -> bool:
+    def is_ready(self, running: processes.Running) -> bool:
         lines = self._pid_file_lines()
         return len(lines) > STATUS_LINE and lines[0] == str(running.pid) and lines[STATUS_LINE].strip() == "ready"
 
@@ -86,13 +109,13 @@ class PostgresServer:
         """Kills sessions of a killed Postgres, which notice only between statements and prevent a new start, and an
         ``initdb`` that outlived a killed command.
         """
-        kill_all(ProcessIdentity("initdb", str(self._new_data)))
-        kill_all(ProcessIdentity("postgres", str(self._new_data)))
-        kill_all_in(self.identity.program, self.data)
+        processes.kill_all(processes.ProcessIdentity("initdb", str(self._new_data)))
+        processes.kill_all(processes.ProcessIdentity("postgres", str(self._new_data)))
+        processes.kill_all_in(self.identity.program, self.data)
 
     def dsn(self, port: int, database: str, password: str) -> str:
         """The DSN of a database, whose owner has the same name."""
-        return f"postgresql://{database}:{password}@{LOOPBACK}:{port}/{database}?sslmode=disable"
+        return f"postgresql://{database}:{password}@{processes.LOOPBACK}:{port}/{database}?sslmode=disable"
 
     def _pid_file_lines(self) -> list[str]:
         try:
@@ -115,6 +138,81 @@ class PostgresServer:
 
         The pid may belong to another process now, or to the dead server as a zombie.
         """
-        pid = read_pid(self._pid_file)
-        if pid is not None and exists(pid) and not runs_in(pid, self.identity.program, self.data):
+        pid = processes.read_pid(self._pid_file)
+        if pid is not None and psutil.pid_exists(pid) and not processes.runs_in(pid, self.identity.program, self.data):
             self._pid_file.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class NewDataFolder:
+    """A data folder that is being created, under a temporary name until it is complete.
+
+    Attributes:
+        folder: Its temporary path. Leftovers of an interrupted start are removed.
+        programs: The folder with ``initdb`` and ``postgres``.
+        user: The system user that owns it, or ``None`` for the current user.
+        keep_open: A lock's descriptor that each process inherits, so that none outlives it unnoticed.
+        home: The home, for messages.
+    """
+
+    folder: Path
+    programs: Path
+    user: SystemUser | None
+    keep_open: int
+    home: Path
+
+    def create(self, passwords: Passwords) -> None:
+        """Initializes the cluster with its two roles and databases, and syncs it to disk.
+
+        Raises:
+            LocalStackError: One of Postgres' programs failed; the message has its last output.
+        """
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(mode=PRIVATE_FOLDER_MODE)
+        if self.user is not None:
+            os.chown(self.folder, self.user.uid, self.user.gid)
+        self._initialize()
+        self._create_databases(passwords)
+        (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
+        self._run("syncing the new Postgres data", ["initdb", "--sync-only", "-D", str(self.folder)])
+
+    def move_to(self, target: Path) -> None:
+        self.folder.rename(target)
+        sync_folder(target.parent)
+
+    def _initialize(self) -> None:
+        # UTF-8 and sorting by code point, whatever locales the system has.
+        text = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        # Synced once at the end. Until then `reject` lets no client in.
+        access = ["-U", ADMINISTRATOR, "-A", "reject"]
+        command = ["initdb", "-D", str(self.folder), *access, "--no-sync", "--no-instructions", *text, *settings]
+        self._run("initializing Postgres", command)
+
+    def _create_databases(self, passwords: Passwords) -> None:
+        """Uses Postgres' single-user mode, which needs no port, connection or administrator password."""
+        statements = [
+            f"CREATE ROLE {ENGINE} LOGIN CREATEDB PASSWORD '{scram_verifier(passwords.noetl)}'",
+            f"CREATE ROLE {PLAYBOOKS} LOGIN PASSWORD '{scram_verifier(passwords.playbooks)}'",
+            *(f"CREATE DATABASE {name} OWNER {name}" for name in (ENGINE, PLAYBOOKS)),
+            # Errors of a playbook's statements are in its outcome; in the log they could leak secrets.
+            f"ALTER ROLE {PLAYBOOKS} SET log_min_messages = fatal",
+            *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in (ENGINE, PLAYBOOKS)),
+        ]
+        options = ["-F", "-c", "exit_on_error=on", "-c", "log_checkpoints=off", "-D", str(self.folder)]
+        sql = "".join(f"{statement};\n" for statement in statements)
+        self._run("creating the databases", ["postgres", "--single", *options, ADMINISTRATOR], sql)
+
+    def _run(self, doing: str, command: Sequence[str], given: str = "") -> None:
+        ran = subprocess.run(
+            [str(self.programs / command[0]), *command[1:]],
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            **processes.detached(self.keep_open, self.user),
+        )
+        if ran.returncode != 0:
+            raise explain_output(f"{doing} failed", ran.stdout, self.home)

@@ -1,14 +1,17 @@
-"""Server processes: starts them detached, identifies them later, and ends them."""
+"""Server processes and their loopback ports: starts them detached, identifies them later, and ends them."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -18,8 +21,17 @@ from noetl_stream.local.system_user import SystemUser
 
 POLL_S = 0.005
 
+LOOPBACK = "127.0.0.1"
+
+FIRST_PORT = 20_000
+PORT_COUNT = 10_000
+"""Below the range of outgoing ports: in that range, a client that keeps connecting to a stopped server could be given
+the server's port, which would block its restart."""
+
+PORT_TRIES = 200
+
 CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
-"""Messages in English, for :mod:`diagnosis`, and none of the secrets in the caller's environment."""
+"""Messages in English, for :mod:`diagnosis`, without the secrets in the caller's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +42,23 @@ class Running:
     port: int
 
 
+def detached(keep_open: int, user: SystemUser | None) -> dict[str, Any]:
+    """Arguments of :mod:`subprocess` for a process in its own session, so that our Ctrl-C does not reach it.
+
+    Args:
+        keep_open: A lock's descriptor that the process inherits.
+        user: The system user to run as, or ``None`` for the current user.
+    """
+    identity = {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
+    session = {"pass_fds": (keep_open,), "start_new_session": True, "cwd": "/", "umask": 0o077}
+    return {**session, "env": CLEAN_ENVIRONMENT, **identity}
+
+
 def launch(command: Sequence[str], log: Path, keep_open: int, user: SystemUser | None) -> int:
-    """Starts a server in its own session, so that our Ctrl-C does not reach it, and returns its pid.
+    """Starts a server, :func:`detached`, and returns its pid.
 
     Args:
         log: The file to append the server's output to.
-        keep_open: A lock's descriptor that the server inherits.
-        user: The system user to run as, or ``None`` for the current user.
 
     Raises:
         LocalStackError: The program cannot be started.
@@ -48,14 +70,7 @@ def launch(command: Sequence[str], log: Path, keep_open: int, user: SystemUser |
             stdin=subprocess.DEVNULL,
             stdout=log_descriptor,
             stderr=log_descriptor,
-            pass_fds=(keep_open,),
-            start_new_session=True,
-            cwd="/",
-            env=CLEAN_ENVIRONMENT,
-            umask=0o077,
-            user=None if user is None else user.uid,
-            group=None if user is None else user.gid,
-            extra_groups=None if user is None else [],
+            **detached(keep_open, user),
         )
     except OSError as error:
         raise LocalStackError(f"cannot start {command[0]}: {error.strerror}") from error
@@ -100,11 +115,6 @@ def is_alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
-
-
-def exists(pid: int) -> bool:
-    """Whether ``pid`` exists, even as a zombie."""
-    return bool(psutil.pid_exists(pid))
 
 
 def kill_all(identity: ProcessIdentity) -> None:
@@ -157,3 +167,30 @@ def reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the loopback port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def choose_port() -> int:
+    """A free port.
+
+    Raises:
+        LocalStackError: No free port was found.
+    """
+    for _ in range(PORT_TRIES):
+        port = FIRST_PORT + secrets.randbelow(PORT_COUNT)
+        if is_free(port):
+            return port
+    last = FIRST_PORT + PORT_COUNT - 1
+    raise LocalStackError(
+        f"no free port on {LOOPBACK} between {FIRST_PORT} and {last}", hint="stop programs that listen there"
+    )

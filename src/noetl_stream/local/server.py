@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from noetl_stream.errors import LocalStackError
-from noetl_stream.local import ports
+from noetl_stream.local import processes
 from noetl_stream.local.diagnosis import explain_output, is_address_in_use, read_tail
-from noetl_stream.local.locks import FileLock
-from noetl_stream.local.processes import POLL_S, ProcessIdentity, Running, is_alive, kill_all, send, wait_until_ended
+from noetl_stream.local.home import FileLock
 from noetl_stream.local.secrets import Passwords
 
 READY_WAIT_S = 120.0
@@ -43,10 +42,10 @@ class LocalServer(Protocol):
     home: Path
     folder: Path
     log: Path
-    identity: ProcessIdentity
+    identity: processes.ProcessIdentity
     stop_signals: Sequence[StopSignal]
 
-    def find(self) -> Running | None:
+    def find(self) -> processes.Running | None:
         """The server that runs on this home's data, whoever started it."""
         ...
 
@@ -54,11 +53,11 @@ class LocalServer(Protocol):
         """Creates or checks data and configuration before a start. Processes it runs inherit ``keep_open``."""
         ...
 
-    def launch(self, port: int, keep_open: int) -> Running:
+    def launch(self, port: int, keep_open: int) -> processes.Running:
         """Starts the process without waiting for it."""
         ...
 
-    def is_ready(self, running: Running) -> bool:
+    def is_ready(self, running: processes.Running) -> bool:
         """Whether the server accepts clients."""
         ...
 
@@ -72,13 +71,8 @@ class StartingServer:
     """A server that may not be ready yet. Its log of this start begins at ``log_from_byte``."""
 
     server: LocalServer
-    running: Running
+    running: processes.Running
     log_from_byte: int
-
-
-def found_running(server: LocalServer, running: Running) -> StartingServer:
-    """A server that already runs."""
-    return StartingServer(server, running, server.log.stat().st_size if server.log.exists() else 0)
 
 
 def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) -> StartingServer:
@@ -93,7 +87,7 @@ def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) ->
     guard = FileLock(server.folder / "server.lock")
     try:
         # A running server without a pid file: its folder was removed, or its starter died before the file was written.
-        kill_all(server.identity)
+        processes.kill_all(server.identity)
         if not guard.try_exclusive_within(LEFTOVERS_WAIT_S):
             server.kill_leftovers()
         if not guard.try_exclusive_within(LEFTOVERS_WAIT_S):
@@ -104,13 +98,13 @@ def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) ->
         server.prepare(passwords, guard.descriptor)
         log_from_byte = _rotate_if_large(server.log)
         # Checked last: a killed server's port becomes free with its lock, some time after its death.
-        port = wanted_port if wanted_port is not None and ports.is_free(wanted_port) else ports.choose_port()
+        port = wanted_port if wanted_port is not None and processes.is_free(wanted_port) else processes.choose_port()
         return StartingServer(server, server.launch(port, guard.descriptor), log_from_byte)
     finally:
         guard.close()
 
 
-def wait_until_ready(starting: StartingServer, passwords: Passwords) -> Running:
+def wait_until_ready(starting: StartingServer, passwords: Passwords) -> processes.Running:
     """Waits until the server is ready. Restarts it on another port if its port was taken in the meantime.
 
     Raises:
@@ -136,37 +130,37 @@ def _rotate_if_large(log: Path) -> int:
     return 0
 
 
-def _becomes_ready(server: LocalServer, running: Running) -> bool:
+def _becomes_ready(server: LocalServer, running: processes.Running) -> bool:
     """Waits until the server is ready (``True``) or has ended (``False``)."""
     deadline = time.monotonic() + READY_WAIT_S
     while not server.is_ready(running):
-        if not is_alive(running.pid):
+        if not processes.is_alive(running.pid):
             return False
         if time.monotonic() > deadline:
             raise LocalStackError(
                 f"{server.title} (pid {running.pid}) is not ready after {READY_WAIT_S:.0f} s",
                 hint=f"see {server.log}",
             )
-        time.sleep(POLL_S)
+        time.sleep(processes.POLL_S)
     return True
 
 
-def stop(servers: Sequence[tuple[LocalServer, Running]]) -> None:
+def stop(servers: Sequence[tuple[LocalServer, processes.Running]]) -> None:
     """Stops the servers concurrently, with increasingly forceful signals.
 
     Raises:
         LocalStackError: A server does not stop.
     """
     for server, running in servers:
-        send(running.pid, server.stop_signals[0].number)
+        processes.send(running.pid, server.stop_signals[0].number)
     for server, running in servers:
         _wait_until_stopped(server, running)
 
 
-def _wait_until_stopped(server: LocalServer, running: Running) -> None:
+def _wait_until_stopped(server: LocalServer, running: processes.Running) -> None:
     for position, stop_signal in enumerate(server.stop_signals):
         if position > 0:
-            send(running.pid, stop_signal.number)
-        if wait_until_ended(running.pid, stop_signal.wait_s):
+            processes.send(running.pid, stop_signal.number)
+        if processes.wait_until_ended(running.pid, stop_signal.wait_s):
             return
     raise LocalStackError(f"{server.title} (pid {running.pid}) does not stop", hint=f"kill -9 {running.pid}")

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from noetl_stream import __version__
 from noetl_stream.errors import UsageError
-from noetl_stream.local import ports, postgres_data, server
+from noetl_stream.local import server
 from noetl_stream.local.binaries import wheel_version
 from noetl_stream.local.diagnosis import system_errors_explained
-from noetl_stream.local.home import Home, prepare_home, write_private
-from noetl_stream.local.locks import FileLock, exclusive_lock
+from noetl_stream.local.home import FileLock, Home, exclusive_lock, prepare_home, write_private
 from noetl_stream.local.nats_server import NatsServer
-from noetl_stream.local.postgres_server import PostgresServer
-from noetl_stream.local.processes import Running, command_of, reap
+from noetl_stream.local.postgres_server import ENGINE, PLAYBOOKS, PostgresServer
+from noetl_stream.local.processes import LOOPBACK, Running, command_of, reap
 from noetl_stream.local.secrets import Passwords, load_or_create_key, load_or_create_passwords
 from noetl_stream.local.server import LocalServer, StartingServer
 
+RECORD_FORMAT: Final = 1
 BUSY = "another command is starting or stopping the local stack and does not finish"
 
 
@@ -122,9 +121,7 @@ class EmbeddedStack:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.leave()
 
     @contextmanager
@@ -146,7 +143,7 @@ class EmbeddedStack:
         for each in self._servers:
             running = each.find()
             if running is not None:
-                starting.append(server.found_running(each, running))
+                starting.append(StartingServer(each, running, each.log.stat().st_size if each.log.exists() else 0))
                 continue
             if each.name in self._running:
                 reap(self._running[each.name].pid)
@@ -172,26 +169,26 @@ class EmbeddedStack:
         postgres_port = self._running[self._postgres.name].port
         return StackAddress(
             nats_url=self._nats.url(nats_port, passwords),
-            postgres_dsn=self._postgres.dsn(postgres_port, postgres_data.ENGINE, passwords.noetl),
-            playbooks_dsn=self._postgres.dsn(postgres_port, postgres_data.PLAYBOOKS, passwords.playbooks),
+            postgres_dsn=self._postgres.dsn(postgres_port, ENGINE, passwords.noetl),
+            playbooks_dsn=self._postgres.dsn(postgres_port, PLAYBOOKS, passwords.playbooks),
             credential_key=load_or_create_key(self._home),
             home=self._home.root,
         )
 
     def _write_record(self, *, stopped: bool = False) -> None:
-        write_record(
-            self._home,
-            {
-                each.name: ServerRecord(
-                    version=wheel_version(each.wheel),
-                    port=self._running[each.name].port,
-                    pid=None if stopped else self._running[each.name].pid,
-                    url=f"{each.name}://{ports.LOOPBACK}:{self._running[each.name].port}",
-                )
-                for each in self._servers
-                if each.name in self._running
-            },
-        )
+        """Writes ``stack.json``, which holds no passwords. A server's ``pid`` is null while it is stopped."""
+        servers = {
+            each.name: {
+                "version": wheel_version(each.wheel),
+                "port": running.port,
+                "pid": None if stopped else running.pid,
+                "url": f"{each.name}://{LOOPBACK}:{running.port}",
+            }
+            for each in self._servers
+            if (running := self._running.get(each.name)) is not None
+        }
+        record = {"format": RECORD_FORMAT, "noetl_stream": __version__, "servers": servers}
+        write_private(self._home.record, json.dumps(record, indent=2) + "\n")
 
     def _leave_under_lock(self) -> bool:
         in_use = self._use()
@@ -217,37 +214,14 @@ class EmbeddedStack:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ServerRecord:
-    """A server in ``stack.json``. ``pid`` is ``None`` while it is stopped; ``url`` has no user and password."""
-
-    version: str
-    port: int
-    pid: int | None
-    url: str
-
-
-RECORD_FORMAT: Final = 1
-
-
 def read_ports(home: Home) -> dict[str, int]:
     """The port that each server last used, by server name.
 
-    The record is a cache for users and for the next start: whether a server runs is asked of the system. If it is lost
-    or damaged, only the old port numbers are lost.
+    The record is a cache for users and for the next start; the system knows whether a server runs. If the record is
+    lost or damaged, only the old port numbers are lost.
     """
     try:
         servers = json.loads(home.record.read_text(encoding="utf-8"))["servers"]
         return {name: int(server["port"]) for name, server in servers.items()}
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-
-
-def write_record(home: Home, servers: dict[str, ServerRecord]) -> None:
-    """Writes ``stack.json``, which holds no passwords."""
-    record: dict[str, Any] = {
-        "format": RECORD_FORMAT,
-        "noetl_stream": __version__,
-        "servers": {name: asdict(server) for name, server in servers.items()},
-    }
-    write_private(home.record, json.dumps(record, indent=2) + "\n")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,26 +22,11 @@ from noetl_stream.model.messages import (
     Stop,
     WorkerPresence,
 )
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
 
 _encoder: Final = msgspec.json.Encoder()
-_fact: Final[msgspec.json.Decoder[Fact]] = msgspec.json.Decoder(AnyFact)
-_reported: Final[msgspec.json.Decoder[Request | Report]] = msgspec.json.Decoder(Request | Report)
-_inbox: Final = msgspec.json.Decoder(InboxMessage)
-_record: Final = msgspec.json.Decoder(JournalRecord)
-_input: Final = msgspec.json.Decoder(InputByReport)
-_command: Final = msgspec.json.Decoder(StepCommand)
-_claim: Final[msgspec.json.Decoder[ClaimAnswer]] = msgspec.json.Decoder(ClaimAnswer)
-_stop: Final = msgspec.json.Decoder(Stop)
-_presence: Final = msgspec.json.Decoder(WorkerPresence)
-_question: Final = msgspec.json.Decoder(SecretQuestion)
-_answer: Final = msgspec.json.Decoder(SecretAnswer)
-_payload: Final = msgspec.json.Decoder(Payload)
-_error: Final = msgspec.json.Decoder(ErrorInfo)
-_any: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
 def encode(value: object) -> bytes:
@@ -55,67 +41,40 @@ def encode(value: object) -> bytes:
         raise PayloadRefused(f"not JSON: {error}") from None
 
 
-def decode_fact(data: bytes) -> Fact:
-    """The fact encoded in ``data``.
+def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
+    decode = msgspec.json.Decoder(kind).decode
 
-    Raises:
-        PayloadRefused: if ``data`` is not a fact.
-    """
-    return _decode(_fact, data)
+    def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise PayloadRefused(f"cannot read this message: {error}") from None
 
-
-def decode_reported(data: bytes) -> Request | Report:
-    return _decode(_reported, data)
-
-
-def decode_inbox(data: bytes) -> InboxMessage:
-    return _decode(_inbox, data)
+    return decode_or_refuse
 
 
-def decode_record(data: bytes) -> JournalRecord:
-    return _decode(_record, data)
+Decode: TypeAlias = Callable[[bytes | msgspec.Raw], Value]
+"""The value that the JSON bytes encode. Raises ``PayloadRefused`` if they encode nothing of this type."""
+
+decode_fact: Final[Decode[Fact]] = _decoder(AnyFact)
+decode_reported: Final[Decode[Request | Report]] = _decoder(Request | Report)
+decode_inbox: Final[Decode[InboxMessage]] = _decoder(InboxMessage)
+decode_record: Final[Decode[JournalRecord]] = _decoder(JournalRecord)
+decode_command: Final[Decode[StepCommand]] = _decoder(StepCommand)
+decode_claim_answer: Final[Decode[ClaimAnswer]] = _decoder(ClaimAnswer)
+decode_stop: Final[Decode[Stop]] = _decoder(Stop)
+decode_presence: Final[Decode[WorkerPresence]] = _decoder(WorkerPresence)
+decode_secret_question: Final[Decode[SecretQuestion]] = _decoder(SecretQuestion)
+decode_secret_answer: Final[Decode[SecretAnswer]] = _decoder(SecretAnswer)
+decode_payload: Final[Decode[Payload]] = _decoder(Payload)
+decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
+decode_json: Final[Decode[Any]] = _decoder(Any)
+_decode_input: Final[Decode[InputByReport]] = _decoder(InputByReport)
 
 
 def decode_entry(data: bytes | msgspec.Raw) -> Fact | InputByReport:
     """An entry of a journal record: inputs by report are arrays, facts are objects."""
-    return _decode(_input, data) if bytes(data).startswith(b"[") else _decode(_fact, data)
-
-
-def decode_command(data: bytes) -> StepCommand:
-    return _decode(_command, data)
-
-
-def decode_claim_answer(data: bytes) -> ClaimAnswer:
-    return _decode(_claim, data)
-
-
-def decode_stop(data: bytes) -> Stop:
-    return _decode(_stop, data)
-
-
-def decode_presence(data: bytes) -> WorkerPresence:
-    return _decode(_presence, data)
-
-
-def decode_secret_question(data: bytes) -> SecretQuestion:
-    return _decode(_question, data)
-
-
-def decode_secret_answer(data: bytes) -> SecretAnswer:
-    return _decode(_answer, data)
-
-
-def decode_payload(data: bytes) -> Payload:
-    return _decode(_payload, data)
-
-
-def decode_error(data: bytes) -> ErrorInfo:
-    return _decode(_error, data)
-
-
-def decode_json(data: bytes | msgspec.Raw) -> Any:
-    """Decodes plain JSON values."""
-    return _decode(_any, data)
+    return _decode_input(data) if bytes(data).startswith(b"[") else decode_fact(data)
 
 
 def check_text(data: bytes) -> None:
@@ -139,10 +98,3 @@ def payload_of(value: Any) -> Payload:
         PayloadRefused: if ``value`` is not JSON.
     """
     return Payload(msgspec.Raw(encode(value)))
-
-
-def _decode(decoder: msgspec.json.Decoder[Value], data: bytes | msgspec.Raw) -> Value:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PayloadRefused(f"cannot read this message: {error}") from None

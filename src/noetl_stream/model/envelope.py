@@ -16,7 +16,7 @@ Time = Annotated[
 ]
 
 CONSUMING: Final = frozenset({"token.claimed", "token.absorbed", "token.discarded"})
-"""What ends the token that it names. A token that is held or joined is still there."""
+"""The events that end the token they name; a held or joined token still exists."""
 
 
 class EventDocument(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def envelope(
     """One event, made of its journal row.
 
     Args:
-        data: The fact, whose own fields stand in the envelope's ``data`` as they are.
+        data: The fact, whose fields become the envelope's ``data`` unchanged.
         digest: Of the playbook that the execution is pinned to.
         worker: Who reported it, where that is known.
     """

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.events import Path
 
 ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """The form of any id that becomes part of a NATS subject (PROTOCOL §1)."""
@@ -98,3 +99,26 @@ def run_of_report(identity: str) -> RunId:
     """
     command_id, issue, num_delivered, nonce, _number = identity.split(".")
     return RunId(command_id, int(issue), int(num_delivered), nonce)
+
+
+def step_run_of(execution_id: str, token_id: str) -> str:
+    return derive(execution_id, "step_run", token_id)
+
+
+def command_of(step_run_id: str, path: Path = (), segment: int = 0) -> str:
+    """Each suspension begins a new segment of the pipeline, with its own command id (LANGUAGE §8)."""
+    return derive(step_run_id, "command", *path, segment)
+
+
+def paging_of(step_run_id: str, path: Path = ()) -> str:
+    """The command that pages out the items of the level inside the iteration ``path``."""
+    return derive(step_run_id, "paging", *path)
+
+
+def timer_of(subject: str, purpose: str, path: Path = ()) -> str:
+    return derive(subject, "timer", purpose, *path)
+
+
+def child_of(command_id: str, path: Path, at_ms: int) -> str:
+    """The execution id of a child; like every execution id it contains the start time."""
+    return uuid7(at_ms, bytes.fromhex(derive(command_id, "child", *path)))

@@ -21,8 +21,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
-from noetl_stream.model.reference import ItemPosition, Page
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, StepValue
 
 FORMAT = 1
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""

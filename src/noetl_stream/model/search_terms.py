@@ -26,7 +26,9 @@ _WORD: Final = re.compile(r"\w+")
 
 def label_terms(labels: Mapping[str, Any]) -> set[str]:
     """Label values as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label counts as absent."""
-    return {_label(name, _text(value)) for name, value in labels.items() if value is not None}
+    given = [(name, value) for name, value in labels.items() if value is not None]
+    texts = [(name, value if isinstance(value, str) else codec.encode(value).decode()) for name, value in given]
+    return {f"label:{name}={text}"[:MAX_LABEL_CHARS] for name, text in texts}
 
 
 def error_terms(error: Mapping[str, Any]) -> set[str]:
@@ -42,11 +44,3 @@ def word_terms(text: str) -> set[str]:
         if len(found) == MAX_WORDS:
             break
     return set(found)
-
-
-def _label(name: str, value: str) -> str:
-    return f"label:{name}={value}"[:MAX_LABEL_CHARS]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else codec.encode(value).decode()

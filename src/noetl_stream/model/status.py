@@ -1,8 +1,8 @@
-"""Statuses of executions and of step runs, as they are stored and shown (LANGUAGE §9)."""
+"""Statuses of executions and step runs, as stored and shown; why a request to one is rejected (LANGUAGE §9)."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 EndStatus = Literal["completed", "failed", "cancelled"]
 FoldedStatus = Literal["pending", "running", EndStatus]
@@ -15,3 +15,26 @@ STATUSES: Final[tuple[ExecutionStatus, ...]] = (*LIVE, *ENDED)
 
 RunStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused"]
 """Of a step run, of all runs of a step, and of an iteration."""
+
+RejectionCode = Literal[
+    "unknown_execution",  # no execution has that id
+    "exists",  # another request has started the execution with that id
+    "not_started",  # it is a rerun that is still reading its original
+    "ended",  # the execution has ended
+    "ending",  # the execution has failed or is being cancelled
+    "not_ended",  # the original of a rerun has not ended
+    "not_failed",  # no step run failed the original of a retry
+    "never_ran",  # the original of a rerun never reached that step
+    "version_mismatch",  # ctx has a version, or the original a playbook, other than expected
+    "unknown_step",  # the playbook has no such step, the original no such step run
+    "too_large",  # it exceeds a limit
+    "too_many_signals",  # the queued signals have reached their limit
+    "invalid_playbook",  # the playbook is unknown or has errors
+]
+
+
+class Rejection(NamedTuple):
+    """Why a request is rejected; ``text`` is for people."""
+
+    code: RejectionCode
+    text: str

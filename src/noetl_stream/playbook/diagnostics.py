@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
@@ -118,19 +118,10 @@ class Problems:
         if self.is_truncated:
             severity: Severity = "error" if self.has_errors else "warning"
             message = f"more than {MAX_DIAGNOSTICS} problems (max_diagnostics); the rest are not listed"
-            last = found[-1]
-            found.append(
-                Diagnostic(
-                    severity=severity,
-                    code="too_many_problems",
-                    message=message,
-                    hint=None,
-                    file=self.file,
-                    line=last.line,
-                    column=last.column,
-                    pointer="",
-                )
+            last = replace(
+                found[-1], severity=severity, code="too_many_problems", message=message, hint=None, pointer=""
             )
+            found.append(last)
         return tuple(found)
 
     def _add(self, severity: Severity, code: str, message: str, at: Location, hint: str | None) -> None:
@@ -143,18 +134,10 @@ class Problems:
                 raise TooManyProblems
             return
         mark = at.mark
-        found = Diagnostic(
-            severity=severity,
-            code=code,
-            message=message,
-            hint=hint,
-            file=self.file,
-            line=mark.line,
-            column=mark.column,
-            pointer=at.pointer,
-        )
+        line, column = mark.line, mark.column
+        found = Diagnostic(severity, code, message, hint, file=self.file, line=line, column=column, pointer=at.pointer)
         # An aliased part is read once per alias, but is in the file once.
-        self._found.setdefault((code, mark.line, mark.column, message), found)
+        self._found.setdefault((code, line, column, message), found)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

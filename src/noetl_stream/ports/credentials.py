@@ -23,7 +23,7 @@ class CredentialInfo(NamedTuple):
 
 
 class StoredCredential(NamedTuple):
-    """A credential with its encrypted value, in the form :mod:`noetl_stream.sealing.envelope` reads."""
+    """A credential with its encrypted value, in the form :mod:`noetl_stream.sealing.keys` reads."""
 
     info: CredentialInfo
     sealed: bytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopStarted, Path, TaskProcessed
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import Payload
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.store import Store
 

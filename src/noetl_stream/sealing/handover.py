@@ -9,7 +9,7 @@ import os
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.sealing.envelope import NONCE_BYTES
+from noetl_stream.sealing.keys import NONCE_BYTES
 
 PUBLIC_KEY_BYTES: Final = 32
 _KEY_BYTES: Final = 32

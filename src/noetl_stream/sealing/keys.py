@@ -1,20 +1,25 @@
-"""The keys of the credential store: a current one that encrypts, and old ones that only decrypt."""
+"""Encrypts values of the credential store with AES-256-GCM, bound to their name and version.
+
+A current key encrypts; old ones only decrypt.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import NoetlError, UsageError
 
 KEY_BYTES: Final = 32
 KEY_HINT: Final = "use 32 random bytes as base64, for example from `openssl rand -base64 32`"
 ID_CHARACTERS: Final = 12
+NONCE_BYTES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,52 @@ def key_ring(texts: Sequence[str], where: str) -> KeyRing | None:
 def new_key() -> str:
     """A new random key, as text for :func:`read_key`."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+class CannotDecrypt(NoetlError):
+    """A stored value cannot be decrypted: its key is missing, or it was modified."""
+
+
+class SealedEnvelope(NamedTuple):
+    """``sealed`` is the nonce, the encrypted value and its tag; ``key_id`` names the key."""
+
+    key_id: str
+    sealed: bytes
+
+
+def encrypt(keys: KeyRing, name: str, version: int, value: bytes) -> SealedEnvelope:
+    """Encrypts ``value`` with the current key. Decryption needs the same ``name`` and ``version``."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(NONCE_BYTES)
+    sealed = AESGCM(keys.current.value).encrypt(nonce, value, _bound_to(name, version))
+    return SealedEnvelope(keys.current.id, nonce + sealed)
+
+
+def decrypt(keys: KeyRing, name: str, version: int, envelope: SealedEnvelope) -> bytes:
+    """Decrypts an envelope of :func:`encrypt`.
+
+    Raises:
+        CannotDecrypt: The key is missing, or the envelope was modified.
+    """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    key = keys.find(envelope.key_id)
+    if key is None:
+        raise CannotDecrypt(
+            f"credential {name!r} is encrypted with key {envelope.key_id}, which is not configured",
+            hint=f"add it to NOETL_CREDENTIAL_OLD_KEYS, then rotate; the current key is {keys.current.id}",
+        )
+    nonce, sealed = envelope.sealed[:NONCE_BYTES], envelope.sealed[NONCE_BYTES:]
+    try:
+        return AESGCM(key.value).decrypt(nonce, sealed, _bound_to(name, version))
+    except (InvalidTag, ValueError):
+        raise CannotDecrypt(
+            f"credential {name!r}, version {version}, was modified in the store: key {key.id} cannot decrypt it",
+            hint="set the credential again",
+        ) from None
+
+
+def _bound_to(name: str, version: int) -> bytes:
+    return f"noetl credential\0{name}\0{version}".encode()

@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from noetl_stream.model.events import ClientRequest
 from noetl_stream.model.messages import Report, Request
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from noetl_stream.engine.evolve.run_lease import answer_claim
+from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.playbook.plan import Plan

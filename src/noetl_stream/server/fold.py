@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import AnswerStart
-from noetl_stream.engine.effects.commands import build_command
+from noetl_stream.engine.effects import AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import PayloadRefused
@@ -29,7 +28,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage

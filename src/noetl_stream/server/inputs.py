@@ -16,7 +16,7 @@ from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, ReferenceLost, ReferenceResolved, TimerFired
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import Reference
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gathering import gather_iterations

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.engine.rerun.journal_summary import JournalSummary
-from noetl_stream.engine.rerun.reuse import refuse_rerun, reuse
-from noetl_stream.model.events import ExecutionRequested, Fact
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.engine.rerun import JournalSummary, reuse
+from noetl_stream.model.events import ExecutionRequested, Fact, RerunRefused
 from noetl_stream.ports.store import Store
 from noetl_stream.server.plan_cache import PlanCache
 
@@ -27,7 +25,7 @@ class RerunLoader:
         self._places = asyncio.Semaphore(ORIGINALS_AT_ONCE)
 
     async def inputs(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
-        """See :func:`~noetl_stream.engine.rerun.reuse.reuse`.
+        """See :func:`~noetl_stream.engine.rerun.reuse`.
 
         Raises:
             Unreachable: a store is unreachable.
@@ -41,14 +39,14 @@ class RerunLoader:
         original = request.rerun.of
         row = await self._store.execution(original)
         if row is None:
-            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} does not exist")),)
+            return (RerunRefused("unknown_execution", f"execution {original} does not exist"),)
         if row.finished_ms is None:
             text = f"execution {original} has not ended: its status is {row.status}"
-            return (refuse_rerun(Rejection("not_ended", text)),)
+            return (RerunRefused("not_ended", text),)
         plan = (await self._plans.load(request.digest)).plan
         if isinstance(plan, InvalidPlan):
-            return (refuse_rerun(Rejection("invalid_playbook", plan.reason)),)
+            return (RerunRefused("invalid_playbook", plan.reason),)
         journal = await self._store.journal(original)
         if len(journal) != row.position:
-            return (refuse_rerun(Rejection("unknown_execution", f"execution {original} is being deleted")),)
+            return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
         return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))

@@ -26,7 +26,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import NAMES, Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
 from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, Stop
-from noetl_stream.model.rejection import Rejection
+from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.event_log import DecidedMessage

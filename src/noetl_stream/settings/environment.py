@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
@@ -19,14 +19,12 @@ from noetl_stream.settings.tools import (
     HTTP_ALLOW_VARIABLE,
     HttpAllow,
     ToolSettings,
-    read_duckdb_folders,
+    read_folders,
     read_http_allow,
 )
 
 LogFormat = Literal["text", "json"]
 GatewayAuth = Literal["open", "required"]
-Choice = TypeVar("Choice", bound=str)
-Value = TypeVar("Value")
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
@@ -77,30 +75,30 @@ class GatewayLimits(NamedTuple):
 Given = Mapping[str, str]
 """The variables that are set and not empty."""
 
+Read = Callable[[str, Given], Any]
+"""Reads a setting, given its variable."""
 
-def _setting(variable: str, default: str, read: Callable[[Given], Any], *, is_secret: bool = False) -> Any:
+
+def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False) -> Any:
     """A field of :class:`Settings`: its variable, its default in words, and how it is read.
 
     Both are in ``docs/reference/settings.md``; a test compares them.
     """
     metadata = {"variable": variable, "default": default, "read": read}
-    return field(default_factory=lambda: read({}), repr=not is_secret, metadata=metadata)
+    return field(default_factory=lambda: read(variable, {}), repr=not is_secret, metadata=metadata)
 
 
 def _gateway_limit(name: str) -> Any:
-    variable, default = GATEWAY_PREFIX + name.upper(), GatewayLimits._field_defaults[name]
-    return _setting(variable, str(default), _number(variable, default, MAX_GATEWAY_LIMIT))
+    default = GatewayLimits._field_defaults[name]
+    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, MAX_GATEWAY_LIMIT))
 
 
-def _optional(variable: str, read: Callable[[str], Value]) -> Callable[[Given], Value | None]:
-    def read_given(given: Given) -> Value | None:
-        return read(given[variable]) if variable in given else None
-
-    return read_given
+def _parsed(parse: Callable[[str], Any]) -> Read:
+    return lambda variable, given: parse(given[variable]) if variable in given else None
 
 
-def _number(variable: str, default: int, most: int) -> Callable[[Given], int]:
-    def read(given: Given) -> int:
+def _number(default: int, most: int) -> Read:
+    def read(variable: str, given: Given) -> int:
         value = given.get(variable, str(default))
         if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
             raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from 1 to {most}")
@@ -109,25 +107,25 @@ def _number(variable: str, default: int, most: int) -> Callable[[Given], int]:
     return read
 
 
-def _choice(variable: str, choices: tuple[Choice, ...], default: Choice) -> Callable[[Given], Choice]:
-    def read(given: Given) -> Choice:
-        value = given.get(variable, default).lower()
-        for choice in choices:
-            if value == choice:
-                return choice
-        raise UsageError(f"invalid {variable} {value!r}", hint=f"use one of {', '.join(choices)}")
+def _choice(choices: tuple[str, ...], default: str | None) -> Read:
+    def read(variable: str, given: Given) -> str | None:
+        value = given.get(variable, default)
+        if value is not None and value.lower() not in choices:
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use one of {', '.join(choices)}")
+        return value and value.lower()
 
     return read
 
 
-def _address(given: Given, variable: str, schemes: tuple[str, ...]) -> str | None:
-    value = given.get(variable)
-    if value is None:
-        return None
-    for part in value.split(",") if schemes is NATS_SCHEMES else [value]:
-        if urlsplit(part.strip()).scheme not in schemes:
+def _address(schemes: tuple[str, ...]) -> Read:
+    def read(variable: str, given: Given) -> str | None:
+        value = given.get(variable)
+        parts = [] if value is None else value.split(",") if schemes is NATS_SCHEMES else [value]
+        if any(urlsplit(part.strip()).scheme not in schemes for part in parts):
             raise UsageError(f"invalid address in {variable}", hint=f"it must start with {schemes[0]}://")
-    return value
+        return value
+
+    return read
 
 
 def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
@@ -139,13 +137,13 @@ def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> No
     raise UsageError(f"{present} is set, but {absent} is not", hint="set both for your own servers, or neither")
 
 
-def _read_home(given: Given) -> Path | None:
-    value = given.get("NOETL_HOME", DEFAULT_HOME)
+def _read_home(variable: str, given: Given) -> Path | None:
+    value = given.get(variable, DEFAULT_HOME)
     if value == "~" or value.startswith("~/"):
         own = given.get("HOME")
         return None if own is None else Path(own, value[2:]).absolute()
     if value.startswith("~"):
-        raise UsageError("NOETL_HOME cannot use ~ for another user's folder", hint="write the absolute path")
+        raise UsageError(f"{variable} cannot use ~ for another user's folder", hint="write the absolute path")
     return Path(value).absolute()
 
 
@@ -155,43 +153,26 @@ def _own(folder: str) -> Path | None:
     return None
 
 
-def _read_pool(given: Given) -> str:
-    value = given.get("NOETL_POOL", DEFAULT_POOL)
+def _read_pool(variable: str, given: Given) -> str:
+    value = given.get(variable, DEFAULT_POOL)
     if POOL_NAME.fullmatch(value) is None:
-        raise UsageError(f"invalid NOETL_POOL {value!r}", hint="use 1 to 64 letters, digits, _ and -")
+        raise UsageError(f"invalid {variable} {value!r}", hint="use 1 to 64 letters, digits, _ and -")
     return value
 
 
-def _read_gateway_auth(given: Given) -> GatewayAuth | None:
-    variable = "NOETL_GATEWAY_AUTH"
-    return _choice(variable, GATEWAY_AUTHS, "open")(given) if variable in given else None
+def _read_switch(variable: str, given: Given) -> bool:
+    return bool(_choice(("on", "off"), "on")(variable, given) == "on")
 
 
-def _read_shell(given: Given) -> bool:
-    return _choice("NOETL_SHELL", ("on", "off"), "on")(given) == "on"
+def _is_set(variable: str, given: Given) -> bool:
+    return variable in given
 
 
-def _read_no_color(given: Given) -> bool:
-    return "NO_COLOR" in given
-
-
-def _read_nats_url(given: Given) -> str | None:
-    return _address(given, "NOETL_NATS_URL", NATS_SCHEMES)
-
-
-def _read_postgres_dsn(given: Given) -> str | None:
-    return _address(given, "NOETL_POSTGRES_DSN", POSTGRES_SCHEMES)
-
-
-def _read_url(given: Given) -> str | None:
-    return _address(given, "NOETL_URL", GATEWAY_SCHEMES)
-
-
-def _read_limits(given: Given) -> Mapping[str, str]:
+def _read_limits(_variable: str, given: Given) -> Mapping[str, str]:
     return MappingProxyType(limit_settings(given))
 
 
-def _read_credentials(given: Given) -> Mapping[str, str]:
+def _read_credentials(_variable: str, given: Given) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for variable, value in given.items():
         name = variable.removeprefix(CREDENTIAL_PREFIX).lower()
@@ -205,20 +186,24 @@ def _read_credentials(given: Given) -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-def _read_key(given: Given) -> str | None:
-    value = given.get(KEY_VARIABLE)
+def _read_key(variable: str, given: Given) -> str | None:
+    value = given.get(variable)
     if value is not None:
-        read_key(value, KEY_VARIABLE)
+        read_key(value, variable)
     return value
 
 
-def _read_old_keys(given: Given) -> tuple[str, ...]:
-    values = tuple(part.strip() for part in given.get(OLD_KEYS_VARIABLE, "").split(",") if part.strip())
+def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
     if values and KEY_VARIABLE not in given:
-        raise UsageError(f"{OLD_KEYS_VARIABLE} is set, but {KEY_VARIABLE} is not", hint="set the current key as well")
+        raise UsageError(f"{variable} is set, but {KEY_VARIABLE} is not", hint="set the current key as well")
     for value in values:
-        read_key(value, OLD_KEYS_VARIABLE)
+        read_key(value, variable)
     return values
+
+
+def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
+    return read_oidc(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,25 +232,23 @@ class Settings:
         no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = _setting("NOETL_NATS_URL", "the embedded NATS", _read_nats_url, is_secret=True)
+    nats_url: str | None = _setting("NOETL_NATS_URL", "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
     postgres_dsn: str | None = _setting(
-        "NOETL_POSTGRES_DSN", "the embedded Postgres", _read_postgres_dsn, is_secret=True
+        "NOETL_POSTGRES_DSN", "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
     )
     home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
     pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
-    slots: int = _setting("NOETL_SLOTS", str(DEFAULT_SLOTS), _number("NOETL_SLOTS", DEFAULT_SLOTS, MAX_SLOTS))
-    log_level: str = _setting("NOETL_LOG_LEVEL", "info", _choice("NOETL_LOG_LEVEL", LOG_LEVELS, "info"))
-    log_format: LogFormat = _setting("NOETL_LOG_FORMAT", "text", _choice("NOETL_LOG_FORMAT", LOG_FORMATS, "text"))
+    slots: int = _setting("NOETL_SLOTS", str(DEFAULT_SLOTS), _number(DEFAULT_SLOTS, MAX_SLOTS))
+    log_level: str = _setting("NOETL_LOG_LEVEL", "info", _choice(LOG_LEVELS, "info"))
+    log_format: LogFormat = _setting("NOETL_LOG_FORMAT", "text", _choice(LOG_FORMATS, "text"))
     credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
     credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
     http_allow: HttpAllow | None = _setting(
-        HTTP_ALLOW_VARIABLE,
-        "loopback with the embedded stack, else none",
-        _optional(HTTP_ALLOW_VARIABLE, read_http_allow),
+        HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_http_allow)
     )
-    shell: bool = _setting("NOETL_SHELL", "on", _read_shell)
-    duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_duckdb_folders)
+    shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
+    duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_streams: int = _gateway_limit("max_streams")
@@ -273,14 +256,14 @@ class Settings:
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_auth: GatewayAuth | None = _setting(
-        "NOETL_GATEWAY_AUTH", "open on loopback, else required", _read_gateway_auth
+        "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
     )
-    oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", read_oidc)
-    url: str | None = _setting("NOETL_URL", "none", _read_url)
-    token: str | None = _setting(TOKEN_VARIABLE, "none", _optional(TOKEN_VARIABLE, str), is_secret=True)
-    context: str | None = _setting("NOETL_CONTEXT", "the current one", _optional("NOETL_CONTEXT", str))
-    config_folder: Path | None = _setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, _optional("XDG_CONFIG_HOME", Path))
-    no_color: bool = _setting("NO_COLOR", "colours on a terminal", _read_no_color)
+    oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
+    url: str | None = _setting("NOETL_URL", "none", _address(GATEWAY_SCHEMES))
+    token: str | None = _setting(TOKEN_VARIABLE, "none", _parsed(str), is_secret=True)
+    context: str | None = _setting("NOETL_CONTEXT", "the current one", _parsed(str))
+    config_folder: Path | None = _setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, _parsed(Path))
+    no_color: bool = _setting("NO_COLOR", "colours on a terminal", _is_set)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -290,7 +273,8 @@ class Settings:
             UsageError: A value is invalid. The message names the variable and never shows an address or credential.
         """
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
-        settings = cls(**{setting.name: setting.metadata["read"](given) for setting in fields(cls)})
+        read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
+        settings = cls(**read)
         _check_both_or_neither(settings.nats_url, settings.postgres_dsn)
         return settings
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
@@ -14,6 +14,7 @@ from noetl_stream.model.roles import ROLES, Role
 
 OIDC_PREFIX: Final = "NOETL_OIDC_"
 OIDC_VARIABLES: Final = ("ISSUER", "AUDIENCE", "JWKS_URL", "ROLE_CLAIM", "ROLES", "DEFAULT_ROLE")
+"""The fields of :class:`OidcSettings`, as they end the variables' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,12 @@ def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
         if name in values and not _is_safe_address(values[name]):
             hint = "it must start with https://, or with http:// on this machine"
             raise UsageError(f"insecure address in {OIDC_PREFIX}{name}", hint=hint)
-    defaults = OidcSettings(values["ISSUER"], values["AUDIENCE"])
-    return OidcSettings(
-        defaults.issuer,
-        defaults.audience,
-        values.get("JWKS_URL"),
-        values.get("ROLE_CLAIM", defaults.role_claim),
-        _roles(values["ROLES"]) if "ROLES" in values else defaults.roles,
-        _role(values["DEFAULT_ROLE"], "DEFAULT_ROLE") if "DEFAULT_ROLE" in values else None,
-    )
+    parsed: dict[str, Any] = {name.lower(): value for name, value in values.items()}
+    if "ROLES" in values:
+        parsed["roles"] = _roles(values["ROLES"])
+    if "DEFAULT_ROLE" in values:
+        parsed["default_role"] = _role(values["DEFAULT_ROLE"], "DEFAULT_ROLE")
+    return OidcSettings(**parsed)
 
 
 def _roles(text: str) -> Mapping[str, Role]:

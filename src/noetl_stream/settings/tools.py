@@ -69,14 +69,14 @@ def read_http_allow(text: str) -> HttpAllow:
     return HttpAllow(tuple(networks), frozenset(names))
 
 
-def read_duckdb_folders(given: Mapping[str, str]) -> tuple[Path, ...]:
-    """Parses ``NOETL_DUCKDB_PATHS``, whose folders are separated as in ``PATH``.
+def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:
+    """Parses folders, separated as in ``PATH``.
 
     Raises:
         UsageError: A path is not absolute.
     """
-    folders = tuple(Path(part) for part in given.get("NOETL_DUCKDB_PATHS", "").split(os.pathsep) if part)
+    folders = tuple(Path(part) for part in given.get(variable, "").split(os.pathsep) if part)
     for folder in folders:
         if not folder.is_absolute():
-            raise UsageError(f"relative path {str(folder)!r} in NOETL_DUCKDB_PATHS", hint="use absolute paths")
+            raise UsageError(f"relative path {str(folder)!r} in {variable}", hint="use absolute paths")
     return folders

@@ -1,14 +1,15 @@
 """Templates (LANGUAGE §2): compile once, render often. Pure and deterministic: no IO, clock or randomness."""
 
-from noetl_stream.template.compile.compiler import Guard, Template, compile_guard, compile_template
+from noetl_stream.template.compile.compiler import compile_guard, compile_template
 from noetl_stream.template.compile.findings import Bindings
 from noetl_stream.template.failures import (
     BareName,
     ExpressionError,
     ReferenceNeeded,
+    TemplateFinding,
     TemplateProblem,
 )
-from noetl_stream.template.runtime.render import holds, render
+from noetl_stream.template.runtime.evaluation import Guard, Template, holds, render
 from noetl_stream.template.runtime.scope import ABSENT, ResultView, Scope
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ResultView",
     "Scope",
     "Template",
+    "TemplateFinding",
     "TemplateProblem",
     "compile_guard",
     "compile_template",

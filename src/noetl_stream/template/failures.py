@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import Reference
 
 SHOWN_CHARS: Final = 120
 """Characters of an expression that an error message shows."""

@@ -1,9 +1,12 @@
-"""Waiting for conditions in tests: no fixed sleeps, and a bound on every wait."""
+"""Waiting for conditions and errors in tests: no fixed sleeps, and a bound on every wait."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+Raised = TypeVar("Raised", bound=Exception)
 
 POLL_S = 0.001
 """Between two looks: what is waited for needs the processor more than we."""
@@ -32,3 +35,12 @@ async def until_it_is(expected: object, read: Callable[[], Awaitable[object]], t
     async with asyncio.timeout(timeout_s):
         while await read() != expected:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
+
+
+async def expect_error(kind: type[Raised], work: Awaitable[object]) -> Raised:
+    """The error of this kind that ``work`` raises; fails if it raises none."""
+    try:
+        await work
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__} was raised")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
@@ -22,6 +22,22 @@ class ToolFailure(Exception):
         self.result = result
         self.helper = dict(helper or {})
         self.output = output
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        code: str | None = None,
+        result: Any = None,
+        helper: Mapping[str, Any] | None = None,
+        output: str = "",
+    ) -> Self:
+        """The failure with this error."""
+        error = ErrorInfo(kind, message, retryable=retryable, code=code)
+        return cls(error, result=result, helper=helper, output=output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,12 @@ class NotJson(Exception):
     """A value that JSON cannot hold. ``path`` is its position (``result.rows[3].ratio``)."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+        super().__init__(path, reason)
         self.path = path
         self.reason = reason
 
-
-class _NotConvertible(Exception):
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.steps: list[str] = []
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> Any:
@@ -52,8 +48,9 @@ def to_json(value: Any, *, name: str = "result", also: Conversions = _NONE) -> A
     """
     try:
         return _plain(value, also, 0)
-    except _NotConvertible as error:
-        raise NotJson(name + "".join(reversed(error.steps)), error.reason) from None
+    except NotJson as error:
+        error.path = name + error.path
+        raise
 
 
 def _plain(value: Any, also: Conversions, depth: int) -> Any:
@@ -65,7 +62,7 @@ def _plain(value: Any, also: Conversions, depth: int) -> Any:
     if kind is float:
         return _float(value)
     if depth > MAX_DEPTH:
-        raise _NotConvertible(f"nested more than {MAX_DEPTH} levels deep, or circular")
+        raise NotJson("", f"nested more than {MAX_DEPTH} levels deep, or circular")
     if kind is dict:
         return _mapping(value, also, depth)
     if kind is list or kind is tuple:
@@ -96,18 +93,18 @@ def _other(value: Any, also: Conversions, depth: int) -> Any:
             return int(value)
         case float():
             return _float(float(value))
-    raise _NotConvertible(f"{_type_name(value)} cannot be converted to JSON{_hint(value)}")
+    raise NotJson("", f"{_type_name(value)} cannot be converted to JSON{_hint(value)}")
 
 
 def _mapping(value: Mapping[Any, Any], also: Conversions, depth: int) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise _NotConvertible(f"a key must be text, not {_type_name(key)}: {key!r:.60}; write str(key)")
+            raise NotJson("", f"a key must be text, not {_type_name(key)}: {key!r:.60}; write str(key)")
         try:
             plain[_text(str.__str__(key))] = _plain(item, also, depth + 1)
-        except _NotConvertible as error:
-            error.steps.append(f".{key}" if key.isidentifier() else f"[{key!r:.60}]")
+        except NotJson as error:
+            error.path = (f".{key}" if key.isidentifier() else f"[{key!r:.60}]") + error.path
             raise
     return plain
 
@@ -117,36 +114,36 @@ def _list(value: Iterable[Any], also: Conversions, depth: int) -> list[Any]:
     for item in value:
         try:
             plain.append(_plain(item, also, depth + 1))
-        except _NotConvertible as error:
-            error.steps.append(f"[{len(plain)}]")
+        except NotJson as error:
+            error.path = f"[{len(plain)}]{error.path}"
             raise
     return plain
 
 
 def _text(value: str) -> str:
     if "\0" in value:
-        raise _NotConvertible("text must not contain a NUL character")
+        raise NotJson("", "text must not contain a NUL character")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _NotConvertible("text must not contain a lone surrogate") from None
+            raise NotJson("", "text must not contain a lone surrogate") from None
     return value
 
 
 def _float(value: float) -> float:
     if not isfinite(value):
-        raise _NotConvertible(f"{value} is not a valid JSON number")
+        raise NotJson("", f"{value} is not a valid JSON number")
     return value
 
 
 def _decimal(value: Decimal) -> int | float:
     if not value.is_finite():
-        raise _NotConvertible(f"{value} is not a valid JSON number")
+        raise NotJson("", f"{value} is not a valid JSON number")
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent >= 0:
         if value.adjusted() > MAX_DIGITS:
-            raise _NotConvertible(f"number longer than {MAX_DIGITS} digits")
+            raise NotJson("", f"number longer than {MAX_DIGITS} digits")
         return int(value)
     return _float(float(value))
 

@@ -7,7 +7,6 @@ from typing import Any, Final, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 
@@ -44,7 +43,7 @@ def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
 
 def invalid_input(message: str) -> ToolFailure:
     """The failure for an invalid input."""
-    return ToolFailure(ErrorInfo(kind="invalid_input", message=message))
+    return ToolFailure.of("invalid_input", message)
 
 
 def auth_field(default: Any, description: str) -> Any:
@@ -64,7 +63,7 @@ async def credential_of(call: ToolCall, auth: Auth) -> str | dict[str, Any]:
 def bad_credential(auth: Auth, reason: str) -> ToolFailure:
     """The failure for an unusable credential. Never shows its value."""
     name = f"credential {auth!r}" if isinstance(auth, str) else "auth"
-    return ToolFailure(ErrorInfo(kind="credential", message=f"{name}: {reason}"))
+    return ToolFailure.of("credential", f"{name}: {reason}")
 
 
 def text_entry(auth: Auth, credential: dict[str, Any], key: str) -> str | None:

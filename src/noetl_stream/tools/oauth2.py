@@ -11,7 +11,6 @@ from urllib.parse import quote_plus
 
 import msgspec
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.keychain import OauthSettings
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
@@ -89,4 +88,4 @@ async def _no_credential(name: str) -> str:
 
 
 def _failed(source: str, reason: str, *, retryable: bool = False) -> ToolFailure:
-    return ToolFailure(ErrorInfo("credential", f"no token from {source}: {reason}", retryable=retryable))
+    return ToolFailure.of("credential", f"no token from {source}: {reason}", retryable=retryable)

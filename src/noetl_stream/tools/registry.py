@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.settings.tools import ToolSettings
@@ -22,27 +21,21 @@ GROUP: Final = "noetl_stream.tools"
 _DISTRIBUTION: Final = "noetl-stream"
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
-ToolClass = Callable[[], Tool]
+ToolClass = type[Tool]
 """A tool class: callable without arguments, with a :class:`KindSpec` as ``spec``."""
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginProblem:
-    """An installed tool kind that cannot be used. ``message`` is one line that names its source."""
+class InstalledTools(NamedTuple):
+    """The usable tool classes by kind, and why the others are unusable: one line each, which names the source."""
 
-    kind: str
-    distribution: str
-    message: str
+    tools: dict[str, ToolClass]
+    problems: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledTools:
-    """The usable tool classes by kind, and the problems of the others."""
-
-    tools: Mapping[str, ToolClass]
-    problems: tuple[PluginProblem, ...] = ()
+class _Unusable(Exception):
+    """Why a tool cannot be used."""
 
 
 def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTools:
@@ -52,30 +45,28 @@ def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTool
         points: The entry points to load. Default: those of :data:`GROUP`.
     """
     found = entry_points(group=GROUP) if points is None else points
-    tools: dict[str, ToolClass] = {}
+    installed = InstalledTools({}, [])
     sources: dict[str, str] = {}
-    problems: list[PluginProblem] = []
     for point in sorted(found, key=_built_in_first):
         source = _distribution(point)
-        if point.name in tools:
-            reason = f"the kind is already provided by {sources[point.name]}"
-            problems.append(_problem(point, f"{reason}; uninstall one"))
-            continue
-        loaded = _load(point)
-        if isinstance(loaded, PluginProblem):
-            problems.append(loaded)
-        else:
-            tools[point.name] = loaded
+        try:
+            if point.name in sources:
+                raise _Unusable(f"the kind is already provided by {sources[point.name]}; uninstall one")
+            installed.tools[point.name] = _load(point)
             sources[point.name] = source
-    return InstalledTools(tools, tuple(problems))
+        except _Unusable as reason:
+            where = f"{source} (entry point {point.name} = {point.value})"
+            first_line = str(reason).splitlines()[0]
+            installed.problems.append(f"tool kind {point.name!r} of {where} cannot be used: {first_line}")
+    return installed
 
 
 def load_tools() -> dict[str, ToolClass]:
     """The usable tool classes by kind. Logs a warning for each unusable one."""
     installed = installed_tools()
     for problem in installed.problems:
-        log.warning("%s", problem.message)
-    return dict(installed.tools)
+        log.warning("%s", problem)
+    return installed.tools
 
 
 def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict[str, Tool]:
@@ -89,19 +80,18 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
 
 def kinds_of(tools: Mapping[str, ToolClass]) -> Kinds:
     """The specs of these tools, for the playbook checker."""
-    return {kind: _spec_of(tool) for kind, tool in tools.items()}
+    return {kind: tool.spec for kind, tool in tools.items()}
 
 
-def _load(point: EntryPoint) -> ToolClass | PluginProblem:
+def _load(point: EntryPoint) -> ToolClass:
     try:
-        tool = point.load()
+        tool: ToolClass = point.load()
     except (Exception, SystemExit) as error:  # importing a plugin may raise anything
-        return _problem(point, f"importing {point.value} raised {type(error).__name__}: {error}")
+        raise _Unusable(f"importing {point.value} raised {type(error).__name__}: {error}") from None
     reason = _unusable_reason(point.name, tool)
     if reason is not None:
-        return _problem(point, f"{point.value} {reason}")
-    loaded: ToolClass = tool
-    return loaded
+        raise _Unusable(f"{point.value} {reason}")
+    return tool
 
 
 def _unusable_reason(kind: str, tool: Any) -> str | None:
@@ -118,11 +108,6 @@ def _unusable_reason(kind: str, tool: Any) -> str | None:
     return None
 
 
-def _spec_of(tool: ToolClass) -> KindSpec:
-    spec: KindSpec = tool.spec  # type: ignore[attr-defined]  # checked at load time
-    return spec
-
-
 def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "an unnamed distribution"
 
@@ -130,11 +115,3 @@ def _distribution(point: EntryPoint) -> str:
 def _built_in_first(point: EntryPoint) -> tuple[bool, str, str]:
     source = _distribution(point)
     return source != _DISTRIBUTION, source, point.name
-
-
-def _problem(point: EntryPoint, reason: str) -> PluginProblem:
-    source = _distribution(point)
-    first_line = reason.splitlines()[0]
-    where = f"{source} (entry point {point.name} = {point.value})"
-    message = f"tool kind {point.name!r} of {where} cannot be used: {first_line}"
-    return PluginProblem(kind=point.name, distribution=source, message=message)

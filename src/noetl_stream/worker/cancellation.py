@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
-from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Stop
 from noetl_stream.worker.limits import MAX_STOPPED_REMEMBERED
+
+if TYPE_CHECKING:
+    from noetl_stream.worker.command.run import CommandRun
 
 log = logging.getLogger(__name__)
 
@@ -18,30 +20,17 @@ Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
 """Why a run ends early: it was cancelled; another run has its command; it is returned; the worker closes."""
 
 
-class Interruptible(Protocol):
-    @property
-    def run(self) -> RunId: ...
-
-    def interrupt(self, why: Interruption, reason: str = "") -> None:
-        """Stops this run, if it has not ended."""
-        ...
-
-    def pause(self) -> None:
-        """Suspends this run before its next iteration, if it is a local loop."""
-        ...
-
-
 class Cancellations:
     """The runs of this worker by command, and the commands that were stopped."""
 
     def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
-        self._runs: dict[str, list[Interruptible]] = {}
+        self._runs: dict[str, list[CommandRun]] = {}
         self._stopped: LruCache[str, Stop] = LruCache(remembered)
 
-    def enter(self, running: Interruptible) -> None:
+    def enter(self, running: CommandRun) -> None:
         self._runs.setdefault(running.run.command_id, []).append(running)
 
-    def leave(self, running: Interruptible) -> None:
+    def leave(self, running: CommandRun) -> None:
         command_id = running.run.command_id
         runs = self._runs[command_id]
         runs.remove(running)
@@ -58,7 +47,7 @@ class Cancellations:
         stop = self._stopped.get(command_id)
         return stop is not None and stop.pausing
 
-    async def hear(self, _subject: str, body: bytes, _reply: str) -> None:
+    async def on_stop(self, _subject: str, body: bytes, _reply: str) -> None:
         """Handles a :class:`~noetl_stream.model.messages.Stop`. A nonce restricts it to the run that has it."""
         try:
             stop = codec.decode_stop(body)

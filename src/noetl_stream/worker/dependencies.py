@@ -10,10 +10,9 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.tools.contract import Tool
-from noetl_stream.worker.catalog_client import CatalogClient
-from noetl_stream.worker.command.item_pages import Pages
 from noetl_stream.worker.command.reporter import Channel
-from noetl_stream.worker.plans import PlanSource
+from noetl_stream.worker.command.results import Pages
+from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.secrets.keychain import Keychain
 
 
@@ -28,7 +27,6 @@ class Dependencies:
     clock: Clock
     tools: Mapping[str, Tool]
     kinds: Kinds
-    plans: PlanSource
-    catalog: CatalogClient
+    plans: PlanClient
     keychain: Keychain
     pages: Pages = field(default_factory=Pages)

@@ -1,12 +1,18 @@
-"""Renews the leases of all running commands from a separate thread (PROTOCOL §3 *Order*)."""
+"""Leases of running commands: renewed from a thread, given up when NATS is out of reach (PROTOCOL §3 *Order*)."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
+from collections.abc import Callable
 
 from noetl_stream.errors import NoetlError
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.worker import limits
+from noetl_stream.worker.waiting import within
 
 log = logging.getLogger(__name__)
 
@@ -55,3 +61,52 @@ class LeaseKeeper:
     def _renew_until_closed(self) -> None:
         while not self._closing.wait(self.interval_s):
             self.renew()
+
+
+class BrokerLiveness:
+    """The last proof that NATS answers: an acknowledged report, or a round trip if there is none."""
+
+    def __init__(self, event_log: EventLog, clock: Clock) -> None:
+        self._log = event_log
+        self._clock = clock
+        self._last_s = clock.monotonic_s()
+
+    def touch(self) -> None:
+        """Records that NATS has just answered."""
+        self._last_s = self._clock.monotonic_s()
+
+    @property
+    def age_s(self) -> float:
+        return self._clock.monotonic_s() - self._last_s
+
+    async def watch(self, lost: Callable[[], None]) -> None:
+        """Checks contact forever; calls ``lost`` when there has been none for too long.
+
+        A new attempt always precedes the verdict, so a blocked event loop does not count as lost contact.
+        """
+        is_lost = False
+        while True:
+            if self.age_s < limits.CONTACT_INTERVAL_S or await self._reach():
+                is_lost = False
+                await self._clock.sleep(limits.CONTACT_INTERVAL_S)
+                continue
+            if self.age_s >= limits.CONTACT_LOST_AFTER_S:
+                if not is_lost:
+                    log.error("no contact with NATS for %.0f s: stopping all runs, their leases expire", self.age_s)
+                is_lost = True
+                lost()
+            await self._clock.sleep(limits.CONTACT_RETRY_S)
+
+    async def _reach(self) -> bool:
+        probe = asyncio.ensure_future(self._log.last_sequence())
+        try:
+            if not await within(self._clock, limits.CONTACT_ANSWER_S, probe):
+                return False
+            probe.result()
+        except NoetlError as error:
+            log.debug("no contact: %s", error)
+            return False
+        finally:
+            probe.cancel()
+        self.touch()
+        return True

@@ -7,7 +7,7 @@ from typing import Final
 ACK_WAIT_S: Final = 30.0
 """How long a lease on a command lasts without renewal; the queue's consumer is configured with it."""
 
-SIGNS_A_LEASE: Final = 3
+RENEWALS_PER_LEASE: Final = 3
 """How often a lease is renewed within ``ACK_WAIT_S`` (PROTOCOL §3 *Order*)."""
 
 CONTACT_INTERVAL_S: Final = 5.0

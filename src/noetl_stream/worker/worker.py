@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
 
+import noetl_stream
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.messages import FORMAT, StepCommand
+from noetl_stream.model.messages import FORMAT, StepCommand, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus, Subscription
+from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.tools.contract import Tool
-from noetl_stream.worker.broker_liveness import BrokerLiveness
+from noetl_stream.worker import limits
 from noetl_stream.worker.cancellation import Cancellations
-from noetl_stream.worker.catalog_client import CatalogClient
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.lease import LeaseKeeper
-from noetl_stream.worker.limits import ACK_WAIT_S, FAREWELL_S, GRACE_S, RETURN_DELAY_S, SIGNS_A_LEASE
-from noetl_stream.worker.plans import PlanSource
-from noetl_stream.worker.presence import Presence
-from noetl_stream.worker.pull import Puller
-from noetl_stream.worker.secrets.client import SecretsClient
-from noetl_stream.worker.secrets.keychain import Credentials, Keychain
+from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
+from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
+
+_REFILLS_A_ROUND: Final = 4
 
 
 class Worker:
@@ -43,8 +42,8 @@ class Worker:
     Args:
         name: Shown in events.
         slots: How many commands run at once.
-        credential: Resolves the worker's own credentials.
-        secrets: The credential store, asked first; without it only ``credential`` is used.
+        credentials: The worker's own, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON objects.
+        secrets: The credential store, asked first; without it only ``credentials`` are used.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
         ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
     """
@@ -61,11 +60,11 @@ class Worker:
         blobs: Blobs,
         clock: Clock,
         tools: Mapping[str, Tool],
-        plans: PlanSource,
-        credential: Credentials,
+        plans: PlanClient,
+        credentials: Mapping[str, str] | None = None,
         secrets: SecretsClient | None = None,
-        grace_s: float = GRACE_S,
-        ack_wait_s: float = ACK_WAIT_S,
+        grace_s: float = limits.GRACE_S,
+        ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
         self._pool = pool
         self._slots = slots
@@ -76,8 +75,7 @@ class Worker:
         self._liveness = BrokerLiveness(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._liveness, self._flusher)
-        self.keychain = Keychain(clock, credential, secrets, tools.get("http"))
-        catalog = CatalogClient(bus, clock)
+        self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"))
         self._dependencies = Dependencies(
             worker=name,
             channel=self._channel,
@@ -87,26 +85,17 @@ class Worker:
             tools=tools,
             kinds={kind: tool.spec for kind, tool in tools.items()},
             plans=plans,
-            catalog=catalog,
             keychain=self.keychain,
         )
         self._cancellations = Cancellations()
-        self._leases = LeaseKeeper(ack_wait_s / SIGNS_A_LEASE)
+        self._leases = LeaseKeeper(ack_wait_s / limits.RENEWALS_PER_LEASE)
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
         self._tasks: list[asyncio.Task[Any]] = []
         self._source: CommandSource | None = None
         self._puller: Puller | None = None
         self._subscriptions: list[Subscription] = []
-        self._presence = Presence(
-            name=name,
-            pool=pool,
-            slots=slots,
-            since_ms=clock.now_ms(),
-            kinds=tools,
-            running=lambda: [run.shown for run in self._runs.values()],
-            draining=self._draining.is_set,
-        )
+        self._since_ms = clock.now_ms()
         self._closed = False
 
     async def run(self) -> None:
@@ -161,14 +150,35 @@ class Worker:
         return task
 
     async def _open(self) -> tuple[CommandSource, Puller]:
-        clock, pool, bus, hear = self._clock, self._pool, self._bus, self._cancellations.hear
-        self._subscriptions.append(await persist(clock, "listen for stops", lambda: bus.listen(subjects.STOP, hear)))
+        clock, pool = self._clock, self._pool
+        await self._listen(subjects.STOP, self._cancellations.on_stop)
         self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
         self._leases.start()
         self._puller = Puller(self._source, self._slots, self._channel, self._start)
         self._channel.on_unstuck = self._puller.top_up
-        self._subscriptions.append(await persist(clock, "listen for questions", lambda: self._presence.listen(bus)))
+        await self._listen(subjects.ASK_WORKERS, self._answer_presence)
         return self._source, self._puller
+
+    async def _listen(self, subject: str, handler: Handler) -> None:
+        listening = persist(self._clock, f"listen on {subject}", lambda: self._bus.listen(subject, handler))
+        self._subscriptions.append(await listening)
+
+    async def _answer_presence(self, _subject: str, _body: bytes, reply: str) -> None:
+        """Answers for this worker alone, so that a drained or dead one drops off the list by its silence."""
+        if not reply:
+            return
+        presence = WorkerPresence(
+            name=self._dependencies.worker,
+            pool=self._pool,
+            slots=self._slots,
+            busy=len(self._runs),
+            since_ms=self._since_ms,
+            kinds=sorted(self._dependencies.tools),
+            version=noetl_stream.__version__,
+            draining=self._draining.is_set(),
+            running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
+        )
+        self._bus.send(reply, codec.encode(presence))
 
     async def _finish(self, source: CommandSource) -> None:
         """Waits for running commands, then returns the rest to the queue.
@@ -182,7 +192,7 @@ class Worker:
             log.warning("%d commands still running after %.0f s are returned", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
-            await self._all_ended(FAREWELL_S)
+            await self._all_ended(limits.FAREWELL_S)
 
     async def _all_ended(self, seconds: float) -> bool:
         if not self._runs:
@@ -205,11 +215,11 @@ class Worker:
     def _start(self, delivery: Delivery, connected_ms: int) -> bool:
         command = _readable(delivery)
         if command is None:
-            delivery.nak(RETURN_DELAY_S)
+            delivery.nak(limits.RETURN_DELAY_S)
             return False
         self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)
-        task = asyncio.create_task(self._carry_out(run, connected_ms))
+        task = asyncio.create_task(self._execute(run, connected_ms))
         run.runs_in(task)
         self._runs[task] = run
         self._leases.hold(delivery)
@@ -217,16 +227,16 @@ class Worker:
         task.add_done_callback(self._ended)
         return True
 
-    async def _carry_out(self, run: CommandRun, connected_ms: int) -> None:
+    async def _execute(self, run: CommandRun, connected_ms: int) -> None:
         try:
-            disposal = await run.carry_out(connected_ms)
+            disposal = await run.execute(connected_ms)
         except Exception:
             log.exception("command %s is returned to the queue: this worker has a defect", run.run.command_id)
             disposal = "return_later"
         if disposal == "done":
             run.delivery.ack()
         else:
-            run.delivery.nak(RETURN_DELAY_S if disposal == "return_later" else 0.0)
+            run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         run = self._runs.pop(task)
@@ -247,3 +257,55 @@ def _readable(delivery: Delivery) -> StepCommand | None:
         log.error("command %s has format %d, this worker reads up to %d", command.command_id, command.format, FORMAT)
         return None
     return command
+
+
+class Puller:
+    """Keeps credit with the source and starts what arrives: as many commands as there are free slots (DESIGN §4).
+
+    Credit is requested when none is left, or for a quarter of the slots at once: one request per step would cost NATS
+    an extra message per step.
+
+    Args:
+        start: Starts a delivery and returns whether it took a slot; :meth:`release` is called when the slot is free
+            again.
+    """
+
+    def __init__(
+        self, source: CommandSource, slots: int, channel: Channel, start: Callable[[Delivery, int], bool]
+    ) -> None:
+        self._source = source
+        self._slots = slots
+        self._channel = channel
+        self._start = start
+        self._refill = max(1, slots // _REFILLS_A_ROUND)
+        self._running = 0
+        self._credit = 0
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Fetches forever."""
+        self.top_up()
+        while True:
+            delivery = await self._source.next()
+            self._credit -= 1
+            if self._stopped:
+                delivery.nak()
+            elif self._start(delivery, self._source.connected_ms):
+                self._running += 1
+            self.top_up()
+
+    def release(self) -> None:
+        self._running -= 1
+        self.top_up()
+
+    def stop(self) -> None:
+        """Stops asking for commands; those that still arrive are returned at once."""
+        self._stopped = True
+
+    def top_up(self) -> None:
+        """Requests more if slots are free, unless a report is being held up (PROTOCOL §3 *Order*)."""
+        free = self._slots - self._running - self._credit
+        is_due = free > 0 and (self._credit == 0 or free >= self._refill)
+        if is_due and not self._stopped and not self._channel.stuck:
+            self._credit += free
+            self._source.request(free)

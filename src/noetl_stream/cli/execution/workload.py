@@ -12,7 +12,7 @@ import click
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from noetl_stream.engine.decide.start import deep_merge
+from noetl_stream.engine.decide.executions import deep_merge
 from noetl_stream.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -10,7 +10,7 @@ import click
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.kinds.spec import unchecked_kind
-from noetl_stream.playbook.schema.language import playbook_schema
+from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 

@@ -9,8 +9,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets
 from noetl_stream.playbook.diagnostics import did_you_mean
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, CredentialInfo, Credentials, NewCredential
-from noetl_stream.sealing.envelope import CannotDecrypt, SealedEnvelope, decrypt, encrypt
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing
+from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
 MAX_VALUE_BYTES: Final = 64 * 1024
 TRIES: Final = 10

@@ -82,7 +82,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "too_many_signals": Conflict,
     "version_mismatch": VersionMismatch,
 }
-"""By :data:`~noetl_stream.model.rejection.RejectionCode`; any other is a UsageError."""
+"""By :data:`~noetl_stream.model.status.RejectionCode`; any other is a UsageError."""
 
 
 class ExecutionPorts(NamedTuple):

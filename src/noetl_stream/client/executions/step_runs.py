@@ -27,8 +27,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
 from noetl_stream.ports.operations.executions import (
     LoopCountsDocument,

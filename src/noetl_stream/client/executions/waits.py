@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Wait
+from noetl_stream.model.ids import timer_of
 from noetl_stream.ports.operations.executions import WaitDocument
 
 

@@ -9,7 +9,7 @@ from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Reason, counted
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested
-from noetl_stream.model.reference import EXECUTION
+from noetl_stream.model.outcome import EXECUTION
 
 
 def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[Reason]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from noetl_stream.client.why.reason import shown
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, holds
-from noetl_stream.template.compile.compiler import Guard
-from noetl_stream.template.runtime.render import NoValue, value_at
+from noetl_stream.template import ExpressionError, Guard, ReferenceNeeded, Scope, holds
+from noetl_stream.template.runtime.evaluation import NoValue, value_at
 
 
 def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:

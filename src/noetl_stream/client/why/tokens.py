@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from noetl_stream.client.why.guards import guard_document, values_said
 from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Reason, counted
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.scope import admission_scope
 from noetl_stream.engine.state import Execution, WaitingToken
+from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
 
 

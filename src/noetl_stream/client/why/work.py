@@ -8,10 +8,10 @@ from typing import Any
 from noetl_stream.client.why.environment import Environment
 from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Reason, counted, seconds
-from noetl_stream.engine.ids import timer_of
 from noetl_stream.engine.state import Assignment, Execution, StepRun
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Wait
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.playbook.plan import Plan
 

@@ -2,20 +2,17 @@
 
 A rule depends only on the state and the fact, never on the batch, and may raise
 :class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when nothing else does,
-:mod:`.pending` what is still undecided after a halt.
+and what is still undecided after a halt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import Fact
 from noetl_stream.playbook.plan import Plan
 
-NOTHING: Final[Sequence[Fact]] = ()
-
-Rule = Callable[[Plan, Execution, Any], Sequence[Fact]]
-Rules = dict[type[Fact], Rule]
+Rules = dict[type[Fact], Callable[[Plan, Execution, Any], Sequence[Fact]]]
 """By kind of fact, the facts that follow from it in the state that already holds it."""

@@ -10,17 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from noetl_stream.engine.ids import join_token
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    Fact,
-    Token,
-    TokenAbsorbed,
-    TokenDiscarded,
-    TokenEnqueued,
-    TokenJoined,
-)
+from noetl_stream.model.events import Fact, Token, TokenAbsorbed, TokenDiscarded, TokenEnqueued, TokenJoined
+from noetl_stream.model.ids import derive
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 
@@ -120,7 +113,7 @@ def _merged(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> Tok
         for join, wave in token.waves.items():
             waves[join] = max(wave, waves.get(join, 0))
     waves[step] = firing
-    token_id = join_token(state.execution_id, step, firing)
+    token_id = derive(state.execution_id, "join", step, firing)
     args = _merged_args(plan, tokens)
     if len(codec.encode(args)) > state.limits.max_ctx_bytes:
         args = {}

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from noetl_stream.engine.decide.admission import expression_failure
-from noetl_stream.engine.ids import command_of, paging_of
-from noetl_stream.engine.pipeline.paging import in_pages
-from noetl_stream.engine.scope import loop_scope
-from noetl_stream.engine.state import Assignment, Execution, LoopState, StepRun
+from noetl_stream.engine.scope import expression_failure, loop_scope
+from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Fact,
@@ -22,6 +19,7 @@ from noetl_stream.model.events import (
     StepFailed,
     StepScheduled,
 )
+from noetl_stream.model.ids import command_of, paging_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
@@ -45,7 +43,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
             return (_page_out(run, path),)
         raise
     except ExpressionError as error:
-        return _refuse(run, expression_failure("loop", error), path)
+        return (_failed(run, expression_failure("loop", error), path),)
     local = level.placement == "local"
     size = len(codec.encode(items))
     if size > (state.limits.max_loop_items_bytes if local else state.limits.max_resolve_bytes):
@@ -65,7 +63,12 @@ def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[
         ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or has the wrong type.
         ReferenceNeeded: one of them reads a result kept by reference.
     """
-    items = _items(render(level.items, scope), level)
+    items = render(level.items, scope)
+    if isinstance(items, dict):
+        items = [{"key": key, "value": item} for key, item in items.items()]
+    if not isinstance(items, list):
+        text = f"must be a list or a mapping, not {type(items).__name__}"
+        raise ExpressionError(text, expression=str(level.items.source))
     return items, loop_window(level, scope, max_in_flight)
 
 
@@ -76,7 +79,9 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
         ExpressionError: ``max_in_flight`` cannot be evaluated, or is not a whole number.
         ReferenceNeeded: it reads a result kept by reference.
     """
-    at_once = 1 if level.mode == "sequential" else _whole_number(render(level.max_in_flight, scope))
+    at_once = 1 if level.mode == "sequential" else render(level.max_in_flight, scope)
+    if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
+        raise ExpressionError(f"max_in_flight must be a whole number of at least 1, not {at_once!r}")
     return min(at_once, max_in_flight)
 
 
@@ -123,39 +128,41 @@ def _begin(run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Fact:
 
 def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
     """A ``fail_fast`` level with a failed iteration cancels those in flight, and fails once they have ended."""
-    in_flight = list(_in_flight(state, run, path))
-    if in_flight:
-        reason = f"iteration {error.index} failed"
-        return tuple(
-            StepCancelled(run.step_run_id, assignment.command_id, reason)
-            for assignment in in_flight
-            if not assignment.cancelling
-        )
-    if path:
-        return (LoopIterationFailed(path, error, run.step_run_id),)
-    return (StepFailed(run.step_run_id, error),)
+    own = [assignment for assignment in state.commands if assignment.step_run_id == run.step_run_id]
+    in_flight = [assignment for assignment in own if assignment.path[: len(path)] == path]
+    if not in_flight:
+        return (_failed(run, error, path),)
+    running = [assignment for assignment in in_flight if not assignment.cancelling]
+    reason = f"iteration {error.index} failed"
+    return [StepCancelled(run.step_run_id, assignment.command_id, reason) for assignment in running]
 
 
-def _in_flight(state: Execution, run: StepRun, path: Path) -> Iterator[Assignment]:
-    for assignment in (*state.assignments.values(), *state.suspensions.values()):
-        if assignment.step_run_id == run.step_run_id and assignment.path[: len(path)] == path:
-            yield assignment
+def _failed(run: StepRun, error: ErrorInfo, path: Path) -> Fact:
+    """The end of the step, or of the iteration around an inner level."""
+    return LoopIterationFailed(path, error, run.step_run_id) if path else StepFailed(run.step_run_id, error)
 
 
-def _items(value: Any, level: LoopPlan) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict):
-        return [{"key": key, "value": item} for key, item in value.items()]
-    text = f"must be a list or a mapping, not {type(value).__name__}"
-    raise ExpressionError(text, expression=str(level.items.source))
+PAGE_BYTES: Final = 256 * 1024
+"""The most bytes of items in one page; a larger item has a page of its own."""
 
 
-def _whole_number(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
-    raise ExpressionError(f"max_in_flight must be a whole number of at least 1, not {value!r}")
+def in_pages(items: list[Any], size: int) -> Iterator[list[Any]]:
+    """The items, page by page; an empty list has no page.
 
-
-def _refuse(run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
-    return (LoopIterationFailed(path, error, run.step_run_id) if path else StepFailed(run.step_run_id, error),)
+    Args:
+        size: How many bytes of JSON all items together are.
+    """
+    if size <= PAGE_BYTES:
+        if items:
+            yield items
+        return
+    page: list[Any] = []
+    room = PAGE_BYTES
+    for item in items:
+        needed = len(codec.encode(item)) + 1
+        if needed > room and page:
+            yield page
+            page, room = [], PAGE_BYTES
+        page.append(item)
+        room -= needed
+    yield page

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from noetl_stream.engine.decide.admission import admit, expression_failure, raise_unless_loadable
-from noetl_stream.engine.decide.joins import break_deadlock, fire_complete
+from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx
+from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
-from noetl_stream.engine.decide.pending import pending_decisions
-from noetl_stream.engine.decide.suspension import cancel_unawaited
-from noetl_stream.engine.decide.termination import end_when_stopped
-from noetl_stream.engine.decide.timers import watch
-from noetl_stream.engine.scope import result_scope
+from noetl_stream.engine.decide.routing import route
+from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
+from noetl_stream.engine.decide.tokens import admit, begin, enter
+from noetl_stream.engine.scope import evaluate, expression_failure, result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, Fact, TokenDiscarded
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Template, render
+from noetl_stream.template import ExpressionError, render
 
 
 def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -73,35 +70,57 @@ def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def _finish(plan: Plan, state: Execution) -> Fact:
-    if plan.result is None or (state.parent is not None and state.parent.return_step is not None):
-        return ExecutionFinished("completed", Outcome("ok", _last_end(plan, state)), state.discarded)
+    """The end, with the result: for a child whose parent names a return step, that step's."""
+    wanted = state.parent.return_step if state.parent is not None else None
+    if wanted is not None:
+        value = state.steps.get(wanted)
+        return _completed(state, value.outcome.result if value is not None else Payload())
+    if plan.result is None:  # the last step in file order among the successful step runs that fired no arc
+        ends = (state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends)
+        return _completed(state, next(ends, Payload()))
     try:
-        result = codec.payload_of(_render_result(plan.result, plan, state))
+        rendered = evaluate(render, plan.result, result_scope(plan, state), str(plan.result.source))
+        result = codec.payload_of(rendered)
     except ExpressionError as error:
         return _broken(state, expression_failure("executor.spec.result", error))
     if len(result.value) > state.limits.max_inline_bytes:
         text = f"the result has {len(result.value)} bytes; limits.max_inline_bytes is {state.limits.max_inline_bytes}"
         return _broken(state, ErrorInfo("result_too_large", text))
+    return _completed(state, result)
+
+
+def _completed(state: Execution, result: Payload) -> Fact:
     return ExecutionFinished("completed", Outcome("ok", result), state.discarded)
-
-
-def _render_result(template: Template, plan: Plan, state: Execution) -> Any:
-    try:
-        return render(template, result_scope(plan, state))
-    except ReferenceNeeded as needed:
-        raise_unless_loadable(str(template.source), needed, state.limits.max_resolve_bytes)
-        raise
 
 
 def _broken(state: Execution, error: ErrorInfo) -> Fact:
     return ExecutionFinished("failed", Outcome("error", error=error), state.discarded)
 
 
-def _last_end(plan: Plan, state: Execution) -> Payload:
-    """The result of the last step in file order among the successful step runs that fired no arc; for a child whose
-    parent names a return step, that step's result.
+def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """The first pending decisions of this state, empty without any: those that its facts led to, found after a halt.
+
+    While an execution is paused or waits for a reference, facts are folded but nothing is decided (PROTOCOL §2). The
+    state shows what is undecided: tokens not yet admitted, step runs not begun or not routed, suspensions.
     """
-    if state.parent is not None and state.parent.return_step is not None:
-        value = state.steps.get(state.parent.return_step)
-        return value.outcome.result if value is not None else Payload()
-    return next((state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends), Payload())
+    if state.ending or state.ended or state.halted:
+        return ()
+    if facts := on_ctx(state):
+        return facts
+    begun = {assignment.step_run_id for assignment in state.commands}
+    for run in state.runs.values():
+        if run.ended:
+            return route(plan, state, run)
+        if run.loop is None and run.step_run_id not in begun:
+            return begin(plan, state, run)
+    for waiting in state.tokens.values():
+        if not (waiting.held or waiting.joining) and (facts := enter(plan, state, waiting.token)):
+            return facts
+    joined = {waiting.token.step for waiting in state.tokens.values() if waiting.joining}
+    for step in joined:
+        if facts := fire_if_enough(plan, state, step):
+            return facts
+    for suspended in state.suspensions.values():
+        if facts := resume_or_wait(state, suspended):
+            return facts
+    return ()

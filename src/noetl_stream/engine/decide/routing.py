@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.decide import NOTHING, Rules
-from noetl_stream.engine.decide.admission import expression_failure, judge, raise_unless_loadable
-from noetl_stream.engine.decide.ctx import on_ctx
-from noetl_stream.engine.ids import arc_token
-from noetl_stream.engine.scope import arc_scope
+from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.executions import on_ctx
+from noetl_stream.engine.scope import arc_scope, evaluate, expression_failure
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
-from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
+from noetl_stream.model.ids import derive
+from noetl_stream.playbook.plan import ArcPlan, Plan
+from noetl_stream.template import ExpressionError, Scope, holds, render
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -32,8 +31,10 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
     try:
-        for index, arc in _candidates(step, run):
-            value = arc.guard is None or judge(arc.guard, scope, state.limits.max_resolve_bytes)
+        for index, arc in enumerate(step.arcs):
+            if run.ended == "step.failed" and not arc.handles_failure:
+                continue
+            value = arc.guard is None or evaluate(holds, arc.guard, scope, arc.guard.source)
             guards.append(EvaluatedGuard(arc.guard.source if arc.guard else "true", value, index))
             if value:
                 fired.append(index)
@@ -47,11 +48,6 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     return _close(plan, run, guards, fired, tokens)
 
 
-def _candidates(step: StepPlan, run: StepRun) -> list[tuple[int, ArcPlan]]:
-    failed = run.ended == "step.failed"
-    return [(index, arc) for index, arc in enumerate(step.arcs) if arc.handles_failure or not failed]
-
-
 def _close(
     plan: Plan, run: StepRun, guards: list[EvaluatedGuard], fired: list[int], tokens: Sequence[Token]
 ) -> Sequence[Fact]:
@@ -62,17 +58,12 @@ def _close(
 
 
 def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scope) -> Token:
-    try:
-        args: dict[str, Any] = render(arc.args, scope)
-    except ReferenceNeeded as needed:
-        raise_unless_loadable(f"args of the arc to {arc.step}", needed, state.limits.max_resolve_bytes)
-        raise
+    args: dict[str, Any] = evaluate(render, arc.args, scope, f"args of the arc to {arc.step}")
     size, at_most = len(codec.encode(args)), state.limits.max_ctx_bytes
     if size > at_most:
         raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
-    token_id = arc_token(run.step_run_id, index)
     return Token(
-        token_id=token_id,
+        token_id=derive(run.step_run_id, "arc", index),
         step=arc.step,
         cause="arc",
         args=args,
@@ -84,10 +75,10 @@ def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scop
 
 def _step_ended(
     plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
-) -> Sequence[events.Fact]:
+) -> Sequence[Fact]:
     run = state.runs.get(fact.step_run_id)
     if run is None or not run.ended or state.ending:
-        return NOTHING
+        return ()
     return (*on_ctx(state), *route(plan, state, run))
 
 

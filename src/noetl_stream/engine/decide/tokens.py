@@ -1,30 +1,32 @@
-"""Tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7)."""
+"""Tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7, formal specification §4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from noetl_stream.engine.decide import NOTHING, Rules
-from noetl_stream.engine.decide.admission import admit
+from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.decide.loops import open_loop
-from noetl_stream.engine.ids import command_of, step_run_of, timer_of
+from noetl_stream.engine.scope import admission_scope, evaluate, expression_failure
 from noetl_stream.engine.state import Execution, StepRun, WaitingToken, due_ms
 from noetl_stream.model import events
-from noetl_stream.model.events import Fact, StepDone, StepFailed, StepScheduled, TimerSet, Token, TokenClaimed
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.model.events import EvaluatedGuard, Fact, TimerSet, Token
+from noetl_stream.model.ids import command_of, step_run_of, timer_of
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import AdmitPlan, Plan
+from noetl_stream.template import ExpressionError, Scope, holds
 
 
 def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
     """Handles a token that has reached its step: it joins, or asks for admission; its deadline starts here."""
     step = plan.steps[token.step]
-    facts: Sequence[Fact]
+    facts: Sequence[Fact] = ()
     if step.join is not None and not _is_past_the_join(token):
         facts = (arrive(plan, state, token),)
-    else:
-        waiting = state.tokens.get(token.token_id)
-        facts = _ask_to_enter(plan, state, waiting) if waiting is not None else ()
+    elif (waiting := state.tokens.get(token.token_id)) is not None:
+        refused = refusal_of(plan, state, token) if _is_past_the_join(token) else None
+        facts = admit(plan, state, waiting) if refused is None else (claim(state, token.token_id, refused=refused),)
     timer_id = timer_of(token.token_id, "deadline")
     if step.deadline_s is None or timer_id in state.timers:
         return facts
@@ -32,49 +34,90 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
     return (TimerSet(timer_id, "deadline", due, token.token_id), *facts)
 
 
-def _ask_to_enter(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
-    token = waiting.token
-    refused = refusal_of(plan, state, token) if _is_past_the_join(token) else None
-    if refused is None:
-        return admit(plan, state, waiting)
-    return (TokenClaimed(token.token_id, step_run_of(state.execution_id, token.token_id), refused=refused),)
-
-
 def _is_past_the_join(token: Token) -> bool:
     """Whether a join has merged the token, or a rerun has put it where a step run was."""
     return token.cause in ("join", "rerun")
 
 
+def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
+    """``token.claimed``, or ``token.held`` (once) with a timer if it may wait; nothing for a token that stays held.
+
+    A guard that cannot be evaluated fails the execution (LANGUAGE §2).
+
+    Raises:
+        ReferenceNeeded: a guard reads a result that must be loaded first.
+    """
+    token = waiting.token
+    policy = plan.steps[token.step].admit
+    guards: list[EvaluatedGuard] = []
+    if policy is not None:
+        try:
+            allowed = _is_allowed(policy, admission_scope(plan, state, token), guards)
+        except ExpressionError as error:
+            failure = expression_failure(f"admission of {token.step}", error)
+            return (events.ExecutionFailing(failure, token.step, failed_token=token.token_id),)
+        if not allowed:
+            return () if waiting.held else _hold(state, policy, token, guards)
+    if state.step_runs >= state.limits.max_step_runs:
+        reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
+        return (events.ExecutionFailing(reached, token.step, failed_token=token.token_id),)
+    return (claim(state, token.token_id, guards),)
+
+
+def claim(
+    state: Execution, token_id: str, guards: Sequence[EvaluatedGuard] = (), refused: ErrorInfo | None = None
+) -> Fact:
+    """A new step run consumes the token; with ``refused`` it fails at once."""
+    return events.TokenClaimed(token_id, step_run_of(state.execution_id, token_id), list(guards), refused)
+
+
+def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[EvaluatedGuard]) -> Sequence[Fact]:
+    held = events.TokenHeld(token.token_id, guards, keeps_alive=policy.wait_s is not None)
+    if policy.wait_s is None:
+        return (held,)
+    due = due_ms(state.at_ms, policy.wait_s)
+    return (held, TimerSet(timer_of(token.token_id, "admission"), "admission", due, token.token_id))
+
+
+def _is_allowed(policy: AdmitPlan, scope: Scope, guards: list[EvaluatedGuard]) -> bool:
+    """What the first rule that holds says; ``guards`` collects what was evaluated on the way."""
+    for index, rule in enumerate(policy.rules):
+        if rule.guard is None:
+            guards.append(EvaluatedGuard("else", True, index))
+            return rule.allow
+        value = evaluate(holds, rule.guard, scope, rule.guard.source)
+        guards.append(EvaluatedGuard(rule.guard.source, value, index))
+        if value:
+            return rule.allow
+    return False
+
+
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks)."""
     if run.refused is not None:
-        return (StepFailed(run.step_run_id, run.refused),)
+        return (events.StepFailed(run.step_run_id, run.refused),)
     step = plan.steps[run.step]
     if step.loop is not None:
         return open_loop(plan, state, run, step.loop)
     if not step.tasks:
-        return (StepDone(run.step_run_id),)
-    return (StepScheduled(run.step_run_id, command_of(run.step_run_id)),)
+        return (events.StepDone(run.step_run_id),)
+    return (events.StepScheduled(run.step_run_id, command_of(run.step_run_id)),)
 
 
-def _enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[events.Fact]:
+def _enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[Fact]:
     if state.ending:
         return (events.TokenDiscarded(fact.token.token_id, "the execution is ending"),)
-    beside = fire_if_enough(plan, state, fact.token.step) if fact.joined else NOTHING
+    beside = fire_if_enough(plan, state, fact.token.step) if fact.joined else ()
     return (*enter(plan, state, fact.token), *beside)
 
 
-def _joined(plan: Plan, state: Execution, fact: events.TokenJoined) -> Sequence[events.Fact]:
+def _joined(plan: Plan, state: Execution, fact: events.TokenJoined) -> Sequence[Fact]:
     waiting = state.tokens.get(fact.token_id)
-    return NOTHING if waiting is None or state.ending else fire_if_enough(plan, state, waiting.token.step)
+    return () if waiting is None or state.ending else fire_if_enough(plan, state, waiting.token.step)
 
 
-def _claimed(plan: Plan, state: Execution, fact: events.TokenClaimed) -> Sequence[events.Fact]:
+def _claimed(plan: Plan, state: Execution, fact: events.TokenClaimed) -> Sequence[Fact]:
     return begin(plan, state, state.runs[fact.step_run_id])
 
 
-RULES: Final[Rules] = {
-    events.TokenEnqueued: _enqueued,
-    events.TokenJoined: _joined,
-    events.TokenClaimed: _claimed,
-}
+RULES: Final[Rules] = {events.TokenEnqueued: _enqueued, events.TokenJoined: _joined, events.TokenClaimed: _claimed}

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from noetl_stream.engine.state import Execution
+from msgspec.structs import replace
+
+from noetl_stream.engine.state import Assignment, Execution, StepRun
 from noetl_stream.model.events import Fact
 
-Rule = Callable[[Execution, Any], Execution]
-Rules = dict[type[Fact], Rule]
+Value = TypeVar("Value")
+Rules = dict[type[Fact], Callable[[Execution, Any], Execution]]
 """By kind of fact, the state after it; the same value if it changes nothing."""
+
+
+def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
+    """A copy of ``mapping`` without ``keys``; the same value if it has none of them."""
+    if mapping.keys().isdisjoint(keys):
+        return mapping
+    copy = dict(mapping)
+    for key in keys:
+        copy.pop(key, None)
+    return copy
+
+
+def with_run(state: Execution, run: StepRun) -> Execution:
+    """``state`` with ``run`` added or replaced."""
+    return replace(state, runs={**state.runs, run.step_run_id: run})
+
+
+def with_assignment(state: Execution, assignment: Assignment) -> Execution:
+    """``state`` with ``assignment`` added or replaced."""
+    return replace(state, assignments={**state.assignments, assignment.command_id: assignment})

@@ -1,37 +1,24 @@
 """``evolve``: the state after a fact. Total and guarded (DESIGN §3).
 
 A late, repeated or stale fact returns the same value, and therefore has no consequences. Worker facts go through
-:mod:`.worker_facts`, client requests through :mod:`.client_requests`, all others through the tables below.
+:mod:`.worker_facts`, client requests through ``take_once``, all others through the tables below.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import (
-    Rules,
-    commands,
-    executions,
-    loops,
-    rerun,
-    step_runs,
-    suspensions,
-    tokens,
-)
-from noetl_stream.engine.evolve.client_requests import take_once
+from noetl_stream.engine.evolve import Rules, executions, loops, rerun, step_runs, suspensions, tokens
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
-from noetl_stream.model.reference import EXECUTION, Reference
-
-replace = msgspec.structs.replace
+from noetl_stream.model.outcome import EXECUTION, Reference
 
 SERVER_RULES: Final[Rules] = {
     **executions.RULES,
     **tokens.RULES,
-    **commands.RULES,
     **step_runs.RULES,
     **loops.RULES,
     **suspensions.RULES,
@@ -63,7 +50,7 @@ def _apply(state: Execution, recorded: RecordedFact) -> Execution:
     if (rule := SERVER_RULES.get(type(fact))) is not None:
         return rule(state, fact)
     if isinstance(fact, events.ClientRequest):
-        return take_once(state, fact)
+        return executions.take_once(state, fact)
     if isinstance(fact, events.ReferenceResolved):
         return executions.resolved(state, fact, recorded.value)
     return state

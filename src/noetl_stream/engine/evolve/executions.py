@@ -1,18 +1,18 @@
-"""How an execution as a whole changes: it starts, pauses, resolves references, fails, ends."""
+"""How an execution as a whole changes: it starts, takes client requests, resolves references, ends (LANGUAGE §9)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules
+from noetl_stream.engine.evolve.ctx import patched, with_ctx
+from noetl_stream.engine.evolve.suspensions import signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo
-
-replace = msgspec.structs.replace
 
 RESOLVED_KEPT: Final = 4
 """How many resolved references a state keeps, besides those that one decision reads together."""
@@ -56,32 +56,25 @@ def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
     def later(since_ms: int) -> int:
         return min(since_ms + paused_ms, state.at_ms) if since_ms else 0
 
-    def shifted(assignments: dict[str, Assignment]) -> dict[str, Assignment]:
-        return {
-            key: replace(
-                one,
-                waits={
-                    path: wait if wait.timeout_s is None else replace(wait, since_ms=later(wait.since_ms))
-                    for path, wait in one.waits.items()
-                },
-            )
-            if one.waits
-            else one
-            for key, one in assignments.items()
+    def shifted(assignment: Assignment) -> Assignment:
+        waits = assignment.waits.items()
+        timeouts = {
+            path: replace(wait, since_ms=later(wait.since_ms)) for path, wait in waits if wait.timeout_s is not None
         }
+        return replace(assignment, waits={**assignment.waits, **timeouts}) if timeouts else assignment
+
+    def postponed(timer: Timer) -> Timer:
+        if _is_no_timeout(state, timer):
+            return timer
+        return replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
 
     return replace(
         state,
         paused_at_ms=0,
-        timers={
-            key: timer
-            if _is_no_timeout(state, timer)
-            else replace(timer, due_ms=min(timer.due_ms + paused_ms, LATEST_MS))
-            for key, timer in state.timers.items()
-        },
+        timers={key: postponed(timer) for key, timer in state.timers.items()},
         runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
-        assignments=shifted(state.assignments),
-        suspensions=shifted(state.suspensions),
+        assignments={key: shifted(assignment) for key, assignment in state.assignments.items()},
+        suspensions={key: shifted(assignment) for key, assignment in state.suspensions.items()},
     )
 
 
@@ -138,6 +131,38 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
 def _processed(state: Execution, fact: events.PlaybookProcessed) -> Execution:
     return state if state.processed or not state.ended else replace(state, processed=True)
 
+
+def take_once(state: Execution, fact: events.ClientRequest) -> Execution:
+    """The state after a request; the same value if the request was taken before."""
+    if fact.request_id in state.requests:
+        return state
+    after = CLIENT_RULES[type(fact)](state, fact)
+    return state if after is state else replace(after, requests=state.requests | {fact.request_id})
+
+
+def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
+    if state.ending:
+        return state
+    return with_ctx(state, patched(state.ctx, fact), fact.patch, "")
+
+
+def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
+    return state if state.ending else replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
+
+
+def _noted(state: Execution, fact: events.ClientRequest) -> Execution:
+    """Changes nothing itself; the decision that follows does."""
+    return state if state.ending else replace(state)
+
+
+CLIENT_RULES: Final[Rules] = {
+    events.CtxPatched: _ctx_patched,
+    events.TokenInjected: _noted,
+    events.SignalReceived: signal_received,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _noted,
+    events.ResumeRequested: _noted,
+}
 
 RULES: Final[Rules] = {
     events.ExecutionEvaluated: _evaluated,

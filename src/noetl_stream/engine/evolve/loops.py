@@ -1,65 +1,130 @@
-"""How loops change: distributed ones by the server's facts, local ones as their commands are issued (LANGUAGE §6)."""
+"""How loops change, at any level: by the server's facts, as commands are issued, as iterations end (LANGUAGE §6)."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.loop_progress import Ending, end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.step_runs import end_step, with_run
+from noetl_stream.engine.evolve import Rules, with_run
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model import events
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.events import Path
+from noetl_stream.model.messages import LoopProgress
+from noetl_stream.model.outcome import EMPTY, ErrorInfo, Payload, Reference
 
-replace = msgspec.structs.replace
+
+def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
+    """The level inside the iteration ``path`` (the outermost for ``()``); ``None`` if it is not running."""
+    for index in path:
+        if loop is None:
+            return None
+        loop = loop.inner.get(index)
+    return loop
 
 
-def ordered(run: StepRun, fact: events.StepScheduled) -> StepRun | None:
-    """The step run once this command is issued; ``None`` if it was issued before."""
-    paged_out = loop_at(run.loop, fact.path)
+def with_loop(outermost: LoopState | None, path: Path, level: LoopState) -> LoopState:
+    """``outermost`` with ``level`` placed inside the iteration ``path``."""
+    if not path or outermost is None:
+        return level
+    inner = with_loop(outermost.inner.get(path[0]), path[1:], level)
+    return replace(outermost, inner={**outermost.inner, path[0]: inner})
+
+
+def end_iteration(
+    state: Execution,
+    run: StepRun,
+    path: Path,
+    ending: Literal["ok", "failed", "skipped"],
+    payload: Payload,
+    error: ErrorInfo | None = None,
+    *,
+    unattended: int = 0,
+) -> Execution:
+    """The state after the iteration ``path`` of a running level; ``unattended`` is that of the step run from now on."""
+    loop, index = loop_at(run.loop, path[:-1]), path[-1]
+    assert loop is not None
+    if not loop.has_ended(index):
+        done, low = loop.done | 1 << (index - loop.low), loop.low
+        while done & 1:
+            done >>= 1
+            low += 1
+        changes: dict[str, Any] = {"done": done, "low": low, ending: getattr(loop, ending) + 1}
+        if index in loop.inner:
+            changes["inner"] = {key: value for key, value in loop.inner.items() if key != index}
+        if ending == "failed" and loop.first_error is None:
+            changes["first_error"] = error
+        size = loop.results_bytes + (payload.reference.size if payload.reference else len(payload.value)) + 1
+        if loop.spilled or payload.reference is not None or size > state.limits.max_inline_bytes:
+            changes |= {"results": None, "results_bytes": size, "spilled": True}
+        else:
+            changes |= {"results": (index, payload, loop.results), "results_bytes": size}
+        loop = replace(loop, next_index=max(loop.next_index, index + 1), **changes)
+    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], loop), unattended=unattended))
+
+
+def loop_result(loop: LoopState, execution_id: str, step_run_id: str) -> Payload:
+    """The iteration results as a list in index order, failed ones null; a journal reference if the list is large."""
+    if loop.spilled:
+        key = f"{execution_id}.{step_run_id}"
+        return Payload(reference=Reference("journal", key, loop.results_bytes, schema_hint=f"array of {loop.count}"))
+    found: list[bytes] = [bytes(EMPTY)] * loop.count
+    link = loop.results
+    while link is not None:
+        index, payload, link = link
+        found[index] = bytes(payload.value)
+    return Payload(msgspec.Raw(b"[" + b",".join(found) + b"]"))
+
+
+def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
+    """The progress of a local loop, for the worker that continues it."""
+    above = [loop.low + bit for bit in range(loop.done.bit_length()) if loop.done >> bit & 1]
+    inner = {index: loop_progress(level, with_items=True) for index, level in loop.inner.items()}
+    items, pages = (loop.items, list(loop.pages)) if with_items else (None, [])
+    return LoopProgress(
+        low=loop.low,
+        above=above,
+        ok=loop.ok,
+        failed=loop.failed,
+        first_error=loop.first_error,
+        items=items,
+        pages=pages,
+        inner=inner,
+    )
+
+
+def start_level(run: StepRun, path: Path, level: LoopState | None, *, local: bool) -> StepRun | None:
+    """The step run once the iteration ``path`` has begun, with the ``level`` inside it; ``None`` if it began before.
+
+    A level whose items a worker has paged out is in the state already, and begins with them.
+    """
+    paged_out = loop_at(run.loop, path)
     if paged_out is not None:
-        return _begun(run, fact.path, paged_out, local=True)
-    local = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
-    if not fact.path:
-        return run if local is None else replace(run, loop=local)
-    level = loop_at(run.loop, fact.path[:-1])
-    if level is None or fact.path[-1] < level.next_index:
+        if paged_out.begun:
+            return None
+        return replace(run, loop=with_loop(run.loop, path, replace(paged_out, begun=True, local=local)))
+    if not path:
+        return run if level is None else replace(run, loop=level)
+    around = loop_at(run.loop, path[:-1])
+    if around is None or path[-1] < around.next_index:
         return None
-    level = replace(level, next_index=fact.path[-1] + 1)
-    if local is not None:
-        level = replace(level, inner={**level.inner, fact.path[-1]: local})
-    return replace(run, loop=with_loop(run.loop, fact.path[:-1], level))
+    inner = around.inner if level is None else {**around.inner, path[-1]: level}
+    around = replace(around, next_index=path[-1] + 1, inner=inner)
+    return replace(run, loop=with_loop(run.loop, path[:-1], around))
 
 
-def started(state: Execution, fact: events.LoopStarted) -> Execution:
+def _started(state: Execution, fact: events.LoopStarted) -> Execution:
     """Starts a distributed level with its first items, or with the pages a worker has paged out."""
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
-    paged_out = loop_at(run.loop, fact.path)
-    if paged_out is not None:
-        begun = _begun(run, fact.path, paged_out, local=False)
-        return state if begun is None else with_run(state, begun)
-    loop = LoopState(fact.items, fact.count, False, fact.max_in_flight)
-    if fact.path:
-        around = loop_at(run.loop, fact.path[:-1])
-        if around is None or fact.path[-1] < around.next_index:
-            return state
-        around = replace(around, next_index=fact.path[-1] + 1)
-        run = replace(run, loop=with_loop(run.loop, fact.path[:-1], around))
-    return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
+    level = LoopState(fact.items, fact.count, False, fact.max_in_flight)
+    begun = start_level(run, fact.path, level, local=False)
+    return state if begun is None else with_run(state, begun)
 
 
-def _begun(run: StepRun, path: events.Path, level: LoopState, *, local: bool) -> StepRun | None:
-    if level.begun:
-        return None
-    return replace(run, loop=with_loop(run.loop, path, replace(level, begun=True, local=local)))
-
-
-def paged(state: Execution, fact: events.LoopPaged) -> Execution:
+def _paged(state: Execution, fact: events.LoopPaged) -> Execution:
     """Appends the next items of a long list."""
     run = state.runs.get(fact.step_run_id)
     loop = loop_at(run.loop, fact.path) if run is not None else None
@@ -69,41 +134,18 @@ def paged(state: Execution, fact: events.LoopPaged) -> Execution:
     return with_run(state, replace(run, loop=with_loop(run.loop, fact.path, loop)))
 
 
-def done(state: Execution, fact: events.LoopDone) -> Execution:
-    """Ends a loop: an inner one ends the iteration around it, the outermost one the step."""
-    if not fact.path:
-        return end_step(state, fact)
-    run = state.runs.get(fact.step_run_id)
-    loop = loop_at(run.loop, fact.path) if run is not None else None
-    if run is None or loop is None:
-        return state
-    result = loop_result(loop, state.execution_id, run.step_run_id)
-    return _end_around(state, run, fact.path, "ok", result, None)
-
-
-def iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
+def _iteration_failed(state: Execution, fact: events.LoopIterationFailed) -> Execution:
     """Fails the iteration around an inner loop that could not start or has failed."""
     run = state.runs.get(fact.step_run_id)
     around = loop_at(run.loop, fact.path[:-1]) if run is not None else None
     if run is None or run.ended or around is None or around.has_ended(fact.path[-1]):
         return state
-    return _end_around(state, run, fact.path, "failed", Payload(), replace(fact.error, index=fact.path[-1]))
-
-
-def _end_around(
-    state: Execution, run: StepRun, path: events.Path, ending: Ending, result: Payload, error: ErrorInfo | None
-) -> Execution:
-    around = loop_at(run.loop, path[:-1])
-    assert around is not None
-    around = replace(around, next_index=max(around.next_index, path[-1] + 1))
-    around = end_iteration(around, path[-1], ending, result, state.limits.max_inline_bytes, error)
-    run = replace(run, loop=with_loop(run.loop, path[:-1], around), unattended=run.unattended + 1)
-    return with_run(state, run)
+    error = replace(fact.error, index=fact.path[-1])
+    return end_iteration(state, run, fact.path, "failed", Payload(), error, unattended=run.unattended + 1)
 
 
 RULES: Final[Rules] = {
-    events.LoopStarted: started,
-    events.LoopPaged: paged,
-    events.LoopDone: done,
-    events.LoopIterationFailed: iteration_failed,
+    events.LoopStarted: _started,
+    events.LoopPaged: _paged,
+    events.LoopIterationFailed: _iteration_failed,
 }

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, tokens
-from noetl_stream.engine.evolve.ctx import patched
-from noetl_stream.engine.evolve.reducers import reduce_all
-from noetl_stream.engine.evolve.step_runs import with_run, without
+from noetl_stream.engine.evolve import Rules, tokens, with_run, without
+from noetl_stream.engine.evolve.ctx import patched, reduce_all
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model import codec, events
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.template import ExpressionError
-
-replace = msgspec.structs.replace
 
 
 def reused(state: Execution, fact: events.ExecutionReused) -> Execution:

@@ -1,40 +1,24 @@
-"""How step runs end, and how their commands and timers leave the state."""
+"""How step runs change the state: their commands are issued, bound to a run and dropped; they end (PROTOCOL §2, §3).
+
+The run lease says which run of a command the fold accepts, and which of its events comes next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final, Literal
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.ctx import with_ctx
-from noetl_stream.engine.evolve.loop_progress import loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.reducers import reduce_all
-from noetl_stream.engine.ids import timer_of
-from noetl_stream.engine.state import Assignment, Execution, StepRun
-from noetl_stream.model.events import LoopDone, SharedValue, StepDone, StepFailed
+from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without
+from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, start_level, with_loop
+from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
+from noetl_stream.model import events
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
 from noetl_stream.template import ExpressionError
-
-replace = msgspec.structs.replace
-Value = TypeVar("Value")
-
-
-def without(mapping: dict[str, Value], *keys: str) -> dict[str, Value]:
-    """A copy of ``mapping`` without ``keys``; the same value if it has none of them."""
-    if mapping.keys().isdisjoint(keys):
-        return mapping
-    copy = dict(mapping)
-    for key in keys:
-        copy.pop(key, None)
-    return copy
-
-
-def with_run(state: Execution, run: StepRun) -> Execution:
-    """``state`` with ``run`` added or replaced."""
-    return replace(state, runs={**state.runs, run.step_run_id: run})
 
 
 def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
@@ -56,7 +40,9 @@ def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
     return with_run(state, replace(run, loop=with_loop(run.loop, assignment.path[:-1], level)))
 
 
-def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress: Progress | None = None) -> Execution:
+def end_step(
+    state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone, progress: Progress | None = None
+) -> Execution:
     """Ends a step run, which then awaits routing; its result is visible from here on (LANGUAGE §2 *Results*).
 
     Args:
@@ -65,16 +51,21 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
-    if isinstance(fact, StepFailed):
-        state = _release(state, run.step_run_id)
-    state = _drop_timers(state, run)
+    if isinstance(fact, events.StepFailed):  # it may fail without waiting for its commands
+        for assignment in state.commands:
+            if assignment.step_run_id == run.step_run_id:
+                state = drop_assignment(state, assignment)
+    if state.timers:
+        timer_ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
+        state = replace(state, timers=without(state.timers, *timer_ids))
     if state.ending:
         return replace(state, runs=without(state.runs, run.step_run_id))
-    state = _share(state, run)
-    if isinstance(fact, StepFailed):
+    if run.shared is not None:
+        state = contribute(state, contributions_of(run))
+    if isinstance(fact, events.StepFailed):
         ended = replace(run, ended="step.failed", error=fact.error)
         return replace(with_run(state, ended), steps=without(state.steps, run.step))
-    if isinstance(fact, LoopDone):
+    if isinstance(fact, events.LoopDone):
         loop = run.loop
         result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
         value = StepValue(Outcome("ok", result))
@@ -85,6 +76,18 @@ def end_step(state: Execution, fact: StepDone | StepFailed | LoopDone, progress:
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
 
 
+def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
+    """Ends a loop: an inner one ends the iteration around it, the outermost one the step."""
+    if not fact.path:
+        return end_step(state, fact)
+    run = state.runs.get(fact.step_run_id)
+    loop = loop_at(run.loop, fact.path) if run is not None else None
+    if run is None or loop is None:
+        return state
+    result = loop_result(loop, state.execution_id, run.step_run_id)
+    return end_iteration(state, run, fact.path, "ok", result, unattended=run.unattended + 1)
+
+
 def step_value(progress: Progress | None) -> StepValue:
     """What later templates read of a completed pipeline: the outcome of the last task, and of every named task."""
     if progress is None or progress.previous is None:
@@ -92,7 +95,7 @@ def step_value(progress: Progress | None) -> StepValue:
     return StepValue(progress.results[progress.previous], progress.results)
 
 
-def contribute(state: Execution, contributions: Iterable[tuple[str, SharedValue]]) -> Execution:
+def contribute(state: Execution, contributions: Iterable[tuple[str, events.SharedValue]]) -> Execution:
     """Folds contributions to shared keys; fails the execution if a key holds the wrong type."""
     contributions = list(contributions)
     try:
@@ -102,11 +105,7 @@ def contribute(state: Execution, contributions: Iterable[tuple[str, SharedValue]
     return with_ctx(state, ctx, dict.fromkeys(key for key, _ in contributions), "")
 
 
-def _share(state: Execution, run: StepRun) -> Execution:
-    return state if run.shared is None else contribute(state, contributions_of(run))
-
-
-def contributions_of(run: StepRun) -> list[tuple[str, SharedValue]]:
+def contributions_of(run: StepRun) -> list[tuple[str, events.SharedValue]]:
     """The contributions of the iterations in index order, so that timing does not change the result (LANGUAGE §6)."""
     found = []
     link = run.shared
@@ -117,19 +116,69 @@ def contributions_of(run: StepRun) -> list[tuple[str, SharedValue]]:
     return [(key, value) for _, _, key, value in found]
 
 
-def _drop_timers(state: Execution, run: StepRun) -> Execution:
-    if not state.timers:
+def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
+    present = state.assignments.get(fact.command_id)
+    if present is not None:
+        if fact.issue <= present.issue:
+            return state
+        return with_assignment(state, replace(present, issue=fact.issue))
+    run = state.runs.get(fact.step_run_id)
+    if run is None or run.ended or state.ending:
         return state
-    ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
-    return replace(state, timers=without(state.timers, *ids))
+    level = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
+    after = start_level(run, fact.path, level, local=True)
+    if after is None:
+        return state
+    if after is not run:
+        state = with_run(state, after)
+    assignment = Assignment(fact.command_id, fact.step_run_id, fact.path, fact.issue, paging=fact.paging)
+    return with_assignment(state, assignment)
 
 
-def _release(state: Execution, step_run_id: str) -> Execution:
-    """Drops what is still owed to a step run that failed without waiting for it."""
-    for assignment in (*state.assignments.values(), *state.suspensions.values()):
-        if assignment.step_run_id == step_run_id:
-            state = drop_assignment(state, assignment)
-    return state
+def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
+    assignment = state.assignments.get(fact.command_id)
+    if assignment is None:
+        suspended = state.suspensions.get(fact.command_id)
+        return state if suspended is None else drop_assignment(state, suspended)
+    if assignment.cancelling:
+        return state
+    if assignment.run is not None:
+        return with_assignment(state, replace(assignment, cancelling=fact.reason))
+    return drop_assignment(state, assignment)
 
 
-RULES: Final[Rules] = {StepDone: end_step, StepFailed: end_step}
+Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]
+
+
+def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
+    """How a worker's event relates to the state.
+
+    ``next``: the fold takes it. ``duplicate``: already taken. ``gap``: earlier events are missing. ``stale``: the
+    command is bound to another run. ``unknown``: the command has ended, was cancelled or was never issued.
+    """
+    run, number = recorded.run, recorded.number
+    assignment = None if state is None or state.ended or run is None else state.assignments.get(run.command_id)
+    if assignment is None or run is None:
+        return "unknown"
+    if assignment.run == run:
+        expected = assignment.next_number
+        return "next" if number == expected else "duplicate" if number < expected else "gap"
+    if assignment.run is not None:
+        takes_over = type(recorded.fact) is events.StepClaimed and run.rank > assignment.run.rank
+        if not takes_over:
+            return "stale"
+    return "next" if number == 0 else "gap"
+
+
+def bind(assignment: Assignment, recorded: RecordedFact) -> Assignment:
+    """The assignment after taking this event of ``recorded.run`` (classified as ``next``)."""
+    return replace(assignment, run=recorded.run, next_number=recorded.number + 1)
+
+
+RULES: Final[Rules] = {
+    events.StepScheduled: _scheduled,
+    events.StepCancelled: _cancelled,
+    events.StepDone: end_step,
+    events.StepFailed: end_step,
+    events.LoopDone: _loop_done,
+}

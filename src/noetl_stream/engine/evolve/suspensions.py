@@ -5,18 +5,16 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.step_runs import drop_assignment, without
-from noetl_stream.engine.ids import child_of, timer_of
+from noetl_stream.engine.evolve import Rules, without
+from noetl_stream.engine.evolve.step_runs import drop_assignment
 from noetl_stream.engine.state import Assignment, Execution, Timer
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Wait
+from noetl_stream.model.ids import child_of, timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-
-replace = msgspec.structs.replace
 
 
 def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:
@@ -32,12 +30,12 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
         suspensions={**state.suspensions, command_id: suspended},
     )
     for key, wait in waits.items():
-        queued = state.signals.get(wait.signal) if wait.signal is not None else None
-        if queued:
-            state = replace(state, signals=_left(state.signals, str(wait.signal)))
-            state = _answer(state, command_id, key, _ok(queued[0]))
-        elif wait.child is not None and wait.child.execution_id in state.orphaned:
-            child_id = wait.child.execution_id
+        child_id = wait.child.execution_id if wait.child is not None else ""
+        if wait.signal is not None and (queued := state.signals.get(wait.signal)):
+            first, *rest = queued
+            signals = {**state.signals, wait.signal: tuple(rest)} if rest else without(state.signals, wait.signal)
+            state = _answer(replace(state, signals=signals), command_id, key, _ok(first))
+        elif child_id in state.orphaned:
             outcome = state.orphaned[child_id]
             state = _answer(replace(state, orphaned=without(state.orphaned, child_id)), command_id, key, outcome)
     return state
@@ -148,11 +146,6 @@ def _answer(state: Execution, command_id: str, key: str, outcome: Outcome | None
 
 def _ok(value: Any) -> Outcome:
     return Outcome("ok", codec.payload_of(value))
-
-
-def _left(signals: dict[str, tuple[Any, ...]], name: str) -> dict[str, tuple[Any, ...]]:
-    rest = signals[name][1:]
-    return {**signals, name: rest} if rest else without(signals, name)
 
 
 def child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:

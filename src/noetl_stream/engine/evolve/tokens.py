@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules
-from noetl_stream.engine.evolve.step_runs import without
-from noetl_stream.engine.ids import timer_of
+from noetl_stream.engine.evolve import Rules, without
 from noetl_stream.engine.state import Execution, StepRun, WaitingToken
 from noetl_stream.model import events
-from noetl_stream.model.reference import Payload
-
-replace = msgspec.structs.replace
+from noetl_stream.model.ids import timer_of
+from noetl_stream.model.outcome import Payload
 
 
 def enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
@@ -47,15 +44,8 @@ def claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     if waiting is None or state.ending:
         return state
     token = waiting.token
-    run = StepRun(
-        fact.step_run_id,
-        token.step,
-        token,
-        state.ctx,
-        state.steps,
-        refused=fact.refused,
-        claimed_at=state.position + 1,
-    )
+    at, refused = state.position + 1, fact.refused
+    run = StepRun(fact.step_run_id, token.step, token, state.ctx, state.steps, refused=refused, claimed_at=at)
     return replace(
         _consume(state, fact.token_id, keep_deadline=True),
         runs={**state.runs, fact.step_run_id: run},

@@ -1,52 +1,31 @@
-"""How worker facts change the state: run leases, gapless numbers, progress, patches, ends (PROTOCOL §3)."""
+"""Worker facts: how they are checked, and how they change the state (PROTOCOL §3).
+
+A worker is another process, possibly of another version, possibly broken: a bad report must not raise in the fold and
+stop one server after the other (PROTOCOL §5 *Poison*). A *form* check says what is wrong with the fact itself (``""``
+if nothing); a *fit* check says whether it can belong to its command.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from noetl_stream.engine.evolve.ctx import with_ctx
-from noetl_stream.engine.evolve.loop_progress import end_iteration, loop_at, loop_result, with_loop
-from noetl_stream.engine.evolve.progress import advance_progress
-from noetl_stream.engine.evolve.report_checks import (
-    any_form,
-    claim_form,
-    fits_anywhere,
-    fits_iteration,
-    fits_loopless_step,
-    fits_new_level,
-    fits_paging,
-    fits_running_level,
-    fits_step,
-    fits_task,
-    fits_waits,
-    items_form,
-    path_form,
-    result_form,
-    waits_form,
-)
-from noetl_stream.engine.evolve.run_lease import bind, classify_report
-from noetl_stream.engine.evolve.step_runs import (
-    contribute,
-    drop_assignment,
-    end_step,
-    step_value,
-    with_run,
-    without,
-)
+from noetl_stream.engine.evolve import Value, with_assignment, with_run, without
+from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.step_runs import bind, classify, contribute, drop_assignment, end_step, step_value
 from noetl_stream.engine.evolve.suspensions import suspend
-from noetl_stream.engine.pipeline.policy import share
+from noetl_stream.engine.pipeline import advance_progress, share
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
+from noetl_stream.model.events import Path, Wait
+from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Page, Payload
 from noetl_stream.template import ExpressionError
-
-replace = msgspec.structs.replace
-Value = TypeVar("Value")
 
 
 class WorkerRule(NamedTuple):
@@ -71,7 +50,7 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     fact, run = recorded.fact, recorded.run
     assert run is not None
     rule = RULES.get(type(fact))
-    if rule is None or classify_report(state, run, recorded.number, claim=type(fact) is events.StepClaimed) != "next":
+    if rule is None or classify(state, recorded) != "next":
         return state
     assignment = state.assignments[run.command_id]
     if not _is_of(state, assignment, recorded, rule):
@@ -117,15 +96,15 @@ def _names(step_run_id: str, recorded: RecordedFact) -> bool:
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
-    return replace(state, assignments={**state.assignments, assignment.command_id: assignment})
+    return with_assignment(state, assignment)
 
 
 def _claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed) -> Execution:
-    return drop_assignment(state, assignment) if assignment.cancelling else _noted(state, assignment, fact)
+    return drop_assignment(state, assignment) if assignment.cancelling else with_assignment(state, assignment)
 
 
 def _began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
-    state = _noted(state, assignment, fact)
+    state = with_assignment(state, assignment)
     run = state.runs[assignment.step_run_id]
     return state if run.started_ms else with_run(state, replace(run, started_ms=state.at_ms))
 
@@ -144,7 +123,7 @@ def _loop_started(state: Execution, assignment: Assignment, fact: events.LoopSta
 def _paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
     """The command has paged the items out; the level may begin."""
     if not assignment.paging:
-        return _noted(state, assignment, fact)
+        return with_assignment(state, assignment)
     if assignment.cancelling:
         return drop_assignment(state, assignment)
     state = _began(state, assignment, fact)
@@ -160,7 +139,9 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     before = assignment.progress.get(key) or Progress(vars=run.vars)
     progress = advance_progress(before, fact)
     answers = without(assignment.answers, key)
-    state = _noted(state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers), fact)
+    state = with_assignment(
+        state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers)
+    )
     if fact.set_vars or fact.set_ctx:
         state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
     if fact.set_ctx:
@@ -194,7 +175,7 @@ def _seen(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
 
 def _iteration_done(state: Execution, assignment: Assignment, fact: events.LoopIterationDone) -> Execution:
     payload = step_value(assignment.progress.get(path_key(fact.path))).outcome.result
-    return _iteration_ended(state, assignment, fact.path, "ok", payload, None)
+    return _iteration_ended(state, assignment, fact.path, "ok", payload)
 
 
 def _iteration_failed(state: Execution, assignment: Assignment, fact: events.LoopIterationFailed) -> Execution:
@@ -209,21 +190,17 @@ def _iteration_ended(
     path: events.Path,
     ending: Any,
     payload: Payload,
-    error: ErrorInfo | None,
+    error: ErrorInfo | None = None,
 ) -> Execution:
     run = state.runs[assignment.step_run_id]
-    level = loop_at(run.loop, path[:-1])
-    if not path or level is None:
-        return _noted(state, assignment, events.LoopIterationDone(path))
+    if not path or loop_at(run.loop, path[:-1]) is None:
+        return with_assignment(state, assignment)
     if assignment.path == path:
         state = replace(state, assignments=without(state.assignments, assignment.command_id))
     else:
-        local = replace(
-            assignment, progress=_outside(assignment.progress, path), answers=_outside(assignment.answers, path)
-        )
-        state = replace(state, assignments={**state.assignments, assignment.command_id: local})
-    level = end_iteration(level, path[-1], ending, payload, state.limits.max_inline_bytes, error)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], level), unattended=0))
+        progress, answers = _outside(assignment.progress, path), _outside(assignment.answers, path)
+        state = with_assignment(state, replace(assignment, progress=progress, answers=answers))
+    return end_iteration(state, run, path, ending, payload, error)
 
 
 def _outside(passes: dict[str, Value], path: events.Path) -> dict[str, Value]:
@@ -238,7 +215,7 @@ def _loop_done(state: Execution, assignment: Assignment, fact: events.LoopDone) 
     run = state.runs[assignment.step_run_id]
     level = loop_at(run.loop, fact.path)
     result = loop_result(level, state.execution_id, run.step_run_id) if level is not None else Payload()
-    return _iteration_ended(state, assignment, fact.path, "ok", result, None)
+    return _iteration_ended(state, assignment, fact.path, "ok", result)
 
 
 def _ended(
@@ -249,19 +226,145 @@ def _ended(
     return end_step(state, fact, progress)
 
 
+_MOST: Final = 2**31 - 1
+"""The largest index, count or number a worker may report."""
+
+
+def _any_form(_fact: events.Fact) -> str:
+    return ""
+
+
+def _path_form(fact: Any) -> str:
+    return "" if _has_indexes(fact.path) else "has an invalid path"
+
+
+def _has_indexes(path: Path) -> bool:
+    return all(0 <= index <= _MOST for index in path)
+
+
+def _claim_form(fact: events.StepClaimed) -> str:
+    return "" if all(map(is_valid_id, fact.reply.split("."))) else "has a reply that is not a valid subject"
+
+
+def _result_form(fact: events.TaskProcessed) -> str:
+    try:
+        codec.decode_json(fact.outcome.result.value)  # so far these bytes have not been parsed
+        for contribution in fact.set_shared.values():
+            check_shared(contribution)
+    except PayloadRefused as error:
+        return f"has an invalid result: {error}"
+    except ExpressionError as error:
+        return f"cannot be folded: {error}"
+    return _path_form(fact)
+
+
+def _items_form(fact: events.LoopStarted | events.LoopPagedOut) -> str:
+    if fact.max_in_flight < 1 or not 0 <= fact.count <= _MOST:
+        return "has invalid counts"
+    if fact.pages and not _adds_up(fact.pages, fact.count):
+        return "has a count that differs from the items in its pages"
+    return _path_form(fact)
+
+
+def _adds_up(pages: Sequence[Page], count: int) -> bool:
+    following = 0
+    for page in pages:
+        if page.first != following or page.count < 1:
+            return False
+        following += page.count
+    return following == count
+
+
+def _waits_form(fact: events.StepSuspended) -> str:
+    return "" if all(map(_is_wait, fact.waits)) else "has a wait without an end"
+
+
+def _is_wait(wait: Wait) -> bool:
+    """Whether the wait is well formed; every wait must end (LANGUAGE §8), that for a child with the child."""
+    kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child)
+    child = wait.child
+    times = (wait.delay_s, wait.for_s, wait.timeout_s)
+    return (
+        sum(kind is not None for kind in kinds) == 1
+        and all(time is None or time >= 0 for time in times)  # else due before any date Postgres stores
+        and _has_indexes(wait.path)
+        and (wait.signal is None or wait.timeout_s is not None)
+        and (child is None or is_valid_id(child.digest))
+    )
+
+
+def _fits_anywhere(_fact: events.Fact, _assignment: Assignment, _run: StepRun) -> bool:
+    return True
+
+
+def _is_local(assignment: Assignment, run: StepRun) -> bool:
+    level = loop_at(run.loop, assignment.path)
+    return level is not None and level.local
+
+
+def _at_pipeline(path: Path, assignment: Assignment, run: StepRun) -> bool:
+    """Whether tasks run at ``path``: the command's own iteration, or one of the local loop in it."""
+    return _inside(path, assignment, run) if _is_local(assignment, run) else path == assignment.path
+
+
+def _inside(path: Path, assignment: Assignment, run: StepRun) -> bool:
+    """Whether ``path`` is an iteration of the command's local loop, at any running level."""
+    depth = len(assignment.path)
+    around = loop_at(run.loop, path[:-1]) if len(path) > depth and path[:depth] == assignment.path else None
+    return around is not None and around.local and path[-1] < around.count
+
+
+def _fits_task(fact: Any, assignment: Assignment, run: StepRun) -> bool:
+    return _at_pipeline(fact.path, assignment, run)
+
+
+def _fits_iteration(fact: Any, assignment: Assignment, run: StepRun) -> bool:
+    own = bool(fact.path) and fact.path == assignment.path
+    return own or (_is_local(assignment, run) and _inside(fact.path, assignment, run))
+
+
+def _fits_step(_fact: Any, assignment: Assignment, _run: StepRun) -> bool:
+    return not assignment.path
+
+
+def _fits_loopless_step(_fact: Any, assignment: Assignment, run: StepRun) -> bool:
+    return not assignment.path and not assignment.paging and run.loop is None
+
+
+def _fits_new_level(fact: events.LoopStarted, assignment: Assignment, run: StepRun) -> bool:
+    """Items of the command's own level are in the command; a level inside it brings its own."""
+    if fact.path == assignment.path:
+        return _is_local(assignment, run)
+    return _inside(fact.path, assignment, run) and (bool(fact.pages) or len(fact.items) == fact.count)
+
+
+def _fits_running_level(fact: events.LoopDone, assignment: Assignment, run: StepRun) -> bool:
+    if fact.path == assignment.path:
+        return _is_local(assignment, run)
+    return _inside(fact.path, assignment, run) and loop_at(run.loop, fact.path) is not None
+
+
+def _fits_paging(fact: events.LoopPagedOut, assignment: Assignment, _run: StepRun) -> bool:
+    return assignment.paging and fact.path == assignment.path and (bool(fact.pages) or not fact.count)
+
+
+def _fits_waits(fact: events.StepSuspended, assignment: Assignment, run: StepRun) -> bool:
+    return all(_at_pipeline(wait.path, assignment, run) for wait in fact.waits)
+
+
 RULES: Final[dict[type[events.Fact], WorkerRule]] = {
-    events.StepClaimed: WorkerRule(_claimed, claim_form, fits_anywhere),
-    events.StepStarted: WorkerRule(_began, any_form, fits_anywhere),
-    events.TaskStarted: WorkerRule(_noted, path_form, fits_task),
-    events.LoopStarted: WorkerRule(_loop_started, items_form, fits_new_level),
-    events.LoopPagedOut: WorkerRule(_paged_out, items_form, fits_paging),
-    events.LoopIterationStarted: WorkerRule(_began, path_form, fits_iteration),
-    events.TaskProcessed: WorkerRule(_processed, result_form, fits_task),
-    events.StepSuspended: WorkerRule(suspend, waits_form, fits_waits),
-    events.LoopIterationDone: WorkerRule(_iteration_done, path_form, fits_iteration),
-    events.LoopIterationFailed: WorkerRule(_iteration_failed, path_form, fits_iteration),
-    events.StepDone: WorkerRule(_ended, any_form, fits_loopless_step),
-    events.StepFailed: WorkerRule(_ended, any_form, fits_step),
-    events.LoopDone: WorkerRule(_loop_done, path_form, fits_running_level),
+    events.StepClaimed: WorkerRule(_claimed, _claim_form, _fits_anywhere),
+    events.StepStarted: WorkerRule(_began, _any_form, _fits_anywhere),
+    events.TaskStarted: WorkerRule(_noted, _path_form, _fits_task),
+    events.LoopStarted: WorkerRule(_loop_started, _items_form, _fits_new_level),
+    events.LoopPagedOut: WorkerRule(_paged_out, _items_form, _fits_paging),
+    events.LoopIterationStarted: WorkerRule(_began, _path_form, _fits_iteration),
+    events.TaskProcessed: WorkerRule(_processed, _result_form, _fits_task),
+    events.StepSuspended: WorkerRule(suspend, _waits_form, _fits_waits),
+    events.LoopIterationDone: WorkerRule(_iteration_done, _path_form, _fits_iteration),
+    events.LoopIterationFailed: WorkerRule(_iteration_failed, _path_form, _fits_iteration),
+    events.StepDone: WorkerRule(_ended, _any_form, _fits_loopless_step),
+    events.StepFailed: WorkerRule(_ended, _any_form, _fits_step),
+    events.LoopDone: WorkerRule(_loop_done, _path_form, _fits_running_level),
 }
 """What a worker may report; a report with anything else is rejected."""

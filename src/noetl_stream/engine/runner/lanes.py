@@ -56,7 +56,7 @@ class Lanes:
         """
         if self.over or self._waiting:
             raise IllegalInput("the run has begun")
-        return self._go_on(_Lane(work), None)
+        return self._run(_Lane(work), None)
 
     def complete(self, action_id: int, result: Any) -> list[Output]:
         """Continues the lane that waits for this action; what is reported and needed until all lanes wait again.
@@ -76,13 +76,13 @@ class Lanes:
             self._unwanted.difference_update(lane.action.ids)
         del self._waiting[action_id]
         lane.action = None
-        return self._go_on(lane, result)
+        return self._run(lane, result)
 
     def report(self, *facts: Fact) -> None:
         """Adds an output of the lane whose turn it is."""
         self._outputs.append(ReportFacts(facts))
 
-    def _go_on(self, lane: _Lane, given: Any) -> list[Output]:
+    def _run(self, lane: _Lane, given: Any) -> list[Output]:
         self._outputs = []
         self._turn(lane, given)
         while self._ready:

@@ -7,22 +7,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from noetl_stream.engine.decide.admission import expression_failure
-from noetl_stream.engine.decide.loops import loop_items, loop_window
-from noetl_stream.engine.pipeline.paging import in_pages
+from noetl_stream.engine.decide.loops import in_pages, loop_items, loop_window
 from noetl_stream.engine.runner.scope import Iteration
+from noetl_stream.engine.scope import expression_failure
 from noetl_stream.model import codec
 from noetl_stream.model.events import Wait
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import LoopProgress
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.reference import Page, place_of
+from noetl_stream.model.outcome import ErrorInfo, Page, place_of
 from noetl_stream.playbook.plan import LoopPlan
 from noetl_stream.template import ExpressionError, Scope
 
 
 class OpenedLevel(NamedTuple):
-    """The items of a level, or the pages they stand in; and how many of its iterations may run at once."""
+    """The items of a level, or the pages that hold them, and how many of its iterations may run at once."""
 
     items: list[Any]
     at_once: int
@@ -34,24 +32,24 @@ class OpenedLevel(NamedTuple):
         return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
 
     def at(self, index: int) -> Any:
-        """The item, or its :class:`~noetl_stream.model.reference.ItemPosition` if it stands in a page."""
+        """The item, or its :class:`~noetl_stream.model.outcome.ItemPosition` if it is in a page."""
         return place_of(self.pages, index) if self.pages else self.items[index]
 
 
 def open_level(
-    level: LoopPlan, scope: Scope, limits: Limits, stands: LoopProgress | None = None
+    level: LoopPlan, scope: Scope, limits: Limits, before: LoopProgress | None = None
 ) -> OpenedLevel | ErrorInfo:
     """``in`` and ``max_in_flight``, or why the level cannot open.
 
     Args:
-        stands: Where a level stands that has begun before: ``in`` is evaluated once.
+        before: The progress of a level that has begun: ``in`` is evaluated once.
 
     Raises:
         ReferenceNeeded: one of them reads a result kept by reference.
     """
     try:
-        if stands is not None:
-            return OpenedLevel(stands.items or [], loop_window(level, scope, limits.max_in_flight), tuple(stands.pages))
+        if before is not None:
+            return OpenedLevel(before.items or [], loop_window(level, scope, limits.max_in_flight), tuple(before.pages))
         return OpenedLevel(*loop_items(level, scope, limits.max_in_flight))
     except ExpressionError as error:
         return expression_failure("loop", error)
@@ -74,26 +72,26 @@ def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]]
 
 
 class Halted(NamedTuple):
-    """It cannot go on in this run: it waits for these, or the execution pauses, then possibly for nothing."""
+    """It cannot continue in this run: it waits for these, or the execution pauses (then possibly for nothing)."""
 
     waits: list[Wait]
 
 
 Result: TypeAlias = ErrorInfo | Halted | None
-"""What became of a pass, an iteration or a level in this run: it failed, it halted, or it is done."""
+"""How a pass, an iteration or a level ended in this run: it failed, it halted, or it is done."""
 
 
 class Level:
-    """A running level in the iteration ``around`` it. ``stands`` is its progress before this run."""
+    """A running level in the iteration ``around`` it. ``before`` is its progress before this run."""
 
-    def __init__(self, plan: LoopPlan, around: Iteration, opened: OpenedLevel, stands: LoopProgress) -> None:
+    def __init__(self, plan: LoopPlan, around: Iteration, opened: OpenedLevel, before: LoopProgress) -> None:
         self.plan = plan
         self.around = around
         self.opened = opened
-        self.stands = stands
-        self.ok = stands.ok
-        self.failed = stands.failed
-        self.first_error = stands.first_error
+        self.before = before
+        self.ok = before.ok
+        self.failed = before.failed
+        self.first_error = before.first_error
         self.is_halted = False
         self.waits: list[Wait] = []
 
@@ -104,8 +102,8 @@ class Level:
 
     def left(self) -> Iterator[int]:
         """The iterations that have not ended, in order."""
-        above = frozenset(self.stands.above)
-        return (index for index in range(self.stands.low, self.opened.total) if index not in above)
+        above = frozenset(self.before.above)
+        return (index for index in range(self.before.low, self.opened.total) if index not in above)
 
     def take(self, index: int, result: Result) -> None:
         """Counts the result of the iteration ``index``."""

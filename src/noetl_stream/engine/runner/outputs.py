@@ -9,8 +9,7 @@ import msgspec
 from noetl_stream.engine.runner.scope import Iteration
 from noetl_stream.model.events import Fact, Wait
 from noetl_stream.model.messages import Progress
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
 from noetl_stream.playbook.plan import TaskPlan
 
 Accepted: TypeAlias = tuple[type, ...]
@@ -23,7 +22,7 @@ class ReportFacts(msgspec.Struct, frozen=True):
 
 
 class RunTask(msgspec.Struct, frozen=True):
-    """Run this task once, in the pipeline of ``iteration`` that has come as far as ``progress``.
+    """Run this task once, in the pipeline of ``iteration`` at ``progress``.
 
     With an ``answer`` the task has waited, and this is its outcome: the driver only adds its
     :class:`~noetl_stream.model.outcome.Meta`.
@@ -72,7 +71,7 @@ class Sleep(msgspec.Struct, frozen=True):
 class Withdraw(msgspec.Struct, frozen=True):
     """End these actions: their results are no longer wanted.
 
-    Until this is completed, one of them that ends by itself may still be completed; it has no effect. Another
+    Until this is completed, one of them that ends on its own may still be completed; it has no effect. Another
     :class:`Withdraw` may be among them, along with those it names that have not ended.
     """
 

@@ -51,28 +51,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from noetl_stream.engine.evolve.progress import advance_progress
-from noetl_stream.engine.pipeline.policy import current_task, decide_task, fail_task
+from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
 from noetl_stream.engine.runner.lanes import Lanes, Work
 from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
-from noetl_stream.engine.runner.outputs import (
-    LoadPage,
-    LoadReference,
-    Output,
-    RunTask,
-    Sleep,
-    StorePage,
-    Withdraw,
-)
-from noetl_stream.engine.runner.scope import (
-    NOTHING_SEEN,
-    OUTSIDE,
-    Iteration,
-    RunScope,
-    iteration_around,
-    iteration_of,
-    level_at,
-)
+from noetl_stream.engine.runner.outputs import LoadPage, LoadReference, Output, RunTask, Sleep, StorePage, Withdraw
+from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_of
+from noetl_stream.engine.scope import iteration_names, level_at
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     Fact,
@@ -92,8 +76,7 @@ from noetl_stream.model.events import (
     Wait,
 )
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import ItemPosition, Page, Reference
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.template import ReferenceNeeded
@@ -116,8 +99,8 @@ class CommandRunner:
     """One run of one command.
 
     Args:
-        go: Where to go on: the answer to a claim, or what the command of a later segment carries.
-        kinds: The tool kinds at hand, for what policies see of their outcomes.
+        go: Where to continue: the answer to a claim, or what the command of a later segment carries.
+        kinds: The available tool kinds, for what policies see of their outcomes.
         worker: Who runs it, as events show it.
         references: Where templates read results that are kept by reference; a :class:`LoadReference` fills it.
 
@@ -136,7 +119,7 @@ class CommandRunner:
         self._go = go
         self._worker = worker
         self._vars = go.vars or command.vars
-        self._goes_on = bool(go.progress or go.answers or go.waits)
+        self._is_resumed = bool(go.progress or go.answers or go.waits)
         self._waits_bytes = sum(len(codec.encode(wait)) for wait in go.waits.values()) if go.waits else 0
         self._is_pausing = False
         self._new_id = count(1).__next__
@@ -160,7 +143,7 @@ class CommandRunner:
         return self._lanes.complete(action_id, result)
 
     def pause(self) -> None:
-        """Begins no further iteration of a local loop; everything else goes on to its end."""
+        """Begins no further iteration of a local loop; everything else runs to its end."""
         self._is_pausing = True
 
     @property
@@ -198,7 +181,9 @@ class CommandRunner:
             chain[depth] = item = yield from self._item(place)
             if isinstance(item, ErrorInfo):
                 return item
-        return iteration_around(self._step, self._command, chain)
+        loop, path = self._step.loop, self._command.path
+        assert loop is not None
+        return Iteration(path, iteration_names(loop, path, chain, self._command.counts))
 
     def _page_out(self, around: Iteration) -> Work[None]:
         """The command does not run the level: it evaluates its items and stores them."""
@@ -213,17 +198,17 @@ class CommandRunner:
 
     def _local_loop(self, around: Iteration) -> Work[Result]:
         """The loop over the command's items, from the beginning or from where another run or segment stopped."""
-        command, stands = self._command, self._go.loop or LoopProgress()
+        command, before = self._command, self._go.loop or LoopProgress()
         assert command.items is not None
         plan = level_at(self._step, len(command.path))
         at_once = 1 if plan.mode == "sequential" else max(1, command.max_in_flight)
         opened = OpenedLevel(command.items, at_once, command.pages)
-        if not self._goes_on and stands == LoopProgress():
+        if not self._is_resumed and before == LoopProgress():
             if self._is_pausing:
                 return Halted([])
-            # Its items stand in the command: only those of levels inside are told.
+            # Its items are in the command; only those of inner levels are reported.
             self._report(LoopStarted(command.step_run_id, opened.total, [], at_once, local=True, path=around.path))
-        return (yield from self._level(Level(plan, around, opened, stands)))
+        return (yield from self._level(Level(plan, around, opened, before)))
 
     def _level(self, level: Level) -> Work[Result]:
         """Runs what is left of the level and reports its end."""
@@ -265,9 +250,9 @@ class CommandRunner:
     def _has_begun(self, level: Level, index: int) -> bool:
         """Whether this iteration began in another run or segment."""
         if level.plan.inner is not None:
-            return index in level.stands.inner
+            return index in level.before.inner
         go, key = self._go, path_key((*level.around.path, index))
-        return self._goes_on and (key in go.progress or key in go.answers or key in go.waits)
+        return self._is_resumed and (key in go.progress or key in go.answers or key in go.waits)
 
     def _iterate(self, level: Level, index: int) -> Work[Result]:
         """One iteration: a pass of the pipeline, or a level of its own."""
@@ -285,29 +270,29 @@ class CommandRunner:
                 return Halted([parked])
             self._report(LoopIterationStarted(path, self._worker))
             return (yield from self._pass(iteration))
-        stands = level.stands.inner.get(index)
-        if stands is None:
+        before = level.before.inner.get(index)
+        if before is None:
             self._report(LoopIterationStarted(path, self._worker))
-        opened = yield from self._open(plan.inner, iteration, stands)
+        opened = yield from self._open(plan.inner, iteration, before)
         if isinstance(opened, ErrorInfo):
             self._report(LoopIterationFailed(path, opened))
             return opened
-        if stands is None:
+        if before is None:
             run_id, items, pages = self._command.step_run_id, opened.items, list(opened.pages)
             self._report(LoopStarted(run_id, opened.total, items, opened.at_once, local=True, path=path, pages=pages))
-        return (yield from self._level(Level(plan.inner, iteration, opened, stands or LoopProgress())))
+        return (yield from self._level(Level(plan.inner, iteration, opened, before or LoopProgress())))
 
     def _open(
-        self, level: LoopPlan, around: Iteration, stands: LoopProgress | None = None
+        self, level: LoopPlan, around: Iteration, before: LoopProgress | None = None
     ) -> Work[OpenedLevel | ErrorInfo]:
-        """What a level runs over; where it ``stands`` if it has begun before.
+        """What a level runs over; ``before`` is its progress if it has begun.
 
         Too many items for an event, and those a command asks for, are stored page by page.
         """
         yield Sleep(self._new_id(), 0.0)  # thousands of empty levels may follow each other
         scope, limits = self.scope.for_level(around), self._command.limits
-        opened = yield from self._read(lambda: open_level(level, scope, limits, stands), "loop")
-        if isinstance(opened, ErrorInfo) or stands is not None:
+        opened = yield from self._read(lambda: open_level(level, scope, limits, before), "loop")
+        if isinstance(opened, ErrorInfo) or before is not None:
             return opened
         cut_up = cut(opened, limits, paging=self._command.paging)
         if cut_up is None or isinstance(cut_up, ErrorInfo):
@@ -323,11 +308,11 @@ class CommandRunner:
     # --- one pass of the pipeline (LANGUAGE §5, §8) -------------------------------------------------------------------
 
     def _pass(self, iteration: Iteration) -> Work[Result]:
-        """The pipeline in ``iteration``, from where it stands until it ends or has to wait.
+        """The pipeline in ``iteration``, from its progress until it ends or has to wait.
 
         In loops that run in order ``vars`` pass from each iteration to the next; others cannot set any.
         """
-        go, key, path = self._go, path_key(iteration.path) if self._goes_on else "", iteration.path
+        go, key, path = self._go, path_key(iteration.path) if self._is_resumed else "", iteration.path
         progress = go.progress.get(key) or Progress(vars=self._vars)
         is_answered, answer = key in go.answers, go.answers.get(key)
         while True:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from noetl_stream.engine.evolve.progress import results_after
-from noetl_stream.engine.pipeline.policy import share
-from noetl_stream.engine.scope import iteration_names
+from noetl_stream.engine.pipeline import results_after, share
+from noetl_stream.engine.scope import level_names, step_views
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan, TaskPlan
+from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
 from noetl_stream.template import ABSENT, ResultView, Scope
 from noetl_stream.template.runtime.scope import References, outcome_view, result_of
@@ -44,26 +43,7 @@ OUTSIDE: Final = Iteration()
 
 def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Iteration = OUTSIDE) -> Iteration:
     """The pass for the item at ``index`` of a level, in the iteration ``around`` it."""
-    names = {level.iterator: item, "index": index, "count": count}
-    if around.path:
-        names["parent"] = around.names
-    return Iteration((*around.path, index), names)
-
-
-def iteration_around(step: StepPlan, command: StepCommand, chain: Sequence[Any]) -> Iteration:
-    """The iteration of distributed loops that the command is about; ``chain`` is the element at each level."""
-    if step.loop is None:
-        return OUTSIDE
-    return Iteration(command.path, iteration_names(step.loop, command.path, chain, command.counts))
-
-
-def level_at(step: StepPlan, depth: int) -> LoopPlan:
-    """The level of the step's loop that is inside ``depth`` others."""
-    level = step.loop
-    for _ in range(depth):
-        level = level and level.inner
-    assert level is not None
-    return level
+    return Iteration((*around.path, index), level_names(level, index, item, count, around.names))
 
 
 class RunScope:
@@ -138,19 +118,14 @@ class RunScope:
 
     def _always(self) -> dict[str, Any]:
         if self._fixed is None:
-            self._fixed = self._unchanging()
+            command = self._command
+            self._fixed = {
+                "workload": command.workload,
+                "args": command.args,
+                "execution_id": command.execution_id,
+                "steps": step_views(self._plan, command.steps),
+            }
         return self._fixed
-
-    def _unchanging(self) -> dict[str, Any]:
-        command = self._command
-        steps: dict[str, Any] = dict.fromkeys(self._plan.steps, ABSENT)
-        steps |= {name: ResultView(value.outcome, value.results) for name, value in command.steps.items()}
-        return {
-            "workload": command.workload,
-            "args": command.args,
-            "execution_id": command.execution_id,
-            "steps": steps,
-        }
 
     def _result_views(self, results: Mapping[str, Outcome]) -> dict[str, Any]:
         views: dict[str, Any] = {}

@@ -3,27 +3,35 @@
 A fact carries only what cannot be derived; the envelope people read (``model/envelope.py``) is composed from the fact
 and its journal row. Lists of iteration indices are ``path``: ``()`` outside loops, ``(3,)`` in the fourth iteration.
 
-To add a kind of fact, define it in the module of whoever records it, and add it to the union there and to one table
-of ``engine/evolve``; if something follows from it, also to one of ``engine/decide``. A test finds kinds missing from
-any of them.
+To add a kind of fact, define it with its ``kind`` in the module of whoever records it, and add it to one table of
+``engine/evolve``; if something follows from it, also to one of ``engine/decide``. A test finds kinds missing there.
 """
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
 from noetl_stream.model.events.client import *
-from noetl_stream.model.events.client import ClientFact
 from noetl_stream.model.events.parts import *
 from noetl_stream.model.events.parts import Fact
-from noetl_stream.model.events.rerun import *
-from noetl_stream.model.events.rerun import RerunFact
 from noetl_stream.model.events.server import *
-from noetl_stream.model.events.server import ServerFact
 from noetl_stream.model.events.worker import *
-from noetl_stream.model.events.worker import WorkerFact
 
-AnyFact = ClientFact | ServerFact | RerunFact | WorkerFact
-"""Every fact a journal can hold."""
 
-KINDS: dict[str, type[Fact]] = {fact.event_name(): fact for fact in AnyFact.__args__}
-"""Kinds of fact by event name."""
+def _kinds(base: type[Fact]) -> Iterator[type[Fact]]:
+    for fact in base.__subclasses__():
+        if "kind" in vars(fact):
+            yield fact
+        else:
+            yield from _kinds(fact)
 
-NAMES: dict[type[Fact], str] = {kind: name for name, kind in KINDS.items()}
+
+KINDS: Final[dict[str, type[Fact]]] = {fact.event_name(): fact for fact in _kinds(Fact)}
+"""Every kind of fact that a journal can hold, by event name."""
+
+NAMES: Final[dict[type[Fact], str]] = {fact: name for name, fact in KINDS.items()}
 """Event names by kind of fact."""
+
+AnyFact: Final[Any] = reduce(or_, KINDS.values())
+"""The union of these kinds, for decoders."""

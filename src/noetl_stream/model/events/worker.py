@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from noetl_stream.model.events.parts import EvaluatedGuard, Fact, Kind, Path, SharedValue, Wait, by_outcome
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import Page
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Page
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
@@ -152,20 +151,3 @@ class StepFailed(Fact, frozen=True, tag="step.failed"):
 
     step_run_id: str
     error: ErrorInfo
-
-
-WorkerFact = (
-    StepClaimed
-    | StepStarted
-    | TaskStarted
-    | TaskProcessed
-    | StepSuspended
-    | LoopStarted
-    | LoopPagedOut
-    | LoopIterationStarted
-    | LoopIterationDone
-    | LoopIterationFailed
-    | LoopDone
-    | StepDone
-    | StepFailed
-)

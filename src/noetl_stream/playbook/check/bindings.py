@@ -10,7 +10,7 @@ from typing import Final
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
-from noetl_stream.playbook.vocabulary.names import NAMESPACES
+from noetl_stream.template.runtime.scope import NAMESPACES
 
 Path = tuple[str, ...]
 
@@ -182,17 +182,13 @@ def _bound(
 
 def written_keys(step: StepDraft, namespace: str) -> list[str]:
     """The keys of ``ctx``, ``iter`` or ``vars`` that a step's task policies set, without duplicates."""
-    rules = [rule for task in step.tasks if task.policy for rule in task.policy.rules]
-    names = [key.name for rule in rules for key, _ in rule.writes.get(namespace, ())]
-    shared = [shared.key.name for rule in rules for shared in rule.shared] if namespace == "ctx" else []
+    names = [key.name for rule in step.rules for key, _ in rule.writes.get(namespace, ())]
+    shared = [shared.key.name for rule in step.rules for shared in rule.shared] if namespace == "ctx" else []
     return list(dict.fromkeys(names + shared))
 
 
 def _iter_names(step: StepDraft, level: LoopDraft | None) -> IterNames:
-    levels = list(step.loop.levels()) if step.loop else []
-    if level is not None:
-        levels = levels[: levels.index(level)]
+    levels = step.levels if level is None else step.levels[: step.levels.index(level)]
     iterators = tuple(around.iterator or "" for around in reversed(levels))
-    if level is not None:
-        return IterNames((), iterators, is_fixed=True)
-    return IterNames(tuple(written_keys(step, "iter")), iterators)
+    written = written_keys(step, "iter") if level is None else ()
+    return IterNames(tuple(written), iterators, is_fixed=level is not None)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
 from noetl_stream.playbook.check.bindings import Declarations, IterNames, Path, Visible
-from noetl_stream.playbook.check.templates import TemplateRead, Templates
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
+from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.yaml.nodes import Node
@@ -37,21 +36,38 @@ _DECLARE: Final = "declare it under `keychain`, or read it in an earlier `kind: 
 _CARRIED: Final = ("workload", "ctx", "steps")
 
 
-class ReadChecks:
-    """Checks what templates read."""
+class Expressions:
+    """Compiles templates and guards, and checks what they read."""
 
-    def __init__(self, declared: Declarations, kinds: Kinds, problems: Problems) -> None:
+    def __init__(self, templates: Templates, declared: Declarations, kinds: Kinds, problems: Problems) -> None:
+        self._templates = templates
         self._declared = declared
         self._problems = problems
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
-    def check(self, reads: Iterable[TemplateRead], visible: Visible, kind: KindSpec | None = None) -> None:
-        """Reports names that can never have a value.
+    def value(self, node: Node, visible: Visible, kind: KindSpec | None = None, *, on_server: bool = False) -> Template:
+        """The value of ``node`` as a template; an empty one, after reporting, if it has problems.
 
         Args:
-            kind: The kind of the task that the templates belong to.
+            kind: The kind of the task that it belongs to.
+            on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
         """
-        for read in reads:
+        template = self._templates.template(node, visible, on_server=on_server)
+        self._check(template.paths, self._templates.places(node), visible, kind)
+        return template
+
+    def guard(self, node: Node | None, visible: Visible, kind: KindSpec | None = None) -> Guard | None:
+        """A condition; ``None`` if it is omitted or, after reporting, has problems."""
+        guard = None if node is None else self._templates.guard(node, visible)
+        if node is not None and guard is not None:
+            places = self._templates.places(node)
+            self._check(guard.paths, places, visible, kind)
+            self._check_comparisons(guard, places, visible)
+        return guard
+
+    def _check(self, paths: Iterable[Path], places: ReadLocations, visible: Visible, kind: KindSpec | None) -> None:
+        """Reports names that can never have a value."""
+        for read in (TemplateRead(path, places) for path in sorted(paths)):
             match read.path:
                 case ("steps", _, *_):
                     self._known(read, self._declared.steps, "unknown_step", "unknown step `{}`")
@@ -76,12 +92,8 @@ class ReadChecks:
                 case _:
                     pass
 
-    def compare(self, guard: Guard, find: Callable[[Path], Location], visible: Visible) -> None:
-        """Reports comparisons with a literal that can never be true (LANGUAGE §2).
-
-        Args:
-            find: Returns the place where the guard reads a path.
-        """
+    def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
+        """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
         end = "loop.done" if visible.iter.iterators else "step.done"
         possible: dict[Path, tuple[str, ...]] = {
             ("event", "name"): (end, "step.failed"),
@@ -93,7 +105,7 @@ class ReadChecks:
             if words and literal not in words:
                 hint = f"write one of {listed(words)}"
                 message = f"`{'.'.join(path)}` is never `{literal}` here"
-                self._problems.error("impossible_comparison", message, find(path), hint)
+                self._problems.error("impossible_comparison", message, places.of(path), hint)
 
     def _known(
         self,
@@ -167,31 +179,3 @@ def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> 
         return None if name in entire else frozenset(keys[name])
 
     return Reads(workload=of("workload"), ctx=of("ctx"), steps=of("steps"))
-
-
-@dataclass(frozen=True, slots=True)
-class Expressions:
-    """Reports problems to the collector of ``templates`` and ``checks``."""
-
-    templates: Templates
-    checks: ReadChecks
-
-    def value(self, node: Node, visible: Visible, kind: KindSpec | None = None) -> Template:
-        """A value that the worker renders, in a task of this kind."""
-        template = self.templates.template(node, visible)
-        self.checks.check(self.templates.reads(template.paths, node), visible, kind)
-        return template
-
-    def server_value(self, node: Node, visible: Visible) -> Template:
-        """A value that the server renders: expressions only."""
-        template = self.templates.template(node, visible, on_server=True)
-        self.checks.check(self.templates.reads(template.paths, node), visible)
-        return template
-
-    def guard(self, node: Node, visible: Visible, kind: KindSpec | None = None) -> Guard | None:
-        """A condition; ``None`` if it has problems."""
-        guard = self.templates.guard(node, visible)
-        if guard:
-            self.checks.check(self.templates.reads(guard.paths, node), visible, kind)
-            self.checks.compare(guard, lambda path: self.templates.find(path, node), visible)
-        return guard

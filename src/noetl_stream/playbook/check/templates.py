@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Final, TypeVar
 
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.diagnostics import Location, Position, Problems, did_you_mean, listed
-from noetl_stream.playbook.vocabulary import legacy
-from noetl_stream.playbook.vocabulary.names import NAMESPACES
-from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, Sequence, descend, kind_of
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kind_of, texts_of, walk
 from noetl_stream.playbook.yaml.positions import InText
-from noetl_stream.template import BareName, Guard, Template, TemplateProblem, compile_guard, compile_template
+from noetl_stream.template import (
+    BareName,
+    Guard,
+    Template,
+    TemplateFinding,
+    TemplateProblem,
+    compile_guard,
+    compile_template,
+)
+from noetl_stream.template.compile.parsing import place_of
+from noetl_stream.template.runtime.scope import NAMESPACES
 
 T = TypeVar("T")
 
@@ -29,56 +39,41 @@ _KEY: Final = r"\.\s*(\w+)|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
 _PATH: Final = re.compile(rf"\b({_NAMESPACE})\b((?:\s*(?:{_KEY}))*)")
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateRead:
-    """What a template reads: a namespace, then its keys as far as known; ``at`` is the place."""
-
-    path: Path
-    at: Location
-
-
 class ReadLocations:
     """The places where a value's templates read paths, as precisely as known."""
 
     def __init__(self, source: str, node: Node) -> None:
         self._source = source
         self._node = node
-        self._found: dict[Path, Location] | None = None
-        self._prefixes: dict[Path, Location] = {}
 
     def of(self, path: Path) -> Location:
         """The first place of ``path``, else of a longer path that starts with it, else the value itself."""
-        if self._found is None:
-            self._found = {}
-            for scalar in _texts(self._node):
-                self._note(scalar, str(scalar.value), self._found)
-        return self._found.get(path) or self._prefixes.get(path, self._node)
+        return self._places.get(path, self._node)
 
-    def _note(self, scalar: Scalar, text: str, found: dict[Path, Location]) -> None:
-        for match in _PATH.finditer(text):
-            line_start = text.rfind("\n", 0, match.start()) + 1
-            line, column = text.count("\n", 0, match.start()) + 1, match.start() - line_start + 1
-            path = (match[1], *("".join(keys) for keys in re.findall(_KEY, match[2])))
-            place = InText(self._source, scalar, line, column)
-            found.setdefault(path, place)
-            for length in range(1, len(path)):
-                self._prefixes.setdefault(path[:length], place)
+    @cached_property
+    def _places(self) -> dict[Path, Location]:
+        found: dict[Path, Location] = {}
+        prefixes: dict[Path, Location] = {}
+        for scalar, text in texts_of(self._node):
+            for match in _PATH.finditer(text):
+                path = (match[1], *("".join(keys) for keys in re.findall(_KEY, match[2])))
+                place = InText(self._source, scalar, *place_of(text, match.start()))
+                found.setdefault(path, place)
+                for length in range(1, len(path)):
+                    prefixes.setdefault(path[:length], place)
+        return prefixes | found
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLocation:
-    """The place of one path in :class:`ReadLocations`, found on first use."""
+class TemplateRead:
+    """What a template reads: a namespace, then its keys as far as known."""
 
-    places: ReadLocations
     path: Path
+    places: ReadLocations
 
     @property
-    def mark(self) -> Position:
-        return self.places.of(self.path).mark
-
-    @property
-    def pointer(self) -> str:
-        return self.places.of(self.path).pointer
+    def at(self) -> Location:
+        return self.places.of(self.path)
 
 
 class Templates:
@@ -91,21 +86,13 @@ class Templates:
         self._code_chars = 0
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
-        """The value of ``node`` as a template; an empty one, after reporting, if it has problems.
+        """The value of ``node`` as a template; an empty one, after reporting, if it has problems."""
+        for key in (key for part in walk(node) if isinstance(part, Mapping) for key in part.keys.values()):
+            if "{{" in key.name:
+                message = f"keys are not rendered: `{key.name}` stays as written"
+                self._problems.warn("template_not_rendered", message, key, "use templates in values only")
 
-        Args:
-            on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
-        """
-        source, namespaces, limits = node.plain(), visible.namespaces, self._limits
-        for key in _template_keys(node):
-            message = f"keys are not rendered: `{key.name}` stays as written"
-            self._problems.warn("template_not_rendered", message, key, "use templates in values only")
-
-        def compiled(bindings: Mapping[str, Path]) -> Template:
-            return compile_template(
-                source, namespaces=namespaces, bindings=bindings, expressions_only=on_server, limits=limits
-            )
-
+        compiled = partial(compile_template, node.plain(), expressions_only=on_server)
         return self._compiled(compiled, node, visible) or EMPTY
 
     def guard(self, node: Node, visible: Visible) -> Guard | None:
@@ -114,67 +101,54 @@ class Templates:
             message = f"`when` must be a boolean or one {{{{ expression }}}}, not {kind_of(node)}"
             self._problems.error("guard_not_expression", message, node)
             return None
-        text, namespaces, limits = node.value, visible.namespaces, self._limits
+        return self._compiled(partial(compile_guard, node.value), node, visible)
 
-        def compiled(bindings: Mapping[str, Path]) -> Guard:
-            return compile_guard(text, namespaces=namespaces, bindings=bindings, limits=limits)
-
-        return self._compiled(compiled, node, visible)
-
-    def _compiled(self, compiled: Callable[[Mapping[str, Path]], T], node: Node, visible: Visible) -> T | None:
+    def _compiled(self, compiled: Callable[..., T], node: Node, visible: Visible) -> T | None:
         if not self._may_compile(node):
             return None
         try:
-            result = compiled(visible.bindings)
+            result = compiled(namespaces=visible.namespaces, bindings=visible.bindings, limits=self._limits)
         except TemplateProblem as problem:
             self._report(problem, node, visible)
             return None
         if visible.shadowed and not self._problems.is_truncated:
             # Compile again without the ambiguous names to learn which of them are used, and where.
             try:
-                compiled(visible.unambiguous)
+                compiled(namespaces=visible.namespaces, bindings=visible.unambiguous, limits=self._limits)
             except TemplateProblem as problem:
                 self._warn_shadowed(problem, node, visible)
         return result
 
     def _may_compile(self, node: Node) -> bool:
         before = self._code_chars
-        self._code_chars += sum(len(code) for text in _texts(node) for code in _CODE.findall(str(text.value)))
+        self._code_chars += sum(len(code) for _, text in texts_of(node) for code in _CODE.findall(text))
         if before <= MAX_CODE_CHARS < self._code_chars:
             message = f"the playbook's templates have more than {MAX_CODE_CHARS:,} characters (max_code_chars)"
             self._problems.error("limit_exceeded", message, node, "move part of the workflow to another playbook")
         return self._code_chars <= MAX_CODE_CHARS
 
-    def reads(self, paths: Iterable[Path], node: Node) -> list[TemplateRead]:
-        """The paths that a compiled template reads, with their places."""
-        places = ReadLocations(self._source, node)
-        return [TemplateRead(path, ReadLocation(places, path)) for path in sorted(paths)]
-
-    def find(self, path: Path, node: Node) -> Location:
-        """The place where the templates of ``node`` read a path."""
-        return ReadLocations(self._source, node).of(path)
+    def places(self, node: Node) -> ReadLocations:
+        """The places where the templates of ``node`` read paths."""
+        return ReadLocations(self._source, node)
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         for problem in failure.problems:
             hint = problem.hint
             if isinstance(problem, BareName):
                 hint = _hint_for(problem.name, visible) or hint
-            at = self._place(node, problem.pointer, problem.line, problem.column)
-            self._problems.error(problem.code, problem.message, at, hint)
+            self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
     def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         for problem in failure.problems:
             if isinstance(problem, BareName) and problem.name in visible.shadowed:
                 first, *others = (".".join(path) for path in visible.shadowed[problem.name])
                 message = f"`{problem.name}` means `{first}` here, but could also be {listed(others)}"
-                at = self._place(node, problem.pointer, problem.line, problem.column)
-                self._problems.warn("shadowed_name", message, at, f"write `{first}`, or the one you mean")
+                hint = f"write `{first}`, or the one you mean"
+                self._problems.warn("shadowed_name", message, self._place(node, problem), hint)
 
-    def _place(self, node: Node, pointer: tuple[str | int, ...], line: int, column: int) -> Location:
-        part = descend(node, pointer)
-        if not isinstance(part, Scalar):
-            return part
-        return InText(self._source, part, line, column)
+    def _place(self, node: Node, problem: TemplateFinding) -> Location:
+        part = descend(node, problem.pointer)
+        return InText(self._source, part, problem.line, problem.column) if isinstance(part, Scalar) else part
 
 
 EMPTY: Final = compile_template(None, namespaces=_NO_NAMES, bindings={})
@@ -194,25 +168,6 @@ def _hint_for(name: str, visible: Visible) -> str | None:
         case ("results", task):
             return f"outside its step, read the task's result as `steps.<step>.results.{task}` or `event.result`"
         case None:
-            return legacy.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
+            return advice.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
         case path:
             return f"`{name}` means `{'.'.join(path)}`, which is not available here"
-
-
-def _template_keys(node: Node) -> Iterator[MappingKey]:
-    """Keys at any depth that look like templates."""
-    if isinstance(node, Scalar):
-        return
-    if not isinstance(node, Sequence):
-        yield from (key for key in node.keys.values() if "{{" in key.name)
-    for part in node.items if isinstance(node, Sequence) else node.values.values():
-        yield from _template_keys(part)
-
-
-def _texts(node: Node) -> Iterator[Scalar]:
-    if isinstance(node, Scalar):
-        if isinstance(node.value, str):
-            yield node
-        return
-    for part in node.items if isinstance(node, Sequence) else node.values.values():
-        yield from _texts(part)

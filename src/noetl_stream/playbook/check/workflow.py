@@ -1,20 +1,25 @@
-"""Checks across the workflow: targets exist, writes are allowed, and everything has an effect (LANGUAGE §3, §5, §6, §7;
-formal specification §13)."""
+"""Checks across the workflow: targets exist, writes are allowed, and everything has an effect (LANGUAGE §3, §5, §6, §7,
+§12; formal specification §13)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
-from noetl_stream.playbook.check.writes import check_writes, rules_of
+from noetl_stream.playbook.check import bindings
+from noetl_stream.playbook.check.bindings import Path, Visible
+from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, concurrent_steps, reach
+from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.model.document import ParsedPlaybook
-from noetl_stream.playbook.model.policy import PolicyDraft, always_holds
+from noetl_stream.playbook.model.loop import READ_ONLY
+from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, PolicyDraft, always_holds
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
+from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.vocabulary.names import name_in_file
-from noetl_stream.playbook.yaml.nodes import Node, Scalar, Sequence, holds_template
+from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
 
 _ANY_ERROR: Final = re.compile(
     r"\{\{-?\s*(?:outcome\.status\s*(?:==\s*['\"]error['\"]|!=\s*['\"]ok['\"])|outcome\.error)\s*-?\}\}\Z"
@@ -38,10 +43,14 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
         _check_in_flight(step, document, problems)
     if not problems.has_errors:
         _warn_unreachable(document, steps, problems)
-    check_writes(steps, problems)
+    _check_writes(steps, problems)
     _check_joins(steps, problems)
     if document.workload_node is not None:
-        _warn_templates(document.workload_node, problems)
+        # `workload` is never rendered (LANGUAGE §2 *What is rendered*).
+        for text, _ in texts_of(document.workload_node):
+            if holds_template(text):
+                message = "`workload` is not rendered: the template stays as written"
+                problems.warn("template_not_rendered", message, text, "put the template where the value is used")
 
 
 def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
@@ -66,7 +75,7 @@ def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems)
 
 def _check_jumps(step: StepDraft, problems: Problems) -> None:
     tasks = [name for task in step.tasks if (name := name_in_file(task.name))]
-    for rule in rules_of(step):
+    for rule in step.rules:
         if rule.to is not None and rule.to_node is not None and rule.do == "jump" and rule.to not in tasks:
             hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {listed(tasks)}"
             problems.error("unknown_task", f"unknown task `{rule.to}` in this pipeline", rule.to_node, hint)
@@ -100,7 +109,7 @@ def _check_failure_mode(step: StepDraft, problems: Problems) -> None:
 
 def _check_in_flight(step: StepDraft, document: ParsedPlaybook, problems: Problems) -> None:
     most = document.limits.max_in_flight
-    for level in step.loop.levels() if step.loop else ():
+    for level in step.levels:
         node = level.max_in_flight
         if isinstance(node, Scalar) and isinstance(node.value, int) and node.value > most:
             message = f"`max_in_flight` is {node.value}; the limit is {most} (limits.max_in_flight)"
@@ -138,12 +147,114 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
             problems.warn("unreachable_step", message, step.at, "add an arc, or remove the step")
 
 
-def _warn_templates(node: Node, problems: Problems) -> None:
-    """Warns of templates in ``workload``, which is never rendered (LANGUAGE §2 *What is rendered*)."""
-    if isinstance(node, Scalar):
-        if holds_template(node):
-            message = "`workload` is not rendered: the template stays as written"
-            problems.warn("template_not_rendered", message, node, "put the template where the value is used")
+def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
+    """Reports keys that rules must not write, and warns of keys that two steps may write at the same time."""
+    writers: dict[str, dict[str, MappingKey]] = {}
+    for step in steps:
+        _check_read_only(step, problems)
+        _check_parallel(step, problems)
+        for key in _written(step, "ctx"):
+            writers.setdefault(key.name, {}).setdefault(step.name, key)
+    for step in steps:
+        _check_both_ways(step, writers, problems)
+    _warn_competing(steps, writers, problems)
+
+
+def _check_read_only(step: StepDraft, problems: Problems) -> None:
+    read_only = READ_ONLY | {level.iterator for level in step.levels}
+    for key in _written(step, "iter") if step.levels else ():
+        if key.name in read_only:
+            problems.error("read_only", f"`iter.{key.name}` is set by the loop", key, "use another name")
+
+
+def _check_parallel(step: StepDraft, problems: Problems) -> None:
+    parallel = next((level for level in step.levels if level.mode == "parallel"), None)
+    if parallel is None:
         return
-    for part in node.items if isinstance(node, Sequence) else node.values.values():
-        _warn_templates(part, problems)
+    where = "a parallel loop" if parallel is step.loop else "a loop with a parallel level"
+    overwrite = f"in {where}: iterations would overwrite each other"
+    for key in _written(step, "ctx"):
+        message = f"`set_ctx` of `{key.name}` {overwrite}"
+        hint = f"write set_shared: {{ {key.name}: {SHARED_EXAMPLE} }}, or set_iter for a value per iteration"
+        problems.error("set_ctx_in_parallel_loop", message, key, hint)
+    for key in _written(step, "vars"):
+        message = f"`set_vars` of `{key.name}` {overwrite}"
+        hint = f"use set_iter, or share it in ctx with set_shared: {{ {key.name}: {SHARED_EXAMPLE} }}"
+        problems.error("set_vars_in_parallel_loop", message, key, hint)
+
+
+Writers = Mapping[str, Mapping[str, MappingKey]]
+"""The keys of ``ctx`` that rules set, by name and step, in file order."""
+
+
+def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> None:
+    """A key with reducers must not be set as well: its value would depend on the order."""
+    for key in (shared.key for rule in step.rules for shared in rule.shared):
+        if key.name in writers:
+            line = next(iter(writers[key.name].values())).mark.line
+            message = f"`{key.name}` is set with `set_shared` here and with `set_ctx` on line {line}"
+            problems.error("conflicting_keys", message, key, "rename one, or use set_shared in both places")
+
+
+def _warn_competing(steps: list[StepDraft], writers: Writers, problems: Problems) -> None:
+    """Concurrent steps that set the same key of ``ctx``: fold order decides (LANGUAGE §5)."""
+    contested = {name: by_step for name, by_step in writers.items() if len(by_step) > 1}
+    if not contested:
+        return
+    concurrent = concurrent_steps(steps, {step for by_step in contested.values() for step in by_step})
+    for name, by_step in contested.items():
+        earlier: set[str] = set()
+        for step_name, key in by_step.items():
+            other = next((one for one in concurrent[step_name] if one in earlier), None)
+            if other is not None:
+                both = f"`{other}` and `{step_name}` may run at the same time and both set `ctx.{name}`"
+                hint = "set different keys, run the steps in sequence, or use set_shared in both"
+                problems.warn("competing_writes", f"{both}: the last one wins", key, hint)
+            earlier.add(step_name)
+
+
+def _written(step: StepDraft, namespace: str) -> Iterator[MappingKey]:
+    return (key for rule in step.rules for key, _ in rule.writes.get(namespace, ()))
+
+
+class _AnyName(Mapping[str, Path]):
+    """Bindings that accept every bare name."""
+
+    def __getitem__(self, name: str) -> Path:
+        return ("workload", name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _visible(namespaces: frozenset[str]) -> Visible:
+    return Visible(namespaces, bindings=_AnyName(), shadowed={}, elsewhere={})
+
+
+_INPUTS: Final = _visible(bindings.INPUTS)
+_POLICY: Final = _visible(bindings.POLICY)
+
+
+def check_unused(workbook: Workbook, templates: Templates, problems: Problems) -> None:
+    """Warns of workbook entries that no task runs, and reports problems in their templates.
+
+    No step binds their bare names, so any name is accepted.
+    """
+    for name, entry in workbook.unused().items():
+        problems.warn("unused_entry", f"no task runs workbook entry `{name}`", entry.at, "remove it")
+        if entry.draft is not None:
+            templates.template(entry.draft.inputs, _INPUTS)
+            _check_policy(entry.draft.policy, templates)
+
+
+def _check_policy(policy: PolicyDraft | None, templates: Templates) -> None:
+    for rule in policy.rules if policy else ():
+        if rule.when is not None:
+            templates.guard(rule.when, _POLICY)
+        written = [value for writes in rule.writes.values() for _, value in writes]
+        for node in (rule.delay, *written, *(shared.value for shared in rule.shared)):
+            if node is not None:
+                templates.template(node, _POLICY)

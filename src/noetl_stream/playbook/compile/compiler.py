@@ -8,16 +8,14 @@ from typing import Protocol
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
-from noetl_stream.playbook.check.reads import Expressions, ReadChecks
+from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
-from noetl_stream.playbook.check.unused_entries import check_unused
-from noetl_stream.playbook.check.workflow import check_workflow, warn_of_dead_arcs
-from noetl_stream.playbook.compile.layering import knobs_of
+from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
-from noetl_stream.playbook.kinds.language import LANGUAGE_KINDS
-from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
 from noetl_stream.playbook.model.document import read_document
+from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import read_steps
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.plan import Plan
@@ -79,8 +77,8 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
-    lowering = Lowering(document, declared, Expressions(templates, ReadChecks(declared, kinds, problems)))
-    plan = lowering.plan(_digest(text), steps)
+    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems))
+    plan = lowering.plan(digest_of(text), steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
     return plan
@@ -95,11 +93,7 @@ def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limit
     return check(text, kinds, file=file, limits=limits).require_plan()
 
 
-def digest_of(text: str) -> str:
+def digest_of(text: str | bytes) -> str:
     """The digest that pins a plan: the SHA-256 of the text's UTF-8 bytes, in hex."""
-    return _digest(text)
-
-
-def _digest(text: str | bytes) -> str:
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return sha256(data).hexdigest()

@@ -1,23 +1,51 @@
-"""Lowers drafts to the plan: the parts that the server reads, with templates bound at their place (LANGUAGE §2)."""
+"""Lowers drafts to the plan, with templates bound at their place (LANGUAGE §2, §5).
+
+The server reads the parts that :class:`Lowering` compiles, the worker those of :class:`PipelineLowering`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from noetl_stream.playbook.check import bindings
-from noetl_stream.playbook.check.bindings import Declarations, Visible
+from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.graph import reach_of_joins
-from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions
+from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions, union_of
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
-from noetl_stream.playbook.compile.task_lowering import PipelineLowering
+from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
+from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import LoopDraft
-from noetl_stream.playbook.model.step import ArcDraft, StepDraft
-from noetl_stream.playbook.plan import AdmitPlan, AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan
+from noetl_stream.playbook.model.policy import ActionDraft, Write
+from noetl_stream.playbook.model.step import StepDraft
+from noetl_stream.playbook.model.task import TaskDraft
+from noetl_stream.playbook.plan import (
+    AdmitPlan,
+    AdmitRule,
+    ArcPlan,
+    LoopPlan,
+    Plan,
+    PolicyPlan,
+    Reads,
+    RulePlan,
+    SharedPlan,
+    StepPlan,
+    TaskPlan,
+)
+from noetl_stream.playbook.vocabulary.names import label_of
+from noetl_stream.playbook.yaml.nodes import Node, texts_of
+from noetl_stream.template import Guard, Template
 
 DEFAULT_MAX_IN_FLIGHT: Final = 10
+DEFAULT_DELAY_S: Final = 1.0
+
+_SCOPE_NAMES: Final = ("workload", "ctx")
+_REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
+"""Names by which code can reach variables without naming them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +61,8 @@ class Lowering:
         document = self.document
         result = None
         if document.result is not None:
-            result = self.expressions.server_value(document.result, self.declared.visible(bindings.RESULT, None))
+            visible = self.declared.visible(bindings.RESULT, None)
+            result = self.expressions.value(document.result, visible, on_server=True)
         return Plan(
             digest=digest,
             name=document.name,
@@ -69,7 +98,7 @@ class Lowering:
             admit=self._admit(step),
             loop=loop,
             tasks=tasks,
-            arcs=self._arcs(step),
+            arcs=tuple(self._arcs(step)),
             routing=step.routing,
             reads=pipeline.reads,
             desc=step.desc,
@@ -83,10 +112,7 @@ class Lowering:
         if admit is None:
             return None
         visible = self.declared.visible(bindings.ADMISSION, step)
-        rules = tuple(
-            AdmitRule(None if rule.when is None else self.expressions.guard(rule.when, visible), rule.allow)
-            for rule in admit.rules
-        )
+        rules = tuple(AdmitRule(self.expressions.guard(when, visible), allow) for when, allow in admit.rules)
         return AdmitPlan(rules, admit.wait_s, admit.on_timeout)
 
     def _loop(self, loop: LoopDraft, step: StepDraft) -> LoopPlan:
@@ -94,10 +120,10 @@ class Lowering:
         visible = self.declared.visible(namespaces, step, loop)
         limit = constant(1 if loop.mode == "sequential" else DEFAULT_MAX_IN_FLIGHT)
         if loop.max_in_flight is not None:
-            written = self.expressions.server_value(loop.max_in_flight, visible)
+            written = self.expressions.value(loop.max_in_flight, visible, on_server=True)
             limit = written if loop.mode == "parallel" else limit
         return LoopPlan(
-            items=self.expressions.server_value(loop.items, visible) if loop.items is not None else EMPTY,
+            items=EMPTY if loop.items is None else self.expressions.value(loop.items, visible, on_server=True),
             iterator=loop.iterator or "",
             mode=loop.mode,
             placement=loop.placement,
@@ -106,17 +132,101 @@ class Lowering:
             inner=self._loop(loop.inner, step) if loop.inner else None,
         )
 
-    def _arcs(self, step: StepDraft) -> tuple[ArcPlan, ...]:
+    def _arcs(self, step: StepDraft) -> Iterator[ArcPlan]:
         visible = self.declared.visible(bindings.ARC, step)
-        return tuple(self._arc(arc, visible) for arc in step.arcs)
+        for arc in step.arcs:
+            guard = self.expressions.guard(arc.when, visible)
+            reads = guard.reads if guard else frozenset()
+            yield ArcPlan(
+                step=arc.step,
+                guard=guard,
+                args=NO_ARGS if arc.args is None else self.expressions.value(arc.args, visible, on_server=True),
+                handles_failure=any(name == "event" and (key is None or key in FAILURE_KEYS) for name, key in reads),
+                line=arc.at.mark.line,
+            )
 
-    def _arc(self, arc: ArcDraft, visible: Visible) -> ArcPlan:
-        guard = self.expressions.guard(arc.when, visible) if arc.when is not None else None
-        reads = guard.reads if guard else frozenset()
-        return ArcPlan(
-            step=arc.step,
-            guard=guard,
-            args=NO_ARGS if arc.args is None else self.expressions.server_value(arc.args, visible),
-            handles_failure=any(name == "event" and (key is None or key in FAILURE_KEYS) for name, key in reads),
-            line=arc.at.mark.line,
+
+class PipelineLowering:
+    """Compiles the tasks of one step in order and collects what they read."""
+
+    def __init__(self, declared: Declarations, expressions: Expressions, step: StepDraft) -> None:
+        self._expressions: Final = expressions
+        self._step: Final = step
+        self._inputs = declared.visible(bindings.INPUTS, step)
+        self._policy: Final = declared.visible(bindings.POLICY, step)
+        self._sugar: Final = declared.visible(bindings.SUGAR, step)
+        self._read: Final[set[tuple[str, str | None]]] = set()
+
+    @property
+    def reads(self) -> Reads:
+        """What a command of the step must carry for the tasks compiled so far."""
+        return union_of(self._read, set(_opaque(self._step)))
+
+    def add_reads(self, template: Template) -> None:
+        """Adds the reads of another template that the worker renders."""
+        self._read.update(template.reads)
+
+    def task(self, task: TaskDraft) -> TaskPlan:
+        """The plan of a task."""
+        inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
+        self._read.update(inputs.reads)
+        verbatim = {name: node.plain() for name, node in task.verbatim.items()}
+        if task.kind and task.kind.kind == SECRETS_KIND:
+            readable = {*self._inputs.keychain, secret_name(task.name, verbatim)}
+            self._inputs = replace(self._inputs, keychain=readable)
+        rules = [self._rule(rule, task.kind) for rule in task.policy.rules] if task.policy else []
+        return TaskPlan(
+            name=task.name,
+            kind=task.kind.kind if task.kind else "",
+            inputs=inputs,
+            line=task.at.mark.line,
+            verbatim=verbatim,
+            knobs=task.knobs,
+            timeouts=task.timeouts,
+            policy=PolicyPlan(tuple(rules), task.policy.on_unmatched) if task.policy else None,
+            origin=task.origin,
         )
+
+    def _rule(self, rule: ActionDraft, kind: KindSpec | None) -> RulePlan:
+        def values(writes: list[Write]) -> MappingProxyType[str, Template]:
+            return MappingProxyType({key.name: self._value(node, kind) for key, node in writes})
+
+        shared = {
+            one.key.name: SharedPlan(one.op, self._value(one.value, kind) if one.value else None) for one in rule.shared
+        }
+        delay = self._value(rule.delay, kind) if rule.delay is not None else constant(DEFAULT_DELAY_S)
+        return RulePlan(
+            guard=self._guard(rule.when, kind),
+            do=rule.do,
+            line=rule.at.mark.line,
+            attempts=rule.attempts,
+            backoff=rule.backoff,
+            delay_s=delay if rule.do == "retry" else None,
+            max_delay_s=rule.max_delay_s,
+            to=None if rule.to is None else label_of(rule.to, (task.name for task in self._step.tasks)),
+            set_ctx=values(rule.writes.get("ctx", [])),
+            set_iter=values(rule.writes.get("iter", [])),
+            set_vars=values(rule.writes.get("vars", [])),
+            set_shared=MappingProxyType(shared),
+        )
+
+    def _value(self, node: Node, kind: KindSpec | None) -> Template:
+        template = self._expressions.value(node, self._policy, kind)
+        self._read.update(template.reads)
+        return template
+
+    def _guard(self, node: Node | None, kind: KindSpec | None) -> Guard | None:
+        visible = self._sugar if kind is GENERATED else self._policy
+        guard = self._expressions.guard(node, visible, kind)
+        if guard:
+            self._read.update(guard.reads)
+        return guard
+
+
+def _opaque(step: StepDraft) -> Iterator[str]:
+    """Namespaces of which the step's code may read any key, because it names them or uses reflection."""
+    for task in step.tasks:
+        if task.kind and task.kind.reads_scope:
+            code = "\n".join(text for node in task.verbatim.values() for _, text in texts_of(node))
+            reflects = _REFLECTION.search(code) is not None
+            yield from (name for name in _SCOPE_NAMES if reflects or re.search(rf"\b{name}\b", code))

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
-from noetl_stream.playbook.model.explain import explain, sentence
+from noetl_stream.playbook.model.sections import explain, sentence
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 
@@ -20,8 +19,10 @@ def spellings(model: type[BaseModel]) -> dict[str, str]:
     by_name = bool(model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name"))
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
-        for spelling in _spellings_of(name, field, by_name):
-            found[spelling] = name
+        alias = field.validation_alias or field.alias or name
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+        for choice in (*choices, *([name] if by_name else [])):
+            found[str(choice.path[0]) if isinstance(choice, AliasPath) else choice] = name
     return found
 
 
@@ -32,7 +33,7 @@ def check_against(
     problems: Problems,
     *,
     at: Location,
-    rendered: Collection[str] = (),
+    rendered: bool = False,
     verbatim: Collection[str] = (),
     also_known: Collection[str] = (),
     require_all: bool = True,
@@ -44,7 +45,7 @@ def check_against(
         model: The kind's model.
         title: The mapping's name in messages, as in ``the inputs of kind `http` ``.
         at: Where to report a missing key.
-        rendered: Keys that are rendered; a template elsewhere is an error.
+        rendered: Whether the values are rendered; otherwise a template is an error.
         verbatim: Keys whose text is never rendered and may contain braces.
         also_known: Keys of the language that are valid here too, for suggestions.
         require_all: Whether a missing required key is an error.
@@ -58,10 +59,8 @@ def check_against(
         value = node.values[name]
         if field is None and not is_free:
             words = [*known, *also_known]
-            hint = did_you_mean(name, words) or (
-                f"known keys: {listed(words)}" if words else "remove it: there are no keys"
-            )
-            problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
+            keys = f"known keys: {listed(words)}" if words else "remove it: there are no keys"
+            problems.error("unknown_key", f"unknown key `{name}` in {title}", key, did_you_mean(name, words) or keys)
             continue
         if field in filled:
             message = f"`{name}` and `{filled[field]}` are the same key"
@@ -71,7 +70,7 @@ def check_against(
             filled[field] = name
         if name in verbatim or not holds_template(value):
             constants.append(name)
-        elif name not in rendered:
+        elif not rendered:
             message = f"`{name}` is not rendered: {title} must be constants"
             problems.error("template_not_rendered", message, value, "move the template to an input")
     for name, info in model.model_fields.items():
@@ -94,17 +93,3 @@ def _check_constants(
             # A rule across several keys applies only when all of them are known.
             if not error["loc"] and len(values) == len(node.keys):
                 problems.error("invalid_value", sentence(error), at)
-
-
-def _spellings_of(name: str, field: FieldInfo, by_name: bool) -> list[str]:
-    alias = field.validation_alias or field.alias
-    match alias:
-        case None:
-            return [name]
-        case AliasChoices():
-            found = [str(item.path[0]) if isinstance(item, AliasPath) else item for item in alias.choices]
-        case AliasPath():
-            found = [str(alias.path[0])]
-        case _:
-            found = [alias]
-    return [*found, name] if by_name and name not in found else found

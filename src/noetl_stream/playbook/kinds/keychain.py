@@ -116,12 +116,6 @@ class InstalledKinds:
 
 
 @cache
-def keychain_kinds() -> Mapping[str, type[BaseModel]]:
-    """The settings models of the usable kinds, by kind."""
-    return installed_kinds().settings
-
-
-@cache
 def installed_kinds() -> InstalledKinds:
     """The kinds installed in this environment, looked up once."""
     return read_kinds(entry_points(group=GROUP))

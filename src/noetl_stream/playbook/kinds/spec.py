@@ -1,11 +1,17 @@
-"""What the checker needs to know about a tool kind. The tools package provides one :class:`KindSpec` per kind."""
+"""Task kinds: what the checker needs to know about one, and the kinds of the language itself (LANGUAGE §8, §12).
+
+The tools package provides one :class:`KindSpec` per kind. No tool runs the language's kinds: ``wait`` and ``playbook``
+suspend the pipeline; ``workbook`` is replaced by the entry it names at compile time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +53,124 @@ class AnyInputs(BaseModel):
 def unchecked_kind(kind: str) -> KindSpec:
     """A kind that is not installed here but accepted anyway (``check --kinds``, LANGUAGE §3)."""
     return KindSpec(kind, AnyInputs, AnyInputs)
+
+
+class LanguageInputs(BaseModel):
+    """Inputs of a language kind. Strict: text never becomes a number (LANGUAGE §1)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NoKnobs(LanguageInputs):
+    """Language kinds have no keys of their own under ``spec``."""
+
+
+class WaitInputs(LanguageInputs):
+    """Inputs of ``wait``: exactly one of ``for_s``, ``until`` and ``signal``; ``signal`` needs ``timeout_s``."""
+
+    for_s: float | None = Field(None, ge=0, allow_inf_nan=False, description="Duration in seconds.")
+    until: str | float | None = Field(
+        None,
+        description="Time to wait for: ISO 8601 with an offset or `Z`, or seconds since 1970-01-01T00:00Z.",
+    )
+    signal: str | None = Field(
+        None, min_length=1, description="Name of the signal to wait for; its payload is the result."
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="With `signal`: how long to wait, in seconds."
+    )
+
+    @field_validator("until")
+    @classmethod
+    def _is_a_time(cls, until: str | float | None) -> str | float | None:
+        _unix_ms(until or 0)
+        return until
+
+    @model_validator(mode="after")
+    def _given_together(self) -> WaitInputs:
+        error = wait_combination_error([name for name in WaitInputs.model_fields if getattr(self, name) is not None])
+        if error is not None:
+            raise ValueError(error)
+        return self
+
+    @property
+    def until_ms(self) -> int | None:
+        """``until`` in milliseconds since the epoch."""
+        return None if self.until is None else _unix_ms(self.until)
+
+
+class PlaybookInputs(LanguageInputs):
+    """Inputs of ``playbook``."""
+
+    path: str = Field(
+        min_length=1,
+        description="Path of the called playbook in the catalog.",
+        json_schema_extra={"pattern": "^[^@]*$"},
+    )
+    version: str | None = Field(None, min_length=1, description="Its version. Default: the latest when it is called.")
+    args: dict[str, Any] | None = Field(
+        None,
+        validation_alias=AliasChoices("args", "payload"),
+        description="Merged over the called playbook's `workload`.",
+    )
+    return_step: str | None = Field(
+        None, min_length=1, description="Step whose result the call returns. Default: the playbook's own result."
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _has_no_version(cls, path: str) -> str:
+        if "@" in path:
+            raise ValueError("must not contain `@`: give the version separately, as in `version: '1.0'`")
+        return path
+
+
+class WorkbookInputs(LanguageInputs):
+    """Inputs of ``workbook``."""
+
+    task: str | None = Field(None, min_length=1, description="Entry to run. Default: the one with the task's name.")
+    args: dict[str, Any] | None = Field(None, description="Merged over the entry's `args`, or over its inputs.")
+
+
+def wait_combination_error(given: Collection[str]) -> str | None:
+    """The error for a combination of inputs of ``wait``; ``None`` if it is allowed."""
+    if len({"for_s", "until", "signal"} & set(given)) != 1:
+        return "`wait` needs exactly one of `for_s`, `until` and `signal`"
+    if "signal" in given and "timeout_s" not in given:
+        return "`signal` needs `timeout_s`: a wait must end"
+    if "signal" not in given and "timeout_s" in given:
+        return "`timeout_s` goes with `signal` only"
+    return None
+
+
+def _unix_ms(time: str | float) -> int:
+    """Milliseconds since the epoch, from ISO 8601 text or seconds.
+
+    Raises:
+        ValueError: not a time, or a time without an offset, which would depend on the machine.
+    """
+    if not isinstance(time, str):
+        if not abs(time) < 10**12:
+            raise ValueError("must be seconds since 1970, not milliseconds")
+        return round(time * 1000)
+    try:
+        parsed = datetime.fromisoformat(time)
+    except ValueError:
+        raise ValueError("must be a time such as 2030-01-31T09:00:00Z, or seconds since 1970") from None
+    if parsed.tzinfo is None:
+        raise ValueError("needs an offset: end it with `Z` (UTC) or an offset such as +02:00")
+    return round(parsed.timestamp() * 1000)
+
+
+WORKBOOK: Final = KindSpec("workbook", WorkbookInputs, AnyInputs)
+"""Takes the knobs of the entry's kind."""
+
+GENERATED: Final = KindSpec("noop", LanguageInputs, NoKnobs)
+"""The kind of the tasks that sugar compiles to. They do nothing; their policy jumps."""
+
+LANGUAGE_KINDS: Final[Kinds] = {
+    "wait": KindSpec("wait", WaitInputs, NoKnobs, combination_error=wait_combination_error),
+    "playbook": KindSpec("playbook", PlaybookInputs, NoKnobs),
+    "workbook": WORKBOOK,
+}
+"""Always known, whatever tools are installed."""

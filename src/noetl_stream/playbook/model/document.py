@@ -1,4 +1,4 @@
-"""The playbook document: root keys, metadata, executor, workload (LANGUAGE §1)."""
+"""The playbook document: root keys, metadata, executor, workload, keychain (LANGUAGE §1, §11; v10 §2.1)."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ import re
 from collections.abc import Collection, Sequence
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.compile.layering import Layer, read_layered
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean
-from noetl_stream.playbook.model.keychain import read_keychain
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed
+from noetl_stream.playbook.kinds.inputs import check_against
+from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
+from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
 from noetl_stream.playbook.model.sections import (
     Part,
     Placeholders,
-    RejectedKey,
     Required,
     Reserved,
     Section,
+    entries,
+    is_null,
+    mistyped,
     pairs,
     read_section,
 )
-from noetl_stream.playbook.model.timeouts import read_seconds, read_timeouts
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
-from noetl_stream.playbook.vocabulary import misplaced
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, kind_of
+from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child, holds_template
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
 
-_ROOT_VARS: Final = RejectedKey(
-    "a playbook has no root `vars`",
-    "put inputs under `workload`; set state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
-    "root_vars",
-)
-_STEPS: Final = RejectedKey("`steps` is the old name of `workflow`", "write workflow: [ { step: start, … } ]")
+_KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
+_KEYCHAIN_EXAMPLE: Final = "write { name: …, kind: credential }"
 
 
 def _scalar(value: Any) -> Any:
@@ -54,7 +53,7 @@ Label = Annotated[Any, AfterValidator(_scalar)]
 
 class Root(Section):
     title = "the playbook"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = {"vars": _ROOT_VARS, "steps": _STEPS}
+    rejected = advice.ROOT
 
     apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
     kind: Annotated[str | None, Required("kind: Playbook")] = None
@@ -82,7 +81,7 @@ class Metadata(Section):
 class Executor(Section):
     title = "`executor`"
     example = "write executor: { kind: distributed, spec: { … } }"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = misplaced.EXECUTOR
+    rejected = advice.EXECUTOR
 
     kind: Literal["distributed"] | None = None
     spec: Part = None
@@ -90,7 +89,7 @@ class Executor(Section):
 
 class ExecutorSpec(Section):
     title = "`executor.spec`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = misplaced.EXECUTOR_SPEC
+    rejected = advice.EXECUTOR_SPEC
 
     pool: str = "default"
     entry_step: str | None = None
@@ -105,7 +104,7 @@ class ExecutorSpec(Section):
 
 class ExecutorPolicy(Placeholders):
     title = "`executor.spec.policy`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = misplaced.EXECUTOR_POLICY
+    rejected = advice.EXECUTOR_POLICY
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     defaults: Part = None
@@ -132,6 +131,15 @@ class PolicyFailure(Section):
     example = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
     mode: FailureMode | None = None
+
+
+class KeychainEntry(Section):
+    """The keys of every entry. Its other keys belong to the kind."""
+
+    title = "an entry of `keychain`"
+
+    name: Annotated[str, Required(_KEYCHAIN_EXAMPLE), Field(min_length=1)] = ""
+    kind: Annotated[str, Required(_KEYCHAIN_EXAMPLE), Field(min_length=1)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +186,23 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     policy = read_section(spec.policy, ExecutorPolicy, problems)
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
+    check_pool(spec.pool, executor.spec, problems)
     _check_result(spec.result, problems)
     return ParsedPlaybook(
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
         version=metadata.version,
         labels=metadata.labels or {},
-        pool=_pool(spec.pool, executor.spec, problems),
+        pool=spec.pool,
         entry=spec.entry_step,
-        entry_at=executor.spec.get("entry_step") if isinstance(executor.spec, Mapping) else None,
+        entry_at=child(executor.spec, "entry_step"),
         result=spec.result,
         layer=layer.over(Layer(read_timeouts(defaults.timeouts, problems))),
         timeout_s=read_seconds(spec.timeout_s, "`timeout_s`", problems),
         failure_mode=read_section(policy.failure, PolicyFailure, problems).mode or "fail_fast",
         reference_first=read_section(policy.results, PolicyResults, problems).reference_first,
         limits=limits,
-        keychain=read_keychain(top.keychain, problems),
+        keychain=_read_keychain(top.keychain, problems),
         workload=_workload(top.workload, limits, problems),
         workload_node=top.workload,
         workflow=top.workflow,
@@ -214,17 +223,10 @@ def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
 def _metadata(node: Node | None, problems: Problems) -> Metadata:
     metadata = read_section(node, Metadata, problems)
     for name in ("name", "path"):
-        value = node.get(name) if isinstance(node, Mapping) else None
+        value = child(node, name)
         if isinstance(value, Scalar) and isinstance(value.value, str) and not value.value.strip().strip("/"):
             problems.error("invalid_value", f"`metadata.{name}` is empty", value)
     return metadata
-
-
-def _pool(pool: str, spec: Node | None, problems: Problems) -> str:
-    node = spec.get("pool") if isinstance(spec, Mapping) else None
-    if node is not None:
-        check_pool(pool, node, problems)
-    return pool
 
 
 def _check_result(node: Node | None, problems: Problems) -> None:
@@ -232,14 +234,15 @@ def _check_result(node: Node | None, problems: Problems) -> None:
     if isinstance(node, Scalar) and not holds_template(node):
         spelling = str(node.value).strip()
         hint = f'write result: "{{{{ {spelling} }}}}"' if isinstance(node.value, str) else None
-        problems.error("wrong_type", f"`result` must be an {{{{ expression }}}}, not {kind_of(node)}", node, hint)
+        mistyped(node, "`result`", "an {{ expression }}", problems, hint)
 
 
-def check_pool(pool: str, at: Node, problems: Problems) -> None:
-    """Reports an invalid pool name."""
-    if not POOL.match(pool):
+def check_pool(pool: str | None, spec: Node | None, problems: Problems) -> None:
+    """Reports an invalid name of a pool in a ``spec``."""
+    node = child(spec, "pool")
+    if node is not None and pool is not None and not POOL.match(pool):
         hint = "use 1 to 64 letters, digits, `_` and `-`"
-        problems.error("invalid_name", f"invalid pool name `{pool}`", at, hint)
+        problems.error("invalid_name", f"invalid pool name `{pool}`", node, hint)
 
 
 def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
@@ -254,10 +257,10 @@ def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
 
 
 def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
-    if node is None or (isinstance(node, Scalar) and node.value is None):
+    if node is None or is_null(node):
         return {}
     if not isinstance(node, Mapping):
-        problems.error("wrong_type", f"`workload` must be a mapping, not {kind_of(node)}", node)
+        mistyped(node, "`workload`", "a mapping", problems)
         return {}
     workload: dict[str, Any] = node.plain()
     try:
@@ -270,3 +273,43 @@ def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingO
         message = f"`workload` has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
         problems.error("limit_exceeded", message, node, "keep the data in a store and refer to it from the workload")
     return workload
+
+
+def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, KeychainPlan]:
+    """The entries by name, including those with problems."""
+    found: dict[str, KeychainPlan] = {}
+    for item in (
+        [] if is_null(node) else entries(node, "`keychain`", problems, f"{_KEYCHAIN_EXAMPLE} as an item of a list")
+    ):
+        if not isinstance(item, Mapping):
+            mistyped(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
+            continue
+        entry = read_section(item.only(_KEYCHAIN_KEYS), KeychainEntry, problems)
+        if entry.name:
+            at = item.values["name"]
+            check_identifier(entry.name, "a keychain entry's name", at, problems)
+            if entry.name in found:
+                first, rule = found[entry.name].line, "names must be unique in the keychain"
+                report_duplicate(f"keychain entry `{entry.name}`", first, at, rule, problems)
+        settings = item.without(_KEYCHAIN_KEYS)
+        if entry.kind:
+            _check_settings(settings, entry, item.values["kind"], problems)
+        found.setdefault(entry.name, KeychainPlan(entry.name, entry.kind, settings.plain(), item.mark.line))
+    return found
+
+
+def _check_settings(settings: Mapping, entry: KeychainEntry, at: Node, problems: Problems) -> None:
+    installed = installed_kinds()
+    model = installed.settings.get(entry.kind)
+    if model is None:
+        kinds = installed.settings
+        hint = did_you_mean(entry.kind, kinds) or f"installed kinds: {listed(sorted(kinds))}; plugins can add more"
+        message = installed.unusable.get(entry.kind, f"unknown keychain kind `{entry.kind}`")
+        problems.error("unknown_kind", message, at, hint)
+        return
+    check_against(settings, model, f"the settings of kind `{entry.kind}`", problems, at=at)
+    for name in plain_text_secrets(settings.plain()):
+        if isinstance(settings.values[name], Scalar):
+            message = f"`{name}` is in plain text and will be stored with the playbook"
+            hint = "store it as a credential and name it with `credential`"
+            problems.warn("plain_secret", message, settings.keys[name], hint)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from noetl_stream.playbook.compile.layering import Layer, read_layered
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.model.document import PolicyFailure
+from noetl_stream.playbook.model.layering import Layer, read_layered
 from noetl_stream.playbook.model.policy import check_number
-from noetl_stream.playbook.model.sections import (
-    Part,
-    Placeholders,
-    RejectedKey,
-    Reserved,
-    Section,
-    is_null,
-    read_section,
-)
+from noetl_stream.playbook.model.sections import Part, Placeholders, Reserved, Section, is_null, mistyped, read_section
 from noetl_stream.playbook.plan import FailureMode
-from noetl_stream.playbook.vocabulary import legacy, misplaced
-from noetl_stream.playbook.vocabulary.names import check_name
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, kind_of
+from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, child
 
 Mode = Literal["sequential", "parallel"]
 Placement = Literal["local", "distributed"]
@@ -38,8 +30,8 @@ READ_ONLY: Final = frozenset(["index", "count", "parent"])
 
 class Loop(Section):
     title = "`loop`"
-    example = f"write {legacy.LOOP_PARTS}"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.LOOP | misplaced.LOOP
+    example = f"write {advice.LOOP_HINT}"
+    rejected = advice.LOOP
 
     in_: Part = Field(None, alias="in")
     iterator: str | None = None
@@ -49,7 +41,7 @@ class Loop(Section):
 
 class LoopSpec(Section):
     title = "`loop.spec`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = misplaced.LOOP_SPEC
+    rejected = advice.LOOP_SPEC
 
     mode: Mode | None = None
     max_in_flight: Part = None
@@ -60,7 +52,7 @@ class LoopSpec(Section):
 
 class LoopPolicy(Placeholders):
     title = "the loop's policy"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.CONTROL | {"rules": legacy.STEP_POLICY["rules"]}
+    rejected = advice.LOOP_POLICY
 
     mode: Mode | None = None
     max_in_flight: Part = None
@@ -86,41 +78,44 @@ class LoopDraft:
     layer: Layer
     inner: LoopDraft | None
 
-    def levels(self) -> Iterator[LoopDraft]:
+    def levels(self) -> list[LoopDraft]:
         """This level and those inside it, outermost first."""
-        level: LoopDraft | None = self
-        while level is not None:
-            yield level
-            level = level.inner
+        return [self, *(self.inner.levels() if self.inner else [])]
 
 
 @dataclass(frozen=True, slots=True)
 class _OuterLevels:
     """The levels around one: the positions of their iterators, and of the first ``exec: local``."""
 
-    depth: int
-    iterators: MappingOf[str, Position]
-    local: Position | None
+    depth: int = 0
+    iterators: MappingOf[str, Position] = field(default_factory=dict)
+    local: Position | None = None
 
     def with_level(self, iterator: str | None, at: Node | None, local: Position | None) -> _OuterLevels:
         named = {iterator: at.mark} if iterator is not None and at is not None else {}
         return _OuterLevels(self.depth + 1, {**self.iterators, **named}, self.local or local)
 
 
-def read_loop(node: Node, at: MappingKey, knobs: Collection[str], problems: Problems) -> LoopDraft:
-    """The loop of a step. Every level must have ``in`` and ``iterator``."""
-    return _read_level(node, at, _OuterLevels(1, {}, None), knobs, problems)
+_NO_LEVELS: Final = _OuterLevels()
 
 
-def _read_level(
-    node: Node, at: MappingKey, outer: _OuterLevels, knobs: Collection[str], problems: Problems
-) -> LoopDraft:
+def read_loop(
+    node: Node, at: MappingKey, knobs: Collection[str], problems: Problems, outer: _OuterLevels = _NO_LEVELS
+) -> LoopDraft | None:
+    """A level of a step's loop and the levels inside it; ``None`` if it is nested too deeply.
+
+    Every level must have ``in`` and ``iterator``.
+    """
+    if outer.depth >= MAX_LOOP_LEVELS:
+        message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
+        problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
+        return None
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
             if is_missing:
-                problems.error("missing_key", f"`loop` needs `{name}`", at, legacy.LOOP_PARTS)
-    iterator_at = node.get("iterator") if isinstance(node, Mapping) else None
+                problems.error("missing_key", f"`loop` needs `{name}`", at, advice.LOOP_HINT)
+    iterator_at = child(node, "iterator")
     if loop.iterator is not None and iterator_at is not None:
         _check_iterator(loop.iterator, iterator_at, outer, problems)
     spec, layer = read_layered(loop.spec, LoopSpec, knobs, problems)
@@ -129,11 +124,12 @@ def _read_level(
     _check_items(loop.in_, problems)
     mode = spec.mode or policy.mode or "sequential"
     explicit = spec.exec or policy.exec
-    exec_at = _place_of("exec", loop.spec, spec.policy) or at
+    parts = [part for part in (loop.spec, spec.policy) if isinstance(part, Mapping)]
+    exec_at = next((part.keys["exec"] for part in parts if "exec" in part.keys), at)
     inner = None
     if not is_null(loop.loop) and isinstance(node, Mapping):
         around = outer.with_level(loop.iterator, iterator_at, exec_at.mark if explicit == "local" else None)
-        inner = _read_inner(loop.loop, node.keys["loop"], around, knobs, problems)
+        inner = read_loop(loop.loop, node.keys["loop"], knobs, problems, around)
     return LoopDraft(
         at=at,
         items=loop.in_,
@@ -145,16 +141,6 @@ def _read_level(
         layer=layer,
         inner=inner,
     )
-
-
-def _read_inner(
-    node: Node, at: MappingKey, outer: _OuterLevels, knobs: Collection[str], problems: Problems
-) -> LoopDraft | None:
-    if outer.depth > MAX_LOOP_LEVELS:
-        message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
-        problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
-        return None
-    return _read_level(node, at, outer, knobs, problems)
 
 
 def _placement(
@@ -184,16 +170,8 @@ def _check_iterator(name: str, at: Node, outer: _OuterLevels, problems: Problems
     if name in READ_ONLY:
         problems.error("reserved_name", f"an iterator's name cannot be `{name}`: the loop sets `iter.{name}`", at)
     elif name in outer.iterators:
-        message = f"duplicate iterator `{name}`, first on line {outer.iterators[name].line}"
-        problems.error(
-            "duplicate_name", message, at, "rename one: iterators must be unique across the levels of a loop"
-        )
-
-
-def _place_of(name: str, spec: Node | None, policy: Node | None) -> Location | None:
-    """The location of a key that ``loop.spec`` or its policy may hold."""
-    written = [node.keys[name] for node in (spec, policy) if isinstance(node, Mapping) and name in node.keys]
-    return written[0] if written else None
+        rule = "iterators must be unique across the levels of a loop"
+        report_duplicate(f"iterator `{name}`", outer.iterators[name].line, at, rule, problems)
 
 
 def _check_agreement(spec: Node | None, policy: Node | None, problems: Problems) -> None:
@@ -202,8 +180,7 @@ def _check_agreement(spec: Node | None, policy: Node | None, problems: Problems)
     for name in ("mode", "max_in_flight", "exec"):
         outer, inner = spec.get(name), policy.get(name)
         if outer is not None and inner is not None and outer.plain() != inner.plain():
-            line = outer.mark.line
-            message = f"`{name}` differs from `{name}` in `loop.spec` on line {line}"
+            message = f"`{name}` differs from `{name}` in `loop.spec` on line {outer.mark.line}"
             problems.error("conflicting_keys", message, policy.keys[name], "remove one")
 
 
@@ -223,6 +200,5 @@ def _check_items(node: Node | None, problems: Problems) -> None:
         return
     text = node.value.strip() if isinstance(node.value, str) else ""
     if not (text.startswith("{{") and text.endswith("}}")):
-        hint = f'write in: "{{{{ {text} }}}}"' if text.replace(".", "").isidentifier() else legacy.LOOP_PARTS
-        message = f"`in` must be a list, a mapping or one {{{{ expression }}}}, not {kind_of(node)}"
-        problems.error("wrong_type", message, node, hint)
+        hint = f'write in: "{{{{ {text} }}}}"' if text.replace(".", "").isidentifier() else advice.LOOP_HINT
+        mistyped(node, "`in`", "a list, a mapping or one {{ expression }}", problems, hint)

@@ -1,38 +1,45 @@
-"""Admission and task policies and their rules (LANGUAGE §4, §5; v10 §5)."""
+"""Admission and task policies, their rules, and what rules share (LANGUAGE §4 to §6; v10 §5)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
-from noetl_stream.playbook.diagnostics import Location, Problems
+from noetl_stream.model.events import SharedOperation
+from noetl_stream.playbook.diagnostics import Location, Problems, listed
+from noetl_stream.playbook.model.layering import read_seconds
 from noetl_stream.playbook.model.sections import (
     Part,
     Placeholders,
-    RejectedKey,
     Required,
     Reserved,
     Section,
     entries,
     is_null,
+    mistyped,
     pairs,
     read_section,
 )
-from noetl_stream.playbook.model.shared_values import SharedDraft, read_shared
-from noetl_stream.playbook.model.timeouts import read_seconds
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout
-from noetl_stream.playbook.vocabulary import legacy
+from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
 
 _TRUE: Final = re.compile(r"\{\{-?\s*[Tt]rue\s*-?\}\}\Z")
+SHARED_EXAMPLE: Final = '{ op: add, value: "{{ … }}" }'
+
+_TAKES: Final = {
+    **dict.fromkeys(("add", "min", "max"), "a number"),
+    **dict.fromkeys(("extend", "union"), "a list"),
+    "merge": "a mapping",
+}
 
 
 class Rule(Section):
     title = "a rule"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.RULE
+    rejected = advice.RULE
 
     when: Part = None
     then: Annotated[Part, Required("{ when: …, then: { … } }")] = None
@@ -40,15 +47,15 @@ class Rule(Section):
 
 class Else(Section):
     title = "`else`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.RULE
+    rejected = advice.RULE
 
-    then: Annotated[Part, Required(legacy.STEP_ELSE)] = None
+    then: Annotated[Part, Required(advice.ELSE_HINT)] = None
 
 
 class Allow(Section):
     title = "`then` of an admission rule"
     example = "write then: { allow: true }"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.CONTROL
+    rejected = advice.CONTROL
 
     allow: Annotated[bool, Required("then: { allow: true }")] = True
 
@@ -56,7 +63,7 @@ class Allow(Section):
 class Then(Section):
     title = "`then`"
     example = "write then: { do: continue | retry | jump | break | fail, … }"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.THEN
+    rejected = advice.THEN
 
     do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = None
     attempts: int | None = None
@@ -95,6 +102,14 @@ class AdmitWait(Section):
     on_timeout: OnTimeout = "fail"
 
 
+class SharedEntry(Section):
+    title = "a key of `set_shared`"
+    rejected = advice.SHARED
+
+    op: Annotated[SharedOperation | None, Required(f"write one of {listed(get_args(SharedOperation))}")] = None
+    value: Part = None
+
+
 @dataclass(frozen=True, slots=True)
 class RuleDraft:
     """One entry of ``rules``; ``when`` is ``None`` for ``else``."""
@@ -105,21 +120,24 @@ class RuleDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class AdmitRuleDraft:
-    when: Node | None
-    allow: bool
-
-
-@dataclass(frozen=True, slots=True)
 class AdmitDraft:
-    """Admission as read; ``wait_s`` is ``None`` without ``wait``."""
+    """Admission as read: conditions, each with whether to allow; ``wait_s`` is ``None`` without ``wait``."""
 
-    rules: list[AdmitRuleDraft]
+    rules: list[tuple[Node | None, bool]]
     wait_s: float | None
     on_timeout: OnTimeout
 
 
 Write = tuple[MappingKey, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDraft:
+    """A contribution to one key; ``value`` is ``None`` for ``count``."""
+
+    key: MappingKey
+    op: SharedOperation
+    value: Node | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +174,22 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     admit = read_section(node, Admit, problems)
     rules = read_rules(admit.rules, problems)
     wait = read_section(admit.wait, AdmitWait, problems)
-    drafts = [AdmitRuleDraft(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
-    admits_all = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
+    drafts = [(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
+    admits_all = bool(rules) and rules[-1].when is None and all(allow for _, allow in drafts)
     if admits_all and admit.wait is not None:
         hint = "remove it, or add a rule that denies: only denied tokens wait"
         problems.warn("no_effect", "`wait` has no effect: the rules admit every token", admit.wait, hint)
-    return AdmitDraft(
-        rules=drafts,
-        wait_s=read_seconds(wait.timeout_s, "`timeout_s`", problems),
-        on_timeout=wait.on_timeout,
-    )
+    return AdmitDraft(drafts, read_seconds(wait.timeout_s, "`timeout_s`", problems), wait.on_timeout)
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
     """A task's policy; ``None`` if it is not a mapping."""
     if not isinstance(node, Mapping):
-        shape = kind_of(node)
-        problems.error("policy_shape", legacy.POLICY_SHAPE.message.format(shape=shape), node, legacy.POLICY_SHAPE.hint)
+        message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
+        problems.error("policy_shape", message, node, advice.POLICY_HINT)
         return None
     if is_null(node.get("rules")):
-        problems.error("policy_shape", "a task's policy needs `rules`", at, legacy.POLICY_SHAPE.hint)
+        problems.error("policy_shape", "a task's policy needs `rules`", at, advice.POLICY_HINT)
     policy = read_section(node, TaskPolicy, problems)
     listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
     rules = [action for rule in listed if (action := _read_action(rule, problems))]
@@ -202,7 +216,7 @@ def read_rules(
         problems.error("invalid_value", f"{what} is empty", node, "{ when: …, then: … }")
     for item in entries(node, what, problems):
         if not isinstance(item, Mapping):
-            problems.error("wrong_type", f"{model.title} must be a mapping, not {kind_of(item)}", item)
+            mistyped(item, model.title, "a mapping", problems)
             continue
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
@@ -248,13 +262,13 @@ def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
     inner = item.values["else"]
     for name, other in item.keys.items():
         if name == "then":
-            problems.error("else_without_then", "`then` belongs inside `else`", other, legacy.STEP_ELSE)
+            problems.error("else_without_then", "`then` belongs inside `else`", other, advice.ELSE_HINT)
         elif name != "else":
-            problems.error("unknown_key", f"unknown key `{name}` next to `else`", other, legacy.STEP_ELSE)
+            problems.error("unknown_key", f"unknown key `{name}` next to `else`", other, advice.ELSE_HINT)
     if "then" in item.keys:
         return RuleDraft(None, item.values["then"], item)
     if not isinstance(inner, Mapping) or "then" not in inner.keys:
-        problems.error("else_without_then", "`else` needs `then`", key, legacy.STEP_ELSE)
+        problems.error("else_without_then", "`else` needs `then`", key, advice.ELSE_HINT)
         return RuleDraft(None, None, item)
     return RuleDraft(None, read_section(inner, Else, problems).then, item)
 
@@ -278,7 +292,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
         to=then.to,
         to_node=rule.then.get("to"),
         writes=writes,
-        shared=read_shared(then.set_shared, problems),
+        shared=_read_shared(then.set_shared, problems),
     )
 
 
@@ -312,13 +326,39 @@ def check_number(node: Node | None, what: str, least: int, problems: Problems) -
     if isinstance(value, str) and "{{" in value:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        message = f"{what} must be a number or a {{{{ template }}}}, not {kind_of(node)}"
-        problems.error("wrong_type", message, node)
+        mistyped(node, what, "a number or a {{ template }}", problems)
     elif value < least:
         problems.error("invalid_value", f"{what} must be at least {least}", node)
 
 
 def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[Write]:
+    """The keys and values of ``set_ctx``, ``set_iter``, ``set_vars`` or ``set_shared`` that have valid names."""
     what = f"`set_{namespace}`"
     written = pairs(node, what, problems)
     return [(key, value) for key, value in written if check_identifier(key.name, f"a key of {what}", key, problems)]
+
+
+def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
+    drafts = []
+    for key, entry in _read_writes(node, "shared", problems):
+        if not isinstance(entry, Mapping):
+            what = f"`{key.name}` of `set_shared`"
+            mistyped(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
+            continue
+        shared = read_section(entry, SharedEntry, problems)
+        if shared.op is not None:
+            _check_value(shared.op, entry, problems)
+            drafts.append(SharedDraft(key, shared.op, shared.value))
+    return drafts
+
+
+def _check_value(op: SharedOperation, entry: Mapping, problems: Problems) -> None:
+    value = entry.get("value")
+    if op == "count":
+        if value is not None:
+            message = "`op: count` takes no `value`"
+            problems.error("no_effect", message, entry.keys["value"], "remove it, or write op: add")
+    elif value is None:
+        problems.error("missing_key", f"`op: {op}` needs a `value`", entry, f"write {{ op: {op}, value: … }}")
+    elif op in _TAKES and kind_of(value) != _TAKES[op] and not (isinstance(value, Scalar) and holds_template(value)):
+        problems.error("wrong_type", f"`op: {op}` takes {_TAKES[op]}, not {kind_of(value)}", value)

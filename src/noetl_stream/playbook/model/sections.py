@@ -6,6 +6,7 @@ problems of a file are reported at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
@@ -15,8 +16,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
-from noetl_stream.playbook.model.explain import explain
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.vocabulary.advice import RejectedKey
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
+
+_SHOULD: Final = re.compile(r"^[A-Z]\w+ should")
+_TYPES: Final = {
+    "string_type": "text",
+    "none_required": "null",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "a boolean"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type"), "a mapping"),
+}
+"""The type that a pydantic error asks for, as messages name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +44,6 @@ class Reserved:
     """A reserved key: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
 
     neutral: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedKey:
-    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*)."""
-
-    message: str
-    hint: str
-    code: str = "legacy_syntax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +100,10 @@ def read_section(
         at: Where to report a missing key. Default: at the mapping.
         layered: Keys of inner scopes that are valid here too and read elsewhere (LANGUAGE §1 *Layering*).
     """
-    if is_null(node):
+    if node is None or is_null(node):
         return model.model_construct()
     if not isinstance(node, Mapping):
-        assert node is not None
-        message = f"{model.title} must be a mapping, not {kind_of(node)}"
-        problems.error("wrong_type", message, node, model.example)
+        mistyped(node, model.title, "a mapping", problems, model.example)
         return model.model_construct()
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     parts: dict[str, Any] = {}
@@ -129,11 +131,16 @@ def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> Non
     """Reports a key that its mapping does not accept."""
     advice = model.rejected.get(key.name)
     if advice:
-        problems.error(advice.code, advice.message, key, advice.hint)
+        advice.report(key, problems)
         return
     known = [field.alias or name for name, field in model.model_fields.items()]
     hint = did_you_mean(key.name, known) or f"known keys: {listed(known)}"
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
+
+
+def mistyped(node: Node, what: str, wanted: str, problems: Problems, hint: str | None = None) -> None:
+    """Reports a value that is not ``wanted``, such as ``a list``."""
+    problems.error("wrong_type", f"{what} must be {wanted}, not {kind_of(node)}", node, hint)
 
 
 def entries(node: Node | None, what: str, problems: Problems, hint: str | None = None) -> list[Node]:
@@ -142,7 +149,7 @@ def entries(node: Node | None, what: str, problems: Problems, hint: str | None =
         return []
     if isinstance(node, Sequence):
         return node.items
-    problems.error("wrong_type", f"{what} must be a list, not {kind_of(node)}", node, hint)
+    mistyped(node, what, "a list", problems, hint)
     return []
 
 
@@ -152,7 +159,7 @@ def pairs(node: Node | None, what: str, problems: Problems) -> list[tuple[Mappin
         return []
     if isinstance(node, Mapping):
         return [(key, node.values[name]) for name, key in node.keys.items()]
-    problems.error("wrong_type", f"{what} must be a mapping, not {kind_of(node)}", node)
+    mistyped(node, what, "a mapping", problems)
     return []
 
 
@@ -161,17 +168,13 @@ def text_of(node: Node | None, what: str, problems: Problems) -> str | None:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node.value
     if node is not None:
-        problems.error("wrong_type", f"{what} must be text, not {kind_of(node)}", node)
+        mistyped(node, what, "text", problems)
     return None
 
 
 def is_null(node: Node | None) -> bool:
     """Whether a key is absent or null."""
     return node is None or (isinstance(node, Scalar) and node.value is None)
-
-
-def _empty(node: Node) -> bool:
-    return node.plain() in _EMPTY
 
 
 def _marker(field: FieldInfo, kind: type[Any]) -> Any:
@@ -183,7 +186,7 @@ def _accepts(field: FieldInfo, key: MappingKey, value: Node, problems: Problems)
     placeholder = _marker(field, Reserved)
     if placeholder is None:
         return True
-    if not _empty(value) and value.plain() not in placeholder.neutral:
+    if value.plain() not in (*_EMPTY, *placeholder.neutral):
         allowed = f"; only {listed(placeholder.neutral)} is allowed" if placeholder.neutral else ""
         message = f"`{key.name}` is reserved for a later version{allowed}"
         problems.error("reserved", message, key, "remove it")
@@ -222,3 +225,45 @@ def _words(annotation: Any) -> list[str]:
     """The words of a ``Literal`` or of an optional one."""
     inner = get_args(annotation)
     return [item for item in inner if isinstance(item, str)] or [word for item in inner for word in _words(item)]
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidValue:
+    """One invalid value. ``key`` is the key of the validated mapping that holds it."""
+
+    key: str
+    at: Node
+    message: str
+    is_type: bool
+
+
+def explain(failure: ValidationError, values: MappingOf[str, Node]) -> list[InvalidValue]:
+    """The invalid values, one entry per position. Errors from the members of a union become one message.
+
+    Args:
+        failure: The error of validating a mapping of plain values.
+        values: The nodes of those values. Errors at other keys are dropped.
+    """
+    found: dict[str, tuple[str, Node, list[Any]]] = {}
+    for error in failure.errors(include_url=False):
+        key = str(error["loc"][0]) if error["loc"] else ""
+        if key in values:
+            at = descend(values[key], tuple(error["loc"][1:]))
+            found.setdefault(at.pointer, (key, at, []))[2].append(error)
+    return [_invalid(key, at, errors) for key, at, errors in found.values()]
+
+
+def sentence(error: Any) -> str:
+    """The message of an error that concerns no single value."""
+    message = str(error["msg"])
+    return _SHOULD.sub("must", message.removeprefix("Value error, "))
+
+
+def _invalid(key: str, at: Node, errors: list[Any]) -> InvalidValue:
+    wanted = list(dict.fromkeys(_TYPES.get(error["type"], "") for error in errors))
+    if all(wanted):
+        return InvalidValue(key, at, f"`{key}` must be {' or '.join(wanted)}, not {kind_of(at)}", True)
+    other = next(error for error in errors if error["type"] not in _TYPES)
+    if other["type"] == "literal_error":
+        return InvalidValue(key, at, f"`{key}` must be {other['ctx']['expected']}", False)
+    return InvalidValue(key, at, f"`{key}`: {sentence(other)}", False)

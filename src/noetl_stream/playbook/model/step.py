@@ -1,37 +1,35 @@
-"""Steps as read: name, ``spec``, loop, tool and router (LANGUAGE §3, §6, §7; v10 §5)."""
+"""Steps as read: name, ``spec``, loop, pipeline and router (LANGUAGE §3, §6, §7, §12; v10 §5, §7)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal
 
-from noetl_stream.playbook.compile.layering import Layer, knobs_of, read_layered, warn_unused
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
-from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import PolicyFailure, check_pool
+from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
 from noetl_stream.playbook.model.loop import LoopDraft, read_loop
-from noetl_stream.playbook.model.policy import AdmitDraft, read_admit
+from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, read_admit
 from noetl_stream.playbook.model.sections import (
     Part,
     Placeholders,
-    RejectedKey,
     Required,
     Reserved,
     Section,
     entries,
     is_null,
+    mistyped,
     pairs,
     read_section,
 )
-from noetl_stream.playbook.model.task import TaskDraft
-from noetl_stream.playbook.model.timeouts import read_seconds
-from noetl_stream.playbook.model.tool import read_tool
+from noetl_stream.playbook.model.sugar import Item, flattened, read_construct, word_of
+from noetl_stream.playbook.model.task import TaskDraft, name_of_task, read_task
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import FailureMode, Join
-from noetl_stream.playbook.vocabulary import legacy, misplaced
-from noetl_stream.playbook.vocabulary.names import check_name, result_name
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, kind_of
 
 Routing = Literal["exclusive", "inclusive"]
 
@@ -43,7 +41,7 @@ _JOINS: Final = "write join: all to wait for every token that can still arrive, 
 
 class Step(Section):
     title = "a step"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.STEP | misplaced.STEP
+    rejected = advice.STEP
 
     step: Annotated[str, Required("- step: <name>")] = ""
     desc: str | None = None
@@ -55,7 +53,7 @@ class Step(Section):
 
 class StepSpec(Section):
     title = "a step's `spec`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.STEP_SPEC | misplaced.STEP_SPEC
+    rejected = advice.STEP_SPEC
 
     pool: str | None = None
     join: Part = None
@@ -65,7 +63,7 @@ class StepSpec(Section):
 
 class StepPolicy(Placeholders):
     title = "a step's policy"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.STEP_POLICY | legacy.CONTROL | misplaced.STEP_POLICY
+    rejected = advice.STEP_POLICY
 
     mode: Annotated[Any, Reserved(("exclusive",))] = None
     admit: Part = None
@@ -90,7 +88,7 @@ class Emit(Section):
 
 class Router(Section):
     title = "`next`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.NEXT
+    rejected = advice.NEXT
 
     spec: Part = None
     arcs: Annotated[Part, Required("next: { arcs: [ { step: … } ] }")] = None
@@ -105,7 +103,7 @@ class RouterSpec(Section):
 
 class Arc(Section):
     title = "an arc"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = legacy.ARC
+    rejected = advice.ARC
 
     step: Annotated[str, Required("{ step: <name>, when: …, args: { … } }")] = ""
     when: Part = None
@@ -138,7 +136,6 @@ class StepDraft:
 
     name: str
     at: Location
-    node: Mapping
     desc: str
     pool: str | None
     join: JoinDraft | None
@@ -151,6 +148,16 @@ class StepDraft:
     tasks: list[TaskDraft]
     arcs: list[ArcDraft]
     routing: Routing
+
+    @property
+    def levels(self) -> list[LoopDraft]:
+        """The levels of its loop, outermost first."""
+        return self.loop.levels() if self.loop else []
+
+    @property
+    def rules(self) -> list[ActionDraft]:
+        """All rules of its tasks' policies."""
+        return [rule for task in self.tasks if task.policy for rule in task.policy.rules]
 
     @property
     def results(self) -> list[str]:
@@ -175,14 +182,14 @@ def read_steps(
     for draft in drafts:
         first = seen.setdefault(draft.name, draft)
         if first is not draft and draft.name:
-            message = f"duplicate step `{draft.name}`, first on line {first.at.mark.line}"
-            problems.error("duplicate_name", message, draft.at, "rename one: step names must be unique in a workflow")
+            rule = "step names must be unique in a workflow"
+            report_duplicate(f"step `{draft.name}`", first.at.mark.line, draft.at, rule, problems)
     return drafts
 
 
 def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems) -> StepDraft | None:
     if not isinstance(node, Mapping):
-        problems.error("wrong_type", f"a step must be a mapping, not {kind_of(node)}", node, "- step: <name>")
+        mistyped(node, Step.title, "a mapping", problems, "- step: <name>")
         return None
     step = read_section(node, Step, problems)
     at: Location = node.values["step"] if "step" in node.keys else node
@@ -193,8 +200,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
     spec, own = read_layered(step.spec, StepSpec, knobs, problems)
-    if spec.pool is not None and isinstance(step.spec, Mapping):
-        check_pool(spec.pool, step.spec.values["pool"], problems)
+    check_pool(spec.pool, step.spec, problems)
     policy = read_section(spec.policy, StepPolicy, problems)
     lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
     read_section(policy.emit, Emit, problems)
@@ -203,17 +209,16 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if loop and "tool" not in node.keys:
         hint = "add the pipeline to run for each item"
         problems.error("missing_key", "a step with `loop` needs `tool`", node.keys["loop"], hint)
-    for level in loop.levels() if loop else ():
+    for level in loop.levels() if loop else []:
         own = level.layer.over(own)
     tasks: list[TaskDraft] = []
     if step.tool is not None:
-        tasks = read_tool(step.tool, step.step, kinds, workbook, own.over(layer), problems)
+        tasks = _read_tool(step.tool, step.step, kinds, workbook, own.over(layer), problems)
     warn_unused(own, (task.kind for task in tasks), "this step", problems)
     routing, arcs = _read_router(step.next, problems) if "next" in node.keys else ("exclusive", [])
     return StepDraft(
         name=step.step,
         at=at,
-        node=node,
         desc=step.desc or "",
         pool=spec.pool,
         join=_read_join(spec.join, problems),
@@ -231,9 +236,8 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
 
 def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
     """``all``, ``any`` or a number of tokens. Not a template: joins are decided before any template is rendered."""
-    if is_null(node):
+    if node is None or is_null(node):
         return None
-    assert node is not None
     value = node.value if isinstance(node, Scalar) else None
     if value in ("all", "any"):
         return JoinDraft("all" if value == "all" else "any", node)
@@ -251,8 +255,8 @@ def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
 
 def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft]]:
     if not isinstance(node, Mapping):
-        advice, shape = legacy.NEXT_SHAPE, kind_of(node)
-        problems.error("next_shape", advice.message.format(shape=shape), node, _rewritten_next(node) or advice.hint)
+        message = f"`next` must be a mapping, not {kind_of(node)}"
+        problems.error("next_shape", message, node, _rewritten_next(node) or advice.NEXT_HINT)
         return "exclusive", []
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
@@ -263,7 +267,7 @@ def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft
 def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
     if not isinstance(node, Mapping):
         hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
-        problems.error("wrong_type", f"an arc must be a mapping, not {kind_of(node)}", node, hint)
+        mistyped(node, Arc.title, "a mapping", problems, hint)
         return None
     arc = read_section(node, Arc, problems)
     if not is_null(arc.args):
@@ -280,14 +284,80 @@ def _rewritten_next(node: Node) -> str | None:
         return f"write next: {{ arcs: [ {{ step: {node.value} }} ] }}"
     if not isinstance(node, Sequence):
         return None
-    names = [_arc_name(item) for item in node.items]
-    if not names or None in names:
+    targets = [child(item, "step") if isinstance(item, Mapping) else item for item in node.items]
+    names = [item.value for item in targets if isinstance(item, Scalar) and isinstance(item.value, str)]
+    if not names or len(names) < len(targets):
         return None
     has_guards = any(isinstance(item, Mapping) and len(item.keys) > 1 for item in node.items)
     rest = ", …" if has_guards else ""
     return f"write next: {{ arcs: [ {', '.join(f'{{ step: {name}{rest} }}' for name in names)} ] }}"
 
 
-def _arc_name(node: Node) -> str | None:
-    inner = node.get("step") if isinstance(node, Mapping) else node
-    return inner.value if isinstance(inner, Scalar) and isinstance(inner.value, str) else None
+def _read_tool(
+    node: Node, step: str, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
+) -> list[TaskDraft]:
+    """The pipeline of a step, in order.
+
+    Args:
+        layer: Defaults of the outer scopes.
+    """
+    tool = _Tool(kinds, workbook, layer, problems)
+    if isinstance(node, Scalar):
+        code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
+        message = f"`tool` must be a task or a list of tasks, not {kind_of(node)}"
+        problems.error(code, message, node, "write tool: { kind: …, … }")
+        return []
+    if isinstance(node, Mapping):
+        tasks = flattened([tool.item(node, f"{step}_task")])
+    else:
+        if not node.items:
+            hint = "add a task, or remove `tool` from a step that only routes"
+            problems.error("invalid_value", "`tool` has no tasks", node, hint)
+        tasks = flattened([tool.item(item, f"task_{index}") for index, item in enumerate(node.items)])
+    _check_unique(tasks, problems)
+    return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """Reads the entries of a pipeline, at any depth of constructs."""
+
+    kinds: Kinds
+    workbook: Workbook
+    layer: Layer
+    problems: Problems
+
+    def item(self, node: Node, synthetic: str) -> Item:
+        if not isinstance(node, Mapping):
+            mistyped(node, "a task", "a mapping", self.problems, "write { kind: …, … }")
+            self.problems.mark_unreadable(node.pointer)
+            node = Mapping(node.mark, node.pointer)
+        word = word_of(node)
+        if word is not None:
+            name = name_of_task(node, synthetic, self.problems)
+            return read_construct(node, word, name, self.body, self.problems)
+        task = read_task(node, synthetic, self.kinds, self.layer, self.problems)
+        called = self.workbook.called(node, task.name, self.problems) if task.kind is WORKBOOK else None
+        if called is None:
+            return task
+        node, origin = called
+        return replace(read_task(node, task.name, self.kinds, self.layer, self.problems), at=task.at, origin=origin)
+
+    def body(self, node: Node | None, what: str, prefix: str) -> list[Item]:
+        """The tasks of a branch or body."""
+        if isinstance(node, Sequence) and not node.items:
+            self.problems.error("invalid_value", f"{what} has no tasks", node, "write [ { kind: …, … } ]")
+        items = entries(node, what, self.problems)
+        return [self.item(item, f"{prefix}task_{index}") for index, item in enumerate(items)]
+
+
+def _check_unique(tasks: list[TaskDraft], problems: Problems) -> None:
+    seen: dict[str, Location] = {}
+    for task in tasks:
+        name = name_in_file(task.name)
+        if name is None:
+            continue
+        if name in seen:
+            rule = "task names must be unique in a step"
+            report_duplicate(f"task `{name}`", seen[name].mark.line, task.at, rule, problems)
+        seen.setdefault(name, task.at)

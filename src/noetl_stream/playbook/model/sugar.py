@@ -8,74 +8,57 @@ ends the pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.kinds.language import GENERATED
+from noetl_stream.playbook.kinds.spec import GENERATED
 from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Rule, read_rules
-from noetl_stream.playbook.model.sections import Part, RejectedKey, Required, Section, read_section
+from noetl_stream.playbook.model.sections import Part, Required, Section, read_section
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import begin_label, end_label
 from noetl_stream.playbook.yaml.nodes import Mapping, Node
-
-_BRANCH: Final = "{ when: …, then: [ … ] }"
-_ROUND: Final = "{ when: …, do: [ … ] }"
-_MISPLACED: Final = {
-    "spec": RejectedKey("a construct has no `spec`", "put policies and timeouts on the tasks inside"),
-    "when": RejectedKey("`when` belongs inside the construct", f"write choose: [ {_BRANCH} ], or while: {_ROUND}"),
-    "then": RejectedKey("`then` belongs in a branch", f"write choose: [ {_BRANCH} ]"),
-    "else": RejectedKey(
-        "`else` must be the last branch", f"write choose: [ {_BRANCH}, {{ else: {{ then: [ … ] }} }} ]"
-    ),
-    "do": RejectedKey("`do` belongs inside `while` or `until`", f"write while: {_ROUND}"),
-}
 
 
 class ChooseEntry(Section):
     title = "a `choose`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = _MISPLACED
+    rejected = advice.CONSTRUCT
 
     name: Part = None
-    choose: Annotated[Part, Required(f"choose: [ {_BRANCH} ]")] = None
+    choose: Annotated[Part, Required(f"choose: [ {advice.BRANCH_EXAMPLE} ]")] = None
 
 
 class WhileEntry(Section):
     title = "a `while`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = _MISPLACED
+    rejected = advice.CONSTRUCT
 
     name: Part = None
-    while_: Annotated[Part, Required(f"while: {_ROUND}")] = Field(None, alias="while")
+    while_: Annotated[Part, Required(f"while: {advice.ROUND_EXAMPLE}")] = Field(None, alias="while")
 
 
 class UntilEntry(Section):
     title = "an `until`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = _MISPLACED
+    rejected = advice.CONSTRUCT
 
     name: Part = None
-    until: Annotated[Part, Required(f"until: {_ROUND}")] = None
+    until: Annotated[Part, Required(f"until: {advice.ROUND_EXAMPLE}")] = None
 
 
 class BranchRule(Rule):
     title = "a branch"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = {
-        "do": RejectedKey("a branch has no `do`", f"write {_BRANCH}"),
-        **{word: Rule.rejected[word] for word in ("expr", "if")},
-    }
+    rejected = advice.BRANCH
 
 
 class Round(Section):
     title = "a `while` or `until`"
-    rejected: ClassVar[MappingOf[str, RejectedKey]] = {
-        "then": RejectedKey("a `while` or `until` has no `then`", f"write {_ROUND}")
-    }
+    rejected = advice.ROUND
 
-    when: Annotated[Part, Required(_ROUND)] = None
-    do: Annotated[Part, Required(_ROUND)] = None
+    when: Annotated[Part, Required(advice.ROUND_EXAMPLE)] = None
+    do: Annotated[Part, Required(advice.ROUND_EXAMPLE)] = None
 
 
 WORDS: Final[dict[str, type[Section]]] = {"choose": ChooseEntry, "while": WhileEntry, "until": UntilEntry}

@@ -7,17 +7,18 @@ from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 from typing import Any, Final
 
-from noetl_stream.playbook.compile.layering import Layer
+from pydantic import BaseModel
+
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
-from noetl_stream.playbook.model.sections import is_null, text_of
-from noetl_stream.playbook.model.timeouts import overlay, read_timeouts
+from noetl_stream.playbook.model.sections import is_null, mistyped, text_of
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.vocabulary import legacy
+from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, kind_of
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, holds_template
 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
 _SPEC_KEYS: Final = frozenset(["policy", "timeout"])
@@ -75,38 +76,39 @@ def _read_inputs(
     node: Mapping, kind: KindSpec, at: Location, problems: Problems, require_all: bool
 ) -> tuple[Mapping, MappingOf[str, Node]]:
     """The inputs that are rendered before every run, and those that never are."""
-    inputs = _without_misplaced(node.without(LANGUAGE_KEYS), kind, problems)
+    inputs = _without_misplaced(node.without(LANGUAGE_KEYS), advice.TASK, kind.inputs, problems)
     known = spellings(kind.inputs)
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
-    rendered = [key for key in inputs.keys if key not in verbatim]
     title = f"the inputs of kind `{kind.kind}`"
     check_against(
-        inputs, kind.inputs, title, problems, at=at, rendered=rendered, verbatim=verbatim, require_all=require_all
+        inputs, kind.inputs, title, problems, at=at, rendered=True, verbatim=verbatim, require_all=require_all
     )
     if kind.combination_error and require_all:
         given = [known[key] for key, value in inputs.values.items() if key in known and not is_null(value)]
         if (error := kind.combination_error(given)) is not None:
             problems.error("invalid_value", error, at)
-    _warn_templates_in_sql(inputs, kind, problems)
-    for key in verbatim:
-        _warn_unrendered(key, inputs.values[key], problems)
-    kept = {key: inputs.values[key] for key in inputs.keys if key in verbatim}
-    return inputs.without(verbatim), kept
-
-
-def _warn_templates_in_sql(inputs: Mapping, kind: KindSpec, problems: Problems) -> None:
-    """A value rendered into SQL text is not quoted; a parameter is (LANGUAGE §12)."""
     for key, value in inputs.values.items():
+        # A value rendered into SQL text is not quoted; a parameter is (LANGUAGE §12).
         if key in kind.statements and holds_template(value):
             hint = "write `$name` instead and pass the value in `params`"
             problems.warn("template_in_sql", f"`{key}` has a template in its SQL", value, hint)
+        if key in verbatim and isinstance(value.plain(), str) and (found := _SCOPE_IN_CODE.search(value.plain())):
+            message = f"`{key}` is not rendered: `{found.group()}` stays as written"
+            problems.warn("template_not_rendered", message, value, "pass the value in `args`")
+    return inputs.without(verbatim), inputs.only(verbatim).values
 
 
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
-    if "kind" not in node.keys:
-        _no_kind(node, problems)
+    value = node.get("kind")
+    if value is None:
+        if (label := _label_of(node)) is not None:
+            hint = f"write - {{ name: {label}, kind: …, … }}"
+            problems.error("label_keyed_task", "a task cannot be keyed by its name", node.keys[label], hint)
+        elif "type" in node.keys:
+            advice.TASK["type"].report(node.keys["type"], problems)
+        else:
+            problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
         return None
-    value = node.values["kind"]
     kind = text_of(value, "`kind`", problems)
     if kind is None or kind in kinds:
         return kinds[kind] if kind else None
@@ -124,19 +126,6 @@ def _label_of(node: Mapping) -> str | None:
     return None
 
 
-def _no_kind(node: Mapping, problems: Problems) -> None:
-    label = _label_of(node)
-    if label is not None:
-        hint = legacy.LABEL_KEYED.hint.format(name=label)
-        problems.error("label_keyed_task", legacy.LABEL_KEYED.message, node.keys[label], hint)
-        return
-    if "type" in node.keys:
-        advice = legacy.TASK["type"]
-        problems.error(advice.code, advice.message, node.keys["type"], advice.hint)
-        return
-    problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
-
-
 def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
     """The name of a task or construct: its own, or the synthetic one."""
     value = node.get("name")
@@ -151,33 +140,23 @@ def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:
     if isinstance(spec, Mapping):
         return spec
     if spec is not None and not is_null(spec):
-        problems.error("wrong_type", f"`spec` must be a mapping, not {kind_of(spec)}", spec)
+        mistyped(spec, "`spec`", "a mapping", problems)
     return Mapping(node.mark, node.pointer)
 
 
 def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, problems: Problems) -> MappingOf[str, Any]:
     """The kind's own keys, including those of the outer scopes."""
-    known = spellings(kind.knobs)
-    misplaced = {name for name in spec.keys if name in legacy.TASK_SPEC and name not in known}
-    for name in misplaced:
-        advice = legacy.TASK_SPEC[name]
-        problems.error(advice.code, advice.message, spec.keys[name], advice.hint)
-    knobs = layer.knobs_for(kind, spec.without(_SPEC_KEYS | misplaced))
+    own = _without_misplaced(spec.without(_SPEC_KEYS), advice.TASK_SPEC, kind.knobs, problems)
+    knobs = layer.knobs_for(kind, own)
     title = f"the `spec` keys of kind `{kind.kind}`"
     check_against(knobs, kind.knobs, title, problems, at=at, also_known=sorted(_SPEC_KEYS))
     return {name: value.plain() for name, value in knobs.values.items()}
 
 
-def _without_misplaced(inputs: Mapping, kind: KindSpec, problems: Problems) -> Mapping:
-    known = spellings(kind.inputs)
-    misplaced = {name for name in inputs.keys if name in legacy.TASK and name not in known}
+def _without_misplaced(
+    node: Mapping, rejected: MappingOf[str, advice.RejectedKey], model: type[BaseModel], problems: Problems
+) -> Mapping:
+    misplaced = (node.keys.keys() & rejected.keys()) - spellings(model).keys()
     for name in misplaced:
-        advice = legacy.TASK[name]
-        problems.error(advice.code, advice.message, inputs.keys[name], advice.hint)
-    return inputs.without(misplaced)
-
-
-def _warn_unrendered(name: str, node: Node, problems: Problems) -> None:
-    if isinstance(node, Scalar) and isinstance(node.value, str) and (found := _SCOPE_IN_CODE.search(node.value)):
-        message = f"`{name}` is not rendered: `{found.group()}` stays as written"
-        problems.warn("template_not_rendered", message, node, "pass the value in `args`")
+        rejected[name].report(node.keys[name], problems)
+    return node.without(misplaced)

@@ -8,19 +8,18 @@ that input, else over the entry's inputs; its ``spec`` over the entry's. Both me
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
 
-from noetl_stream.playbook.compile.layering import Layer, merged
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds.inputs import spellings
-from noetl_stream.playbook.kinds.language import WORKBOOK
-from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, pairs, read_section
+from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds, KindSpec
+from noetl_stream.playbook.model.layering import Layer, merged
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, mistyped, pairs, read_section
 from noetl_stream.playbook.model.sugar import word_of
 from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, read_task
-from noetl_stream.playbook.vocabulary.names import check_name
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
+from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template
 
 _SHAPE: Final = "workbook: { tasks: { <name>: { kind: …, … } } }"
 
@@ -92,13 +91,12 @@ def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbo
     entries: dict[str, WorkbookEntry] = {}
     for name, at, task in _listed(node, problems):
         if name in entries:
-            message = f"duplicate workbook entry `{name}`, first on line {entries[name].at.mark.line}"
-            problems.error("duplicate_name", message, at, "rename one: entry names must be unique in the workbook")
+            first, rule = entries[name].at.mark.line, "entry names must be unique in the workbook"
+            report_duplicate(f"workbook entry `{name}`", first, at, rule, problems)
         elif check_name(name, "an entry's name", at, problems) and isinstance(task, Mapping):
             entries[name] = WorkbookEntry(at, task, _read_entry(task, name, kinds, problems))
         elif not isinstance(task, Mapping):
-            message = f"a workbook entry must be one task, not {kind_of(task)}"
-            problems.error("wrong_type", message, task, "write { kind: …, … }")
+            mistyped(task, "a workbook entry", "one task", problems, "write { kind: …, … }")
     return Workbook(entries)
 
 
@@ -144,18 +142,14 @@ def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Probl
         return task
     known = spellings(kind.inputs)
     if "args" in known or kind.inputs.model_config.get("extra") == "allow":
-        return merged(task, Mapping(args.mark, args.pointer, {"args": _key_of(args)}, {"args": args}))
+        return merged(task, _keyed("args", args))
     for name in args.keys.keys() & LANGUAGE_KEYS:
         problems.error("unknown_key", f"`{name}` is not an input of kind `{kind.kind}`", args.keys[name])
     given = {known.get(name): name for name in args.keys}
     renamed = {name: given.get(known.get(name), name) if name in known else name for name in task.keys}
-    task = Mapping(
-        task.mark,
-        task.pointer,
-        {renamed[name]: key for name, key in task.keys.items()},
-        {renamed[name]: value for name, value in task.values.items()},
-    )
-    return merged(task, args.without(LANGUAGE_KEYS))
+    keys = {renamed[name]: key for name, key in task.keys.items()}
+    values = {renamed[name]: value for name, value in task.values.items()}
+    return merged(replace(task, keys=keys, values=values), args.without(LANGUAGE_KEYS))
 
 
 def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
@@ -166,17 +160,16 @@ def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
     spec = merged(_expanded(outer), _expanded(inner))
     if "policy" in inner.keys:
         spec.values["policy"] = inner.values["policy"]
-    return Mapping(task.mark, task.pointer, task.keys, {**task.values, "spec": spec})
+    return replace(task, values={**task.values, "spec": spec})
 
 
 def _expanded(spec: Mapping) -> Mapping:
     timeout = spec.get("timeout")
     if not isinstance(timeout, Scalar):
         return spec
-    key = MappingKey("total", timeout.mark, timeout.pointer)
-    total = Mapping(timeout.mark, timeout.pointer, {"total": key}, {"total": timeout})
-    return Mapping(spec.mark, spec.pointer, spec.keys, {**spec.values, "timeout": total})
+    return replace(spec, values={**spec.values, "timeout": _keyed("total", timeout)})
 
 
-def _key_of(value: Mapping) -> MappingKey:
-    return MappingKey("args", value.mark, value.pointer)
+def _keyed(name: str, value: Node) -> Mapping:
+    """The mapping with ``value`` as its only one."""
+    return Mapping(value.mark, value.pointer, {name: MappingKey(name, value.mark, value.pointer)}, {name: value})

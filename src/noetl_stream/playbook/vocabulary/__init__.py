@@ -1,1 +1,1 @@
-"""Names: valid, reserved, misplaced, and those of older dialects."""
+"""Names, and keys to reject with advice."""

@@ -12,10 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from noetl_stream.playbook.diagnostics import Location, Problems
-
-_STATE: Final = frozenset(["workload", "ctx", "vars", "iter", "args", "keychain", "execution_id", "steps", "results"])
-_MOMENT: Final = frozenset(["_prev", "_task", "_attempt", "outcome", "event", "token"])
-NAMESPACES: Final = _STATE | _MOMENT
+from noetl_stream.template.runtime.scope import NAMESPACES
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAX_NAME_CHARS: Final = 128
@@ -53,6 +50,11 @@ def check_identifier(name: str, what: str, at: Location, problems: Problems) -> 
         problems.error("invalid_name", f"{what} has {len(name)} characters; the limit is {MAX_NAME_CHARS}", at)
         return False
     return True
+
+
+def report_duplicate(named: str, first: int, at: Location, rule: str, problems: Problems) -> None:
+    """Reports a name that is taken: ``step `a` ``, first on line ``first``."""
+    problems.error("duplicate_name", f"duplicate {named}, first on line {first}", at, f"rename one: {rule}")
 
 
 def begin_label(construct: str, word: str) -> str:

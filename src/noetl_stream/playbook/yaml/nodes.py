@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
 from noetl_stream.playbook.diagnostics import Position
+from noetl_stream.template.runtime.access import kind_of as kind_of_value
 
 Plain = str | int | float | bool | None
 
@@ -59,11 +62,11 @@ class Mapping:
     def get(self, name: str) -> Node | None:
         return self.values.get(name)
 
-    def only(self, names: frozenset[str] | set[str]) -> Mapping:
+    def only(self, names: AbstractSet[str]) -> Mapping:
         """The mapping with these keys only."""
         return self.without(self.keys.keys() - names)
 
-    def without(self, names: frozenset[str] | set[str]) -> Mapping:
+    def without(self, names: AbstractSet[str]) -> Mapping:
         """The mapping without these keys."""
         return Mapping(
             self.mark,
@@ -78,40 +81,31 @@ Node = Scalar | Sequence | Mapping
 
 def kind_of(node: Node) -> str:
     """The type of a value, as messages name it."""
-    if isinstance(node, Mapping):
-        return "a mapping"
-    if isinstance(node, Sequence):
-        return "a list"
-    match node.value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "text"
-        case _:
-            return "a number"
+    if isinstance(node, Scalar):
+        return kind_of_value(node.value)
+    return "a mapping" if isinstance(node, Mapping) else "a list"
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The value and those in it, at any depth."""
+    yield node
+    if not isinstance(node, Scalar):
+        for part in node.items if isinstance(node, Sequence) else node.values.values():
+            yield from walk(part)
+
+
+def texts_of(node: Node) -> Iterator[tuple[Scalar, str]]:
+    """The texts in a value, at any depth."""
+    return ((part, part.value) for part in walk(node) if isinstance(part, Scalar) and isinstance(part.value, str))
 
 
 def holds_template(node: Node) -> bool:
     """Whether any text in the value holds a template."""
-    if isinstance(node, Scalar):
-        return isinstance(node.value, str) and any(opening in node.value for opening in ("{{", "{%", "{#"))
-    if isinstance(node, Sequence):
-        return any(map(holds_template, node.items))
-    return any(map(holds_template, node.values.values()))
+    return any(opening in text for _, text in texts_of(node) for opening in ("{{", "{%", "{#"))
 
 
-def count_of(node: Node) -> int:
-    """The number of values below this one, at any depth."""
-    if isinstance(node, Scalar):
-        return 0
-    parts = node.items if isinstance(node, Sequence) else list(node.values.values())
-    return len(parts) + sum(map(count_of, parts))
-
-
-def child(node: Node, step: str | int) -> Node | None:
-    """The part of ``node`` under a key or index."""
+def child(node: Node | None, step: str | int) -> Node | None:
+    """The part of ``node`` under a key or index; ``None`` if it has none."""
     if isinstance(node, Mapping):
         return node.values.get(str(step))
     if isinstance(node, Sequence) and isinstance(step, int) and 0 <= step < len(node.items):

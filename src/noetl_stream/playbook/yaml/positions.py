@@ -19,7 +19,10 @@ _LINE_JOIN: Final = re.compile(r"\\\r?\n\s*")
 
 @dataclass(frozen=True, slots=True)
 class InText:
-    """A position in a scalar's text, mapped to the file on first use."""
+    """A position in a scalar's text, mapped to the file on first use.
+
+    ``line`` and ``column`` start at 1. ``mark`` is the scalar's own if the position cannot be mapped.
+    """
 
     source: str
     scalar: Scalar
@@ -28,27 +31,15 @@ class InText:
 
     @property
     def mark(self) -> Position:
-        return locate(self.source, self.scalar, self.line, self.column)
+        value = self.scalar.value
+        if not isinstance(value, str):
+            return self.scalar.mark
+        offset = _walk(self.source, self.scalar, value, _offset_of(value, self.line, self.column))
+        return self.scalar.mark if offset is None else mark_of(self.source, offset)
 
     @property
     def pointer(self) -> str:
         return self.scalar.pointer
-
-
-def locate(source: str, scalar: Scalar, line: int, column: int) -> Position:
-    """The file position of a position in a scalar's text, or the scalar's own if it cannot be mapped.
-
-    Args:
-        source: The whole file.
-        scalar: A text scalar in it.
-        line: Line in the scalar's value, from 1.
-        column: Column in that line, from 1.
-    """
-    value = scalar.value
-    if not isinstance(value, str):
-        return scalar.mark
-    offset = _walk(source, scalar, value, _offset_of(value, line, column))
-    return scalar.mark if offset is None else mark_of(source, offset)
 
 
 def mark_of(source: str, offset: int) -> Position:

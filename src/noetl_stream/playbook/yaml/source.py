@@ -6,6 +6,7 @@ bounded while reading (LANGUAGE §1, §14).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from ruamel.yaml.tokens import DirectiveToken, TagToken
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer, kind_of
 from noetl_stream.playbook.yaml.positions import mark_of
-from noetl_stream.playbook.yaml.scalars import NumberOutOfRange, has_leading_zero, resolve
 
 MAX_PLAYBOOK_BYTES: Final = 512 * 1024
 MAX_YAML_DEPTH: Final = 64
@@ -32,6 +32,25 @@ _TOP: Final = BareLocation(Position(1, 1))
 _UNSAFE: Final = re.compile("[\x00\ud800-\udfff]")
 _STANDARD_TAGS: Final = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _COLLECTION_TAGS: Final = frozenset(["tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"])
+_TAG_OF: Final = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
+
+_NULL: Final = frozenset(["", "~", "null", "Null", "NULL"])
+_BOOLEANS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_DECIMAL: Final = re.compile(r"[-+]?[0-9]+\Z")
+_OCTAL: Final = re.compile(r"0o[0-7]+\Z")
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE: Final = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
+_LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+\Z")
+"""Numbers that look like codes, such as ``007``."""
+
+MAX_NUMBER_CHARS: Final = 40
+"""Characters of a number's spelling. Longer numbers would be out of range anyway."""
+_LARGEST: Final = 2**63
+
+
+class _NumberOutOfRange(ValueError):
+    """A number that JSON or a 64-bit integer cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,10 @@ def _mark_of(mark: Any) -> Position:
     return Position(mark.line + 1, mark.column + 1)
 
 
+def _place_of(event: Any, pointer: str = "") -> BareLocation:
+    return BareLocation(_mark_of(event.start_mark), pointer)
+
+
 class _Scanner(Scanner):
     """ruamel's scanner without long tags and custom directives, which playbooks do not need and which cost time."""
 
@@ -121,13 +144,13 @@ class _Reader:
         version = getattr(start, "version", None)
         if version not in (None, (1, 2)):
             number = ".".join(map(str, version or ()))
-            spot = BareLocation(_mark_of(start.start_mark))
+            spot = _place_of(start)
             self._problems.error("yaml_version", f"playbooks must be YAML 1.2, not {number}", spot)
         root = self._node(next(self._events), "", 0)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, events.StreamEndEvent):
-            spot = BareLocation(_mark_of(after.start_mark))
+            spot = _place_of(after)
             hint = "write one playbook per file"
             self._problems.error("yaml_documents", "a second YAML document starts here", spot, hint)
         if isinstance(root, Scalar) and root.value is None:
@@ -173,33 +196,36 @@ class _Reader:
     def _node(self, event: Any, pointer: str, depth: int) -> Node:
         if isinstance(event, events.AliasEvent):
             return self._aliased(event, pointer, depth)
-        self._count(event)
-        if depth > MAX_YAML_DEPTH:
-            message = f"nested more than {MAX_YAML_DEPTH} levels deep (max_yaml_depth)"
-            self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
+        self._count(event, pointer, depth)
         anchor = event.anchor
         if anchor:
             self._open.add(anchor)
         node: Node
         if isinstance(event, events.ScalarEvent):
             node = self._scalar(event, pointer)
-        elif isinstance(event, events.SequenceStartEvent):
-            node = self._sequence(event, pointer, depth)
         else:
-            node = self._mapping(event, pointer, depth)
+            if event.tag is not None and event.tag not in _COLLECTION_TAGS:
+                self._refuse_tag(event.tag, _place_of(event, pointer))
+            is_list = isinstance(event, events.SequenceStartEvent)
+            node = self._sequence(event, pointer, depth) if is_list else self._mapping(event, pointer, depth)
         if anchor:
             self._open.discard(anchor)
             self._anchors[anchor] = node
         return node
 
-    def _count(self, event: Any) -> None:
+    def _count(self, event: Any, pointer: str, depth: int) -> None:
+        """Counts a value, and checks how deep it is nested."""
         self._nodes += 1
         if self._nodes > MAX_YAML_NODES:
             message = f"more than {MAX_YAML_NODES:,} values, with aliases expanded (max_yaml_nodes)"
-            self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark)))
+            self._stop("yaml_limit", message, _place_of(event))
+        if depth > MAX_YAML_DEPTH:
+            expanded = ", with aliases expanded" if isinstance(event, events.AliasEvent) else ""
+            message = f"nested more than {MAX_YAML_DEPTH} levels deep{expanded} (max_yaml_depth)"
+            self._stop("yaml_limit", message, _place_of(event, pointer))
 
     def _aliased(self, event: Any, pointer: str, depth: int) -> Node:
-        spot = BareLocation(_mark_of(event.start_mark), pointer)
+        spot = _place_of(event, pointer)
         self._aliases += 1
         if self._aliases > MAX_YAML_ALIASES:
             self._stop("yaml_limit", f"more than {MAX_YAML_ALIASES} aliases (max_yaml_aliases)", spot)
@@ -211,15 +237,12 @@ class _Reader:
         return self._copy(self._anchors[event.anchor], event, pointer, depth)
 
     def _copy(self, node: Node, event: Any, pointer: str, depth: int) -> Node:
-        self._count(event)
-        if depth > MAX_YAML_DEPTH:
-            message = f"nested more than {MAX_YAML_DEPTH} levels deep, with aliases expanded (max_yaml_depth)"
-            self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
+        self._count(event, pointer, depth)
         if isinstance(node, Scalar):
             self._chars += node.end - node.start
             if self._chars > MAX_PLAYBOOK_BYTES:
                 message = f"more than {MAX_PLAYBOOK_BYTES:,} bytes, with aliases expanded (max_playbook_bytes)"
-                self._stop("yaml_limit", message, BareLocation(_mark_of(event.start_mark), pointer))
+                self._stop("yaml_limit", message, _place_of(event, pointer))
             return Scalar(node.value, node.mark, pointer, node.start, node.end, node.style)
         if isinstance(node, Sequence):
             inner = enumerate(node.items)
@@ -233,14 +256,12 @@ class _Reader:
         return copied
 
     def _sequence(self, event: Any, pointer: str, depth: int) -> Sequence:
-        self._check_collection_tag(event, pointer)
         items: list[Node] = []
         while not isinstance(inner := next(self._events), events.SequenceEndEvent):
             items.append(self._node(inner, extend_pointer(pointer, len(items)), depth + 1))
         return Sequence(items, _mark_of(event.start_mark), pointer)
 
     def _mapping(self, event: Any, pointer: str, depth: int) -> Mapping:
-        self._check_collection_tag(event, pointer)
         mapping = Mapping(_mark_of(event.start_mark), pointer)
         while not isinstance(inner := next(self._events), events.MappingEndEvent):
             key = self._key(inner, pointer, depth + 1)
@@ -260,33 +281,29 @@ class _Reader:
     def _key(self, event: Any, pointer: str, depth: int) -> MappingKey | None:
         node = self._node(event, pointer, depth)
         mark = _mark_of(event.start_mark)
-        if isinstance(node, Mapping | Sequence):
-            # Unquoted {{ x }} is a mapping whose key is a mapping, and the usual cause.
-            braces = self._text[event.start_mark.index - 1 : event.start_mark.index + 1] == "{{"
-            spot = BareLocation(Position(mark.line, mark.column - 1) if braces else mark, pointer)
-            hint = 'quote the template: "{{ … }}"' if braces else None
-            self._problems.error("yaml_key", f"a key must be text, not {kind_of(node)}", spot, hint)
-            return None
-        if not isinstance(node.value, str):
-            spelling = self._text[node.start : node.end].strip() or "null"
-            message = f"a key must be text, not {kind_of(node)}"
-            self._problems.error("yaml_key", message, BareLocation(mark, pointer), f'quote it: "{spelling}"')
-            return None
-        if node.value == "<<" and not node.style:
-            message, hint = "YAML 1.2 has no merge keys", "write the keys out; an alias can stand for a whole value"
-            self._problems.error("yaml_merge_key", message, BareLocation(mark, pointer), hint)
-            return None
-        return MappingKey(node.value, mark, extend_pointer(pointer, node.value))
+        if isinstance(node, Scalar) and isinstance(node.value, str) and (node.value != "<<" or node.style):
+            return MappingKey(node.value, mark, extend_pointer(pointer, node.value))
+        code, message, hint = "yaml_key", f"a key must be text, not {kind_of(node)}", None
+        if not isinstance(node, Scalar):
+            if self._text[event.start_mark.index - 1 : event.start_mark.index + 1] == "{{":
+                # Unquoted {{ x }} is a mapping whose key is a mapping, and the usual cause.
+                mark, hint = Position(mark.line, mark.column - 1), 'quote the template: "{{ … }}"'
+        elif node.value == "<<":
+            code, message = "yaml_merge_key", "YAML 1.2 has no merge keys"
+            hint = "write the keys out; an alias can stand for a whole value"
+        else:
+            hint = f'quote it: "{self._text[node.start : node.end].strip() or "null"}"'
+        self._problems.error(code, message, BareLocation(mark, pointer), hint)
+        return None
 
     def _scalar(self, event: Any, pointer: str) -> Scalar:
-        mark = _mark_of(event.start_mark)
-        spot = BareLocation(mark, pointer)
+        spot = _place_of(event, pointer)
         value = self._value(event, spot)
         if isinstance(value, str) and (bad := _UNSAFE.search(value)):
             message = f"text with U+{ord(bad.group()):04X} cannot be stored"
             self._problems.error("yaml_encoding", message, spot, "remove it")
             value = _UNSAFE.sub("", value)
-        return Scalar(value, mark, pointer, event.start_mark.index, event.end_mark.index, event.style or "")
+        return Scalar(value, spot.mark, pointer, event.start_mark.index, event.end_mark.index, event.style or "")
 
     def _value(self, event: Any, spot: BareLocation) -> Plain:
         word: str = event.value
@@ -301,35 +318,45 @@ class _Reader:
         if name == "str":
             return word
         try:
-            value = resolve(word)
-        except NumberOutOfRange as error:
+            value = _resolved(word)
+        except _NumberOutOfRange as error:
             self._problems.error("yaml_number", str(error), spot, "quote it if it is text")
             return 0
-        if name is not None and _tag_name(value) != name and not (name == "float" and isinstance(value, int)):
+        if name is not None and _TAG_OF[type(value)] != name and not (name == "float" and isinstance(value, int)):
             self._problems.error("yaml_tag", f"`{word}` is not a valid `!!{name}`", spot)
-        if is_plain and has_leading_zero(word):
+        if is_plain and _LEADING_ZERO.match(word):
             message = f"`{word}` is read as the number {value}"
             self._problems.warn("yaml_leading_zero", message, spot, f'quote it to keep the zeros: "{word}"')
         return value
-
-    def _check_collection_tag(self, event: Any, pointer: str) -> None:
-        if event.tag is not None and event.tag not in _COLLECTION_TAGS:
-            self._refuse_tag(event.tag, BareLocation(_mark_of(event.start_mark), pointer))
 
     def _refuse_tag(self, tag: str, spot: BareLocation) -> None:
         shown = "!!" + tag.removeprefix("tag:yaml.org,2002:") if tag.startswith("tag:yaml.org,2002:") else tag
         self._problems.error("yaml_tag", f"tag `{shown}` is not allowed", spot, "use plain JSON values")
 
 
-def _tag_name(value: Plain) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "bool"
-        case int():
-            return "int"
-        case float():
-            return "float"
-        case _:
-            return "str"
+def _resolved(word: str) -> Plain:
+    """The value of a plain (unquoted) scalar in YAML 1.2's core schema: null, a boolean, a number or text.
+
+    Raises:
+        _NumberOutOfRange: for NaN, infinity and numbers beyond 64 bits.
+    """
+    if word in _NULL:
+        return None
+    if word in _BOOLEANS:
+        return _BOOLEANS[word]
+    if _NOT_FINITE.match(word):
+        raise _NumberOutOfRange("JSON has no NaN or infinity")
+    whole = _DECIMAL.match(word) or _OCTAL.match(word) or _HEX.match(word)
+    if not whole and not _FLOAT.match(word):
+        return word
+    if len(word) > MAX_NUMBER_CHARS:
+        raise _NumberOutOfRange(f"number longer than {MAX_NUMBER_CHARS} characters")
+    if whole:
+        integer = int(word, {"0o": 8, "0x": 16}.get(word[:2], 10))
+        if not -_LARGEST <= integer < _LARGEST:
+            raise _NumberOutOfRange("number too large for a 64-bit integer")
+        return integer
+    number = float(word)
+    if not math.isfinite(number):
+        raise _NumberOutOfRange("number too large for a 64-bit float")
+    return number

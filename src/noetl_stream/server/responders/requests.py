@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl_stream.errors import BlobMissing, NoetlError
 from noetl_stream.model import codec
-from noetl_stream.model.reference import Reference
+from noetl_stream.model.outcome import Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Subscription

@@ -13,9 +13,8 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredCredential
 from noetl_stream.ports.store import Store
-from noetl_stream.sealing.envelope import SealedEnvelope, decrypt
 from noetl_stream.sealing.handover import seal
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing
+from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
 
 log = logging.getLogger(__name__)
 

@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from jinja2 import TemplateSyntaxError, nodes
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.template.compile.direct import NotSimple, direct_expression, direct_text
-from noetl_stream.template.compile.expressions import (
-    EXPRESSION_FUNCTIONS,
-    LONE_SURROGATE,
-    SURROGATE_MESSAGE,
-    Comparison,
-    ExpressionBinder,
-)
+from noetl_stream.template.compile.evaluators import ENVIRONMENT, evaluator
+from noetl_stream.template.compile.expressions import LONE_SURROGATE, SURROGATE_MESSAGE, ExpressionBinder
 from noetl_stream.template.compile.findings import Bindings, Findings, Names
-from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse, single_expression
-from noetl_stream.template.compile.sandboxed import ENVIRONMENT, Evaluate, sandboxed_expression, sandboxed_text
+from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse
 from noetl_stream.template.compile.statements import StatementBinder
 from noetl_stream.template.failures import TemplateFinding, TemplateProblem
 from noetl_stream.template.runtime.environment import FUNCTIONS
-from noetl_stream.template.runtime.evaluation import Expression
-from noetl_stream.template.runtime.meter import Meter
-from noetl_stream.template.runtime.scope import JSON, Scope
+from noetl_stream.template.runtime.evaluation import Comparison, Evaluate, Expression, Guard, Template
+from noetl_stream.template.runtime.scope import JSON
 
-__all__ = ["Guard", "Template", "compile_guard", "compile_template"]
-
-Build: TypeAlias = Callable[[Scope, Meter], JSON]
-
+_EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
 _GUARD_HINT: Final = "write the whole condition as one expression, such as `{{ outcome.status == 'ok' }}`"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Template:
-    """A compiled value, for :func:`~noetl_stream.template.runtime.render.render`.
-
-    Attributes:
-        source: The value as written.
-        is_constant: Whether it contains no templates.
-        reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
-        paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
-        build: Renders it; internal to this package.
-    """
-
-    source: JSON
-    is_constant: bool
-    reads: frozenset[tuple[str, str | None]]
-    paths: frozenset[tuple[str, ...]]
-    build: Build = field(repr=False)
-
-    @property
-    def keychain_names(self) -> frozenset[str]:
-        """The keychain entries that it reads by name; the scope's ``keychain`` must hold them.
-
-        The playbook check ensures, from ``paths``, that every read has a name.
-        """
-        return frozenset(path[1] for path in self.paths if path[0] == "keychain" and len(path) > 1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Guard:
-    """A compiled condition, for :func:`~noetl_stream.template.runtime.render.holds`.
-
-    Attributes:
-        source: The condition as written; ``true`` or ``false`` for a boolean.
-        reads: As in :class:`Template`.
-        paths: As in :class:`Template`.
-        comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
-        expression: Evaluates it; internal to this package.
-    """
-
-    source: str
-    reads: frozenset[tuple[str, str | None]]
-    paths: frozenset[tuple[str, ...]]
-    comparisons: tuple[Comparison, ...]
-    expression: Expression = field(repr=False)
 
 
 def compile_template(
@@ -101,7 +42,7 @@ def compile_template(
     Raises:
         TemplateProblem: The source has problems; holds all of them.
     """
-    functions = EXPRESSION_FUNCTIONS if expressions_only else frozenset(FUNCTIONS)
+    functions = _EXPRESSION_FUNCTIONS if expressions_only else frozenset(FUNCTIONS)
     compiler = _Compiler(Names(namespaces, bindings, functions), limits, only_output=expressions_only)
     build = compiler.build(source, ())
     if compiler.problems:
@@ -123,8 +64,8 @@ def compile_guard(
         value = source
         constant = Expression(str(source), lambda scope, meter: value)
         return Guard(str(source).lower(), frozenset(), frozenset(), (), constant)
-    compiler = _Compiler(Names(namespaces, bindings, EXPRESSION_FUNCTIONS), limits, only_output=True)
-    expression = compiler.guard(source)
+    compiler = _Compiler(Names(namespaces, bindings, _EXPRESSION_FUNCTIONS), limits, only_output=True)
+    expression = compiler.text(source, is_guard=True)
     if expression is None:
         raise TemplateProblem(compiler.problems)
     return Guard(source, compiler.reads, frozenset(compiler.paths), tuple(compiler.comparisons), expression)
@@ -146,7 +87,7 @@ class _Compiler:
         """The paths, cut after their first key."""
         return frozenset((path[0], path[1] if len(path) > 1 else None) for path in self.paths)
 
-    def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Build | None:
+    def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Evaluate | None:
         """The function that renders ``source``; ``None`` if it is constant."""
         most = self._limits.max_template_depth
         if len(pointer) > most:
@@ -154,7 +95,7 @@ class _Compiler:
             self.problems.append(TemplateFinding("template_syntax", message, None, pointer, 1, 1))
             return None
         if isinstance(source, str):
-            expression = self._text(source, pointer) if TEMPLATE_MARK.search(source) else None
+            expression = self.text(source, pointer) if TEMPLATE_MARK.search(source) else None
             return None if expression is None else expression.value
         if isinstance(source, dict):
             members = [(key, element, self.build(element, (*pointer, key))) for key, element in source.items()]
@@ -170,25 +111,20 @@ class _Compiler:
             return lambda scope, meter: [build(scope, meter) for build in listed]
         return None
 
-    def guard(self, source: str) -> Expression | None:
-        """The condition; ``None`` if it has problems."""
-        findings = Findings(source, ())
-        tree = self._tree(source, findings)
-        if tree is not None:
-            if is_one_expression(source, tree):
-                return self._bound(source, tree, findings)
-            message = "a guard must be true, false or a single `{{ expression }}`"
-            findings.add("guard_not_expression", message, 0, _GUARD_HINT)
-        self.problems.extend(findings.problems)
-        return None
-
-    def _text(self, text: str, pointer: tuple[str | int, ...]) -> Expression | None:
+    def text(self, text: str, pointer: tuple[str | int, ...] = (), *, is_guard: bool = False) -> Expression | None:
+        """The expression or template in ``text``; ``None`` if it has problems."""
         findings = Findings(text, pointer)
         tree = self._tree(text, findings)
+        expression = None
         if tree is not None:
-            return self._bound(text, tree, findings)
+            native = is_one_expression(text, tree)
+            if is_guard and not native:
+                message = "a guard must be true, false or a single `{{ expression }}`"
+                findings.add("guard_not_expression", message, 0, _GUARD_HINT)
+            else:
+                expression = self._bound(text, tree, findings, native=native)
         self.problems.extend(findings.problems)
-        return None
+        return expression
 
     def _tree(self, text: str, findings: Findings) -> nodes.Template | None:
         limit = self._limits.max_template_chars
@@ -206,23 +142,15 @@ class _Compiler:
             findings.add("template_syntax", error.message, error.offset)
             return None
 
-    def _bound(self, text: str, tree: nodes.Template, findings: Findings) -> Expression | None:
-        native = is_one_expression(text, tree)
+    def _bound(self, text: str, tree: nodes.Template, findings: Findings, *, native: bool) -> Expression | None:
         binder = ExpressionBinder(self._names, findings, self._limits)
         StatementBinder(binder, findings, only_output=self._only_output).body(tree.body)
-        expression = None
-        if not findings.problems:
-            expression = self._evaluated(text, tree, binder, findings, native=native)
         self.paths.update(binder.paths)
         self.comparisons.extend(binder.comparisons)
-        self.problems.extend(findings.problems)
-        return expression
-
-    def _evaluated(
-        self, text: str, tree: nodes.Template, binder: ExpressionBinder, findings: Findings, *, native: bool
-    ) -> Expression | None:
+        if findings.problems:
+            return None
         try:
-            return Expression(text, _evaluate(tree, binder, native=native))
+            return Expression(text, evaluator(tree, binder.functions, native=native))
         except SyntaxError:
             findings.add("template_syntax", "the template nests too deeply", 0)
         except TemplateSyntaxError as error:
@@ -230,16 +158,7 @@ class _Compiler:
         return None
 
 
-def _evaluate(tree: nodes.Template, binder: ExpressionBinder, *, native: bool) -> Evaluate:
-    reads = binder.functions
-    only = single_expression(tree) if native else None
-    try:
-        return direct_text(tree, reads) if only is None else direct_expression(only, reads)
-    except NotSimple:
-        return sandboxed_text(tree, reads) if only is None else sandboxed_expression(only, reads)
-
-
-def _constant(source: JSON) -> Build:
+def _constant(source: JSON) -> Evaluate:
     return lambda scope, meter: _copy(source)
 
 

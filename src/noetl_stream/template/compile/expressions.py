@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from jinja2 import nodes
 
@@ -20,21 +20,9 @@ from noetl_stream.template.failures import closest, shorten
 from noetl_stream.template.filters.methods import METHODS
 from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
-from noetl_stream.template.runtime.environment import (
-    CONCAT,
-    CUT,
-    FUNCTIONS,
-    METHOD,
-    MISSING,
-    READ,
-    REQUIRE,
-    SEARCH,
-    SPREAD,
-    WEIGH,
-)
-from noetl_stream.template.runtime.reads import COMPUTED, Read, make_read
-
-Comparison: TypeAlias = tuple[tuple[str, ...], str]
+from noetl_stream.template.runtime import environment
+from noetl_stream.template.runtime.access import COMPUTED, Read, make_read
+from noetl_stream.template.runtime.evaluation import Comparison
 
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"
@@ -76,7 +64,7 @@ class ExpressionBinder:
         try:
             if self._depth > self.max_depth:
                 self.too_deep(node)
-                return nodes.Const(None, lineno=node.lineno)
+                return constant(None, node)
             return self._bound(node, tolerant)
         finally:
             self._depth -= 1
@@ -105,7 +93,7 @@ class ExpressionBinder:
                 return self._compare(node)
             case nodes.Concat():
                 self._children(node)
-                return self._operation(CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
+                return operation(environment.CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
             case nodes.Tuple():
                 self._children(node)
                 return nodes.List(node.items, lineno=node.lineno)
@@ -119,7 +107,7 @@ class ExpressionBinder:
     def _negative(self, node: nodes.Neg) -> nodes.Expr:
         node.node = self.expression(node.node)
         value: Any = node.node.value if isinstance(node.node, nodes.Const) else None
-        return nodes.Const(-value, lineno=node.lineno) if type(value) in (int, float) else node
+        return constant(-value, node) if type(value) in (int, float) else node
 
     def _constant(self, node: nodes.Const) -> nodes.Const:
         value, most = node.value, self._limits.max_template_number_bits
@@ -144,9 +132,6 @@ class ExpressionBinder:
             self._children(value)
         return value
 
-    def _operation(self, name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -> nodes.Filter:
-        return nodes.Filter(first, name, list(args), [], None, None, lineno=at.lineno)
-
     def _chain(self, node: nodes.Expr, tolerant: bool) -> nodes.Expr:
         links: list[nodes.Getattr | nodes.Getitem] = []
         root = node
@@ -165,14 +150,14 @@ class ExpressionBinder:
                 link.arg = self.expression(link.arg)
             bound = link
         may_be_undefined = links or isinstance(root, nodes.Name)
-        return self._operation(REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
+        return operation(environment.REQUIRE, bound, node) if may_be_undefined and not tolerant else bound
 
     def _cut(self, node: Any) -> nodes.Expr:
         bounds = node.arg
         given = [bounds.start, bounds.stop, bounds.step]
-        nothing = nodes.Const(None, lineno=node.lineno)
+        nothing = constant(None, node)
         args = [nothing if bound is None else self.expression(bound) for bound in given]
-        return self._operation(CUT, self.expression(node.node), node, *args)
+        return operation(environment.CUT, self.expression(node.node), node, *args)
 
     def _read(self, root: nodes.Name, links: list[nodes.Getattr | nodes.Getitem], tolerant: bool) -> nodes.Expr:
         parts: list[Any] = []
@@ -189,18 +174,18 @@ class ExpressionBinder:
                 keys.append(key)
         bound = self._names.resolve(root, self._findings)
         if bound is None:
-            return nodes.Const(None, lineno=root.lineno)
+            return constant(None, root)
         path = (*bound, *parts)
         self.paths.add(tuple(takewhile(lambda part: isinstance(part, str), path)))
         self.functions.append(make_read(path[0], path[1:], tolerant=tolerant))
         self._read_paths.append(path)
-        return self._operation(READ, nodes.Const(len(self._read_paths) - 1, lineno=root.lineno), root, *keys)
+        return operation(environment.READ, constant(len(self._read_paths) - 1, root), root, *keys)
 
     def _call(self, node: nodes.Call) -> nodes.Expr:
         callee = node.node
         if isinstance(callee, nodes.Getattr):
             return self._method(node, callee)
-        node.node = nodes.Const(None, lineno=node.lineno)
+        node.node = constant(None, node)
         self._children(node)
         self._count_spread(node)
         node.node = callee
@@ -215,9 +200,7 @@ class ExpressionBinder:
             close = None if self._findings.full else closest(callee.attr, sorted(METHODS))
             hint = f"did you mean `{close}`?" if close else "keys of a mapping cannot be called"
             self._findings.add("template_syntax", f"unknown method `{shorten(callee.attr)}`", callee.lineno, hint)
-        called = self._operation(
-            METHOD, callee.node, callee, nodes.Const(callee.attr, lineno=callee.lineno), *node.args
-        )
+        called = operation(environment.METHOD, callee.node, callee, constant(callee.attr, callee), *node.args)
         # Jinja's parser fills both with keywords, despite their annotations.
         called.kwargs = node.kwargs  # type: ignore[assignment]
         called.dyn_args, called.dyn_kwargs = node.dyn_args, node.dyn_kwargs
@@ -229,7 +212,7 @@ class ExpressionBinder:
         for field in ("dyn_args", "dyn_kwargs"):
             value = getattr(node, field)
             if value is not None:
-                setattr(node, field, self._operation(SPREAD, value, value))
+                setattr(node, field, operation(environment.SPREAD, value, value))
 
     def _filter(self, node: nodes.Filter, tolerant: bool) -> nodes.Expr:
         self._check_filter(node)
@@ -243,7 +226,7 @@ class ExpressionBinder:
         node.dyn_args, node.dyn_kwargs = self._child(node.dyn_args), self._child(node.dyn_kwargs)
         self._count_spread(node)
         if node.name in MAYBE_UNDEFINED_FILTERS and not tolerant:
-            return self._operation(REQUIRE, node, node)
+            return operation(environment.REQUIRE, node, node)
         return node
 
     def _check_filter(self, node: nodes.Filter) -> None:
@@ -261,7 +244,7 @@ class ExpressionBinder:
     def _test(self, node: nodes.Test) -> nodes.Expr:
         if node.name not in TESTS:
             self._unknown("test", node.name, TESTS, node)
-        subject, node.node = node.node, nodes.Const(None, lineno=node.lineno)
+        subject, node.node = node.node, constant(None, node)
         self._children(node)
         self._count_spread(node)
         node.node = self.expression(subject, tolerant=node.name in TOLERANT_TESTS)
@@ -278,8 +261,8 @@ class ExpressionBinder:
         if node.expr2 is not None:
             node.expr2 = self.expression(node.expr2, tolerant=tolerant)
             return node
-        node.expr2 = self._operation(MISSING, nodes.Const(None, lineno=node.lineno), node)
-        return node if tolerant else self._operation(REQUIRE, node, node)
+        node.expr2 = operation(environment.MISSING, constant(None, node), node)
+        return node if tolerant else operation(environment.REQUIRE, node, node)
 
     def _compare(self, node: nodes.Compare) -> nodes.Expr:
         self._children(node)
@@ -293,18 +276,27 @@ class ExpressionBinder:
                 for element in right.expr.items:
                     self._note(left.expr, element)
             if searched and not _is_literal(right.expr):
-                right.expr = self._operation(SEARCH, right.expr, node)
+                right.expr = operation(environment.SEARCH, right.expr, node)
             elif not (searched or _is_literal(left.expr) or _is_literal(right.expr)):
-                left.expr = self._operation(WEIGH, left.expr, node)
+                left.expr = operation(environment.WEIGH, left.expr, node)
             left = right
         return node
 
     def _note(self, read: nodes.Expr, literal: nodes.Expr) -> None:
-        if not (isinstance(read, nodes.Filter) and read.name == READ and isinstance(literal, nodes.Const)):
+        if not (isinstance(read, nodes.Filter) and read.name == environment.READ and isinstance(literal, nodes.Const)):
             return
         path = self._read_paths[read.node.value]  # type: ignore[union-attr]
         if isinstance(literal.value, str) and all(isinstance(part, str) for part in path):
             self.comparisons.append((path, literal.value))
+
+
+def operation(name: str, first: nodes.Expr, at: nodes.Node, *args: nodes.Expr) -> nodes.Filter:
+    """A call of an operation of the environment, such as ``@read``."""
+    return nodes.Filter(first, name, list(args), [], None, None, lineno=at.lineno)
+
+
+def constant(value: Any, at: nodes.Node) -> nodes.Const:
+    return nodes.Const(value, lineno=at.lineno)
 
 
 def _is_slice(node: nodes.Expr) -> bool:
@@ -314,6 +306,3 @@ def _is_slice(node: nodes.Expr) -> bool:
 def _is_literal(node: nodes.Expr) -> bool:
     """Whether a comparison with it costs no more than its length, which the template's length bounds."""
     return isinstance(node, nodes.Const) or (isinstance(node, nodes.List) and all(map(_is_literal, node.items)))
-
-
-EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}

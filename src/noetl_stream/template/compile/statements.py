@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jinja2 import nodes
 
-from noetl_stream.template.compile.expressions import ExpressionBinder
+from noetl_stream.template.compile.expressions import ExpressionBinder, constant, operation
 from noetl_stream.template.compile.findings import Findings
 from noetl_stream.template.runtime.environment import CHARGE, ITERATE
 from noetl_stream.template.runtime.scope import NAMESPACES
@@ -99,8 +99,7 @@ class StatementBinder:
     def _for(self, node: Any) -> None:
         chars, cost = static_cost([*node.body, *([node.test] if node.test else [])])
         bound = self._expressions.expression(node.iter)
-        prices = [nodes.Const(chars, lineno=node.lineno), nodes.Const(cost, lineno=node.lineno)]
-        node.iter = nodes.Filter(bound, ITERATE, prices, [], None, None, lineno=node.lineno)
+        node.iter = operation(ITERATE, bound, node, constant(chars, node), constant(cost, node))
         with self._inner():
             self._assign(node.target)
             node.test = None if node.test is None else self._expressions.expression(node.test)
@@ -182,6 +181,4 @@ def static_cost(statements: Sequence[nodes.Node]) -> tuple[int, int]:
 
 
 def _charge(chars: int, cost: int, at: nodes.Node) -> nodes.ExprStmt:
-    prices = [nodes.Const(cost, lineno=at.lineno)]
-    charged = nodes.Filter(nodes.Const(chars, lineno=at.lineno), CHARGE, prices, [], None, None, lineno=at.lineno)
-    return nodes.ExprStmt(charged, lineno=at.lineno)
+    return nodes.ExprStmt(operation(CHARGE, constant(chars, at), at, constant(cost, at)), lineno=at.lineno)

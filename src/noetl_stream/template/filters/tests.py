@@ -13,7 +13,6 @@ from jinja2.utils import _PassArg
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of
 from noetl_stream.template.runtime.access import kind_of
-from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION
 from noetl_stream.template.runtime.scope import ABSENT
 
 _JINJA_TESTS: Final = (
@@ -22,6 +21,7 @@ _JINJA_TESTS: Final = (
     *("==", "eq", "equalto", "!=", "ne", "<", "lt", "lessthan", "<=", "le", ">", "gt", "greaterthan", ">=", "ge"),
 )
 _COMPARING: Final = frozenset(_JINJA_TESTS[_JINJA_TESTS.index("==") :])
+_READING_TEXT: Final = frozenset({"lower", "upper"})
 
 TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
 """Tests that accept an undefined part."""
@@ -44,7 +44,7 @@ def _counted(name: str, function: Any) -> Filter:
     def tested(context: Context, value: Any, *args: Any) -> bool:
         meter = meter_of(context)
         meter.work(1)
-        if name in _COMPARING:
+        if name in _COMPARING or (name in _READING_TEXT and isinstance(value, str)):
             meter.weigh(value)
         elif name == "in" and args:
             meter.search(args[0])
@@ -60,31 +60,24 @@ def _remainder(value: Any, divisor: Any) -> Any:
     return value % divisor
 
 
-def _is_odd(value: Any) -> bool:
-    return bool(_remainder(value, 2) == 1)
+def _is_odd(value: Any) -> Any:
+    return _remainder(value, 2) == 1
 
 
-def _is_even(value: Any) -> bool:
-    return bool(_remainder(value, 2) == 0)
+def _is_even(value: Any) -> Any:
+    return _remainder(value, 2) == 0
 
 
-def _is_divisibleby(value: Any, divisor: Any) -> bool:
-    return bool(_remainder(value, divisor) == 0)
+def _is_divisibleby(value: Any, divisor: Any) -> Any:
+    return _remainder(value, divisor) == 0
 
 
-@pass_context
-def _is_lower(context: Context, value: Any) -> bool:
-    return isinstance(value, str) and _counted_text(context, value).islower()
+def _is_lower(value: Any) -> bool:
+    return isinstance(value, str) and value.islower()
 
 
-@pass_context
-def _is_upper(context: Context, value: Any) -> bool:
-    return isinstance(value, str) and _counted_text(context, value).isupper()
-
-
-def _counted_text(context: Context, text: str) -> str:
-    meter_of(context).work(len(text) // CHARS_PER_OPERATION)
-    return text
+def _is_upper(value: Any) -> bool:
+    return isinstance(value, str) and value.isupper()
 
 
 TESTS: Final[Mapping[str, Filter]] = {

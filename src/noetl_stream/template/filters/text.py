@@ -85,7 +85,8 @@ def _escape(text: str) -> str:
 
 
 @pass_context
-def _string(context: Context, value: Any) -> str:
+def string(context: Context, value: Any) -> str:
+    """``value`` as text."""
     return text_of(value, scope_of(context).references, meter_of(context))
 
 
@@ -132,7 +133,7 @@ TEXT_FILTERS: Final[Mapping[str, Filter]] = {
     "format": _text_filter("format", _format),
     "indent": _text_filter("indent", _indent, PIECES_FACTOR),
     "replace": _text_filter("replace", _replace),
-    "string": _string,
+    "string": string,
     "tojson": _tojson,
     "trim": _text_filter("trim", _trim),
     "urlencode": _urlencode,

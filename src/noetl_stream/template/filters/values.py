@@ -57,40 +57,31 @@ def or_default(value: Any, default_value: Any = "", boolean: bool = False) -> An
     return value
 
 
-def _per_element(name: str, function: Filter) -> Filter:
-    """Wraps a function that reads every element, or every character of a text."""
-    pass_arg, place = _PassArg.from_obj(function), _ATTRIBUTE_AT.get(name)
-
-    @pass_context
-    def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        reject_non_value(name, value)
-        given = args[place] if place is not None and len(args) > place else None
-        attribute = kwargs.get("attribute", given)
-        steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
-        meter_of(context).work(1 + _length(value) * steps)
-        if name in _ORDERING:
-            _count_keys(context, value, attribute)
-        result = function(*leading_args(pass_arg, context), value, *args, **kwargs)
-        return list(result) if isinstance(result, Iterator) else result
-
-    return filtered
-
-
-def _constant_cost(name: str, function: Filter) -> Filter:
-    """Wraps a function whose cost does not depend on the value."""
+def _counted(name: str, function: Filter, *, per_element: bool = True) -> Filter:
+    """Wraps a function that reads every element, or every character of a text, unless its cost is constant."""
     pass_arg = _PassArg.from_obj(function)
 
     @pass_context
     def filtered(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         reject_non_value(name, value)
         meter_of(context).work(1)
-        return function(*leading_args(pass_arg, context), value, *args, **kwargs)
+        if per_element:
+            _count_elements(name, context, value, args, kwargs)
+        result = function(*leading_args(pass_arg, context), value, *args, **kwargs)
+        return list(result) if isinstance(result, Iterator) else result
 
     return filtered
 
 
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, str | list | tuple | Mapping) else 0
+def _count_elements(name: str, context: Context, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    place = _ATTRIBUTE_AT.get(name)
+    given = args[place] if place is not None and len(args) > place else None
+    attribute = kwargs.get("attribute", given)
+    steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
+    if isinstance(value, str | list | tuple | Mapping):
+        meter_of(context).work(len(value) * steps)
+    if name in _ORDERING:
+        _count_keys(context, value, attribute)
 
 
 def _count_keys(context: Context, value: Any, attribute: Any) -> None:
@@ -204,9 +195,9 @@ _CONSTANT_COST_FILTERS: Final[Mapping[str, Filter]] = {
 }
 
 FILTERS: Final[Mapping[str, Filter]] = {
-    **{name: _per_element(name, JINJA_FILTERS[name]) for name in _JINJA_FILTERS},
-    **{name: _per_element(name, function) for name, function in _OWN_FILTERS.items()},
-    **{name: _constant_cost(name, function) for name, function in _CONSTANT_COST_FILTERS.items()},
+    **{name: _counted(name, JINJA_FILTERS[name]) for name in _JINJA_FILTERS},
+    **{name: _counted(name, function) for name, function in _OWN_FILTERS.items()},
+    **{name: _counted(name, function, per_element=False) for name, function in _CONSTANT_COST_FILTERS.items()},
     **TEXT_FILTERS,
     "default": or_default,
     "d": or_default,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from jinja2 import Undefined, nodes, pass_context
@@ -11,14 +11,14 @@ from jinja2.utils import Namespace
 
 from noetl_stream.template.compile.parsing import ParsingEnvironment
 from noetl_stream.template.failures import EvaluationFailure
-from noetl_stream.template.filters.base import meter_of, scope_of
+from noetl_stream.template.filters.base import Filter, meter_of, scope_of
 from noetl_stream.template.filters.methods import call_method
 from noetl_stream.template.filters.tests import TESTS
+from noetl_stream.template.filters.text import string
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime import operators
-from noetl_stream.template.runtime.access import NOT_FOUND, Missing, kind_of, lookup, missing, require, text_of
-from noetl_stream.template.runtime.meter import exceeded
-from noetl_stream.template.runtime.reads import Read
+from noetl_stream.template.runtime.access import NOT_FOUND, Missing, Read, kind_of, lookup, missing, require
+from noetl_stream.template.runtime.meter import Meter, exceeded
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 
 READS: Final = "@reads"
@@ -46,7 +46,7 @@ class TemplateEnvironment(ParsingEnvironment):
 
     def __init__(self) -> None:
         super().__init__(
-            undefined=Missing, finalize=_written, keep_trailing_newline=True, optimized=False, autoescape=False
+            undefined=Missing, finalize=string, keep_trailing_newline=True, optimized=False, autoescape=False
         )
         self.filters = {**FILTERS, **_OPERATIONS}
         self.tests = dict(TESTS)
@@ -84,7 +84,7 @@ class TemplateEnvironment(ParsingEnvironment):
         meter.enter()
         if isinstance(__obj, LoopContext):
             (iterable,) = args
-            args = (_iterate(__context, iterable, 0, 1),)
+            args = (_iterate(meter, iterable, 0, 1),)
         try:
             return __context.call(__obj, *args, **kwargs)
         finally:
@@ -103,11 +103,6 @@ class TemplateEnvironment(ParsingEnvironment):
         if name not in FILTERS:
             raise EvaluationFailure(f"unknown filter `{name}`")
         return super().call_filter(name, value, args, kwargs, context, eval_ctx)
-
-
-@pass_context
-def _written(context: Context, value: Any) -> str:
-    return text_of(value, scope_of(context).references, meter_of(context))
 
 
 @pass_context
@@ -148,59 +143,37 @@ def _read(context: Context, index: int, *keys: Any) -> Any:
 
 
 @pass_context
-def _method(context: Context, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    return call_method(meter_of(context), value, name, *args, **kwargs)
-
-
-@pass_context
 def _concat(context: Context, values: list[Any]) -> str:
-    return "".join([_written(context, value) for value in values])
+    return "".join([string(context, value) for value in values])
 
 
-@pass_context
-def _iterate(context: Context, value: Any, chars: int, cost: int) -> Any:
+def _iterate(meter: Meter, value: Any, chars: int, cost: int) -> Any:
     if not isinstance(value, list | tuple | str | Mapping):
         raise EvaluationFailure(f"{kind_of(value)} cannot be iterated")
-    _charge(context, len(value) * chars, len(value) * cost)
+    _charge(meter, len(value) * chars, len(value) * cost)
     return value
 
 
-@pass_context
-def _charge(context: Context, chars: int, cost: int) -> None:
-    meter = meter_of(context)
+def _charge(meter: Meter, chars: int, cost: int) -> None:
     meter.write(chars)
     meter.work(cost)
 
 
-@pass_context
-def _weigh(context: Context, value: Any) -> Any:
-    return meter_of(context).weigh(value)
-
-
-@pass_context
-def _search(context: Context, container: Any) -> Any:
-    return meter_of(context).search(container)
-
-
-@pass_context
-def _cut(context: Context, value: Any, start: Any, stop: Any, step: Any) -> Any:
-    return operators.cut(meter_of(context), value, start, stop, step)
-
-
-@pass_context
-def _spread(context: Context, value: Any) -> Any:
+def _spread(meter: Meter, value: Any) -> Any:
     if not isinstance(value, list | tuple | Mapping):
         raise EvaluationFailure(f"`*` and `**` take a list or a mapping, not {kind_of(value)}")
-    meter_of(context).work(len(value))
+    meter.work(len(value))
     return value
 
 
-def _require(value: Any) -> Any:
-    return require(value)
+def _metered(function: Callable[..., Any]) -> Filter:
+    """A filter that passes the meter to ``function``."""
 
+    @pass_context
+    def operation(context: Context, *args: Any, **kwargs: Any) -> Any:
+        return function(meter_of(context), *args, **kwargs)
 
-def _no_else(value: None) -> Missing:
-    return NO_ELSE
+    return operation
 
 
 NO_ELSE: Final = Missing("the condition is false and `else` is missing")
@@ -217,17 +190,17 @@ SPREAD: Final = "@spread"
 MISSING: Final = "@missing"
 REQUIRE: Final = "@require"
 
-_OPERATIONS: Final = {
+_OPERATIONS: Final[Mapping[str, Filter]] = {
     READ: _read,
-    METHOD: _method,
+    METHOD: _metered(call_method),
     CONCAT: _concat,
-    ITERATE: _iterate,
-    CHARGE: _charge,
-    WEIGH: _weigh,
-    SEARCH: _search,
-    CUT: _cut,
-    SPREAD: _spread,
-    REQUIRE: _require,
-    MISSING: _no_else,
+    ITERATE: _metered(_iterate),
+    CHARGE: _metered(_charge),
+    WEIGH: _metered(Meter.weigh),
+    SEARCH: _metered(Meter.search),
+    CUT: _metered(operators.cut),
+    SPREAD: _metered(_spread),
+    REQUIRE: require,
+    MISSING: lambda value: NO_ELSE,
 }
 """Filters that the binder uses in place of names, attributes and calls. Templates cannot name them."""

@@ -1,19 +1,27 @@
-"""Evaluates one text, and turns failures into errors that quote it."""
+"""Compiled templates and guards, and their evaluation in a scope."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, Undefined
 
-from noetl_stream.template.compile.sandboxed import Evaluate
+from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.template.failures import EvaluationFailure, ExpressionError
-from noetl_stream.template.runtime.access import plain
+from noetl_stream.template.runtime.access import make_read, plain
 from noetl_stream.template.runtime.meter import Meter
-from noetl_stream.template.runtime.scope import JSON, Scope
+from noetl_stream.template.runtime.scope import ABSENT, JSON, Scope
+
+Evaluate: TypeAlias = Callable[[Scope, Meter], Any]
+"""The value of an expression, or the text of a template, in a scope."""
+
+Comparison: TypeAlias = tuple[tuple[str, ...], str]
 
 _RAISED_BY_EXPRESSIONS: Final = (
+    EvaluationFailure,
     TemplateError,
     ArithmeticError,
     AssertionError,
@@ -54,10 +62,8 @@ class Expression:
         """
         try:
             return plain(self._evaluate(scope, meter), scope.references, meter)
-        except EvaluationFailure as failure:
-            raise ExpressionError(failure.message, expression=self.text, hint=failure.hint) from None
         except _RAISED_BY_EXPRESSIONS as error:
-            raise ExpressionError(_message_of(error), expression=self.text) from error
+            raise self._error(error) from error
 
     def truth(self, scope: Scope, meter: Meter) -> bool:
         """Whether the value is true.
@@ -72,20 +78,104 @@ class Expression:
                 return result is True
             if not isinstance(result, str):
                 return bool(plain(result, scope.references, meter))
-        except EvaluationFailure as failure:
-            raise ExpressionError(failure.message, expression=self.text, hint=failure.hint) from None
         except _RAISED_BY_EXPRESSIONS as error:
-            raise ExpressionError(_message_of(error), expression=self.text) from error
+            raise self._error(error) from error
         hint = "compare it, as in `== 'yes'`"
         raise ExpressionError("the guard is text, which is neither true nor false", expression=self.text, hint=hint)
 
+    def _error(self, error: Exception) -> ExpressionError:
+        if isinstance(error, EvaluationFailure):
+            return ExpressionError(error.message, expression=self.text, hint=error.hint)
+        if isinstance(error, RecursionError):
+            message = "the value or the template is nested too deeply"
+        elif isinstance(error, MemoryError):
+            message = "not enough memory for the value"
+        elif isinstance(error, ZeroDivisionError):
+            message = "division by zero"
+        else:
+            message = (str(error) or type(error).__name__).rstrip(".")
+        return ExpressionError(_WRONG_CALL.sub(r"`\1` ", message), expression=self.text)
 
-def _message_of(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "the value or the template is nested too deeply"
-    if isinstance(error, MemoryError):
-        return "not enough memory for the value"
-    if isinstance(error, ZeroDivisionError):
-        return "division by zero"
-    message = (str(error) or type(error).__name__).rstrip(".")
-    return _WRONG_CALL.sub(r"`\1` ", message) if isinstance(error, TypeError) else message
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """A compiled value, for :func:`~noetl_stream.template.runtime.evaluation.render`.
+
+    Attributes:
+        source: The value as written.
+        is_constant: Whether it contains no templates.
+        reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
+        paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
+        build: Renders it; internal to this package.
+    """
+
+    source: JSON
+    is_constant: bool
+    reads: frozenset[tuple[str, str | None]]
+    paths: frozenset[tuple[str, ...]]
+    build: Evaluate = field(repr=False)
+
+    @property
+    def keychain_names(self) -> frozenset[str]:
+        """The keychain entries that it reads by name; the scope's ``keychain`` must hold them.
+
+        The playbook check ensures, from ``paths``, that every read has a name.
+        """
+        return frozenset(path[1] for path in self.paths if path[0] == "keychain" and len(path) > 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """A compiled condition, for :func:`~noetl_stream.template.runtime.evaluation.holds`.
+
+    Attributes:
+        source: The condition as written; ``true`` or ``false`` for a boolean.
+        reads: As in :class:`Template`.
+        paths: As in :class:`Template`.
+        comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
+        expression: Evaluates it; internal to this package.
+    """
+
+    source: str
+    reads: frozenset[tuple[str, str | None]]
+    paths: frozenset[tuple[str, ...]]
+    comparisons: tuple[Comparison, ...]
+    expression: Expression = field(repr=False)
+
+
+class NoValue:
+    """The value of a path that is absent or undefined."""
+
+
+def render(template: Template, scope: Scope) -> JSON:
+    """The value of ``template`` as new plain JSON, never rendered again.
+
+    Raises:
+        ExpressionError: An expression cannot be evaluated, or rendering exceeds one of ``scope.limits``.
+        ReferenceNeeded: A value that it reads must be loaded first.
+    """
+    return template.build(scope, Meter(scope.limits))
+
+
+def holds(guard: Guard, scope: Scope) -> bool:
+    """Whether ``guard`` is true: its value is not false, null, absent, zero or empty.
+
+    Raises:
+        ExpressionError: It cannot be evaluated, or its value is text.
+        ReferenceNeeded: A value that it reads must be loaded first.
+    """
+    return guard.expression.truth(scope, Meter(scope.limits))
+
+
+def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:
+    """The plain value of ``path``, whose first part is a namespace.
+
+    Raises:
+        ReferenceNeeded: It is in a result that must be loaded first.
+    """
+    meter = Meter(DEFAULT_LIMITS)
+    try:
+        found = make_read(path[0], path[1:], tolerant=True)(scope, meter)
+        return NoValue() if found is ABSENT or isinstance(found, Undefined) else plain(found, scope.references, meter)
+    except EvaluationFailure:
+        return NoValue()

@@ -79,13 +79,8 @@ def percent_format(meter: Meter, text: str, values: Any) -> str:
         raise EvaluationFailure("cannot fill a placeholder with an absent value")
     widths = _widths(meter, text)
     plain_value = plain_for_text(values, NO_REFERENCES, meter)
-    elements = (
-        plain_value.values()
-        if isinstance(plain_value, dict)
-        else plain_value
-        if isinstance(plain_value, list)
-        else [plain_value]
-    )
+    listed = plain_value if isinstance(plain_value, list) else [plain_value]
+    elements = plain_value.values() if isinstance(plain_value, dict) else listed
     longest = max((len(str(element)) for element in elements), default=0)
     meter.write(len(text) + sum(widths) + len(widths) * longest)
     return text % (tuple(plain_value) if isinstance(plain_value, list) else plain_value)

@@ -10,8 +10,7 @@ import msgspec
 
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.reference import EMPTY, Payload
+from noetl_stream.model.outcome import EMPTY, ErrorInfo, Outcome, Payload
 from noetl_stream.template.failures import ReferenceNeeded
 
 JSON: TypeAlias = Any
@@ -157,7 +156,7 @@ class ResultView:
         if key == "outcome":
             if self._envelope is None:
                 helper = self._helper or _recognized_helper(self.outcome)
-                self._envelope = _envelope(self.outcome, self._result, helper)
+                self._envelope = outcome_view(self.outcome, helper, self._result)
             return self._envelope
         if key == "results" and self._results:
             return OutcomeEnvelope((name, ResultView(outcome)) for name, outcome in self._results.items())
@@ -175,14 +174,25 @@ class OpenBlock(dict[str, Any]):
         return ABSENT
 
 
-def outcome_view(outcome: Outcome, helper: str | None) -> Mapping[str, Any]:
+def outcome_view(outcome: Outcome, helper: str | None, result: LazyResult | Absent | None = None) -> Mapping[str, Any]:
     """The namespace ``outcome`` of task policies: ``status``, ``result``, ``error``, ``meta`` and the kind's own block.
 
     Args:
         outcome: The outcome of the task run.
         helper: Name of the kind's block (``http``, ``pg``, ``py``, a plugin's), which then always exists; or ``None``.
+        result: Its result, if already known.
     """
-    return _envelope(outcome, result_of(outcome), helper)
+    envelope = OutcomeEnvelope(
+        status=outcome.status,
+        result=result_of(outcome) if result is None else result,
+        error=_error_view(outcome.error),
+        meta=msgspec.structs.asdict(outcome.meta),
+    )
+    if helper is not None:
+        fields = HELPER_FIELDS.get(helper)
+        known = None if fields is None else dict.fromkeys(fields, ABSENT)
+        envelope[helper] = OpenBlock(outcome.helper) if known is None else OutcomeEnvelope(known, **outcome.helper)
+    return envelope
 
 
 def event_view(
@@ -215,23 +225,6 @@ def result_of(outcome: Outcome) -> LazyResult | Absent:
     if outcome.status == "error" and payload.reference is None and bytes(payload.value) == bytes(EMPTY):
         return ABSENT
     return LazyResult(payload)
-
-
-def _envelope(outcome: Outcome, result: LazyResult | Absent, helper: str | None) -> Mapping[str, Any]:
-    envelope = OutcomeEnvelope(
-        status=outcome.status,
-        result=result,
-        error=_error_view(outcome.error),
-        meta=msgspec.structs.asdict(outcome.meta),
-    )
-    if helper is not None:
-        known = HELPER_FIELDS.get(helper)
-        envelope[helper] = (
-            OpenBlock(outcome.helper)
-            if known is None
-            else OutcomeEnvelope(dict.fromkeys(known, ABSENT), **outcome.helper)
-        )
-    return envelope
 
 
 def _error_view(error: ErrorInfo | None) -> Mapping[str, Any] | Absent:

@@ -12,6 +12,7 @@ import asyncio
 
 from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.blobs import Blobs
+from noetl_stream.testing.waiting import expect_error
 
 MANY_CHUNKS = 3 * 1024 * 1024 + 17
 
@@ -47,24 +48,16 @@ class BlobsConformance:
         assert [await blobs.get(key) for key in keys] == [key.encode() for key in keys]
 
     async def test_an_unknown_key_is_missing(self, blobs: Blobs) -> None:
-        try:
-            await blobs.get("nothing")
-        except BlobMissing as error:
-            assert "nothing" in str(error)
-        else:
-            raise AssertionError("something was found")
+        error = await expect_error(BlobMissing, blobs.get("nothing"))
+        assert "nothing" in str(error)
 
     async def test_a_deleted_value_is_missing_and_the_rest_stays(self, blobs: Blobs) -> None:
         for key in ("run/a", "run/b"):
             await blobs.put(key, b"x" * 300_000)
         await blobs.delete("run/a")
         await blobs.delete("run/a")
-        try:
-            await blobs.get("run/a")
-        except BlobMissing:
-            assert await blobs.get("run/b") == b"x" * 300_000
-        else:
-            raise AssertionError("it was found")
+        await expect_error(BlobMissing, blobs.get("run/a"))
+        assert await blobs.get("run/b") == b"x" * 300_000
 
     async def test_a_deleted_value_can_be_put_again(self, blobs: Blobs) -> None:
         await blobs.put("key", b"first")

@@ -11,13 +11,12 @@ A test class inherits :class:`CatalogConformance`; the module or its ``conftest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
-from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog import Catalog, CatalogEntry, VersionAmbiguous, VersionTaken
 from noetl_stream.ports.store import Store
+from noetl_stream.testing.waiting import expect_error
 
 PATH = "demo/pages"
 
@@ -46,18 +45,7 @@ async def registered(
     return await catalog.register(entry_of(source, path, version, **changes), source)
 
 
-async def refusal_of(work: Awaitable[object]) -> UsageError:
-    """The usage error that ``work`` raises; fails if it raises none."""
-    try:
-        await work
-    except UsageError as error:
-        return error
-    raise AssertionError("it was not rejected")
-
-
-class RegisteringConformance:
-    """Registering once and repeatedly."""
-
+class CatalogConformance:
     async def test_an_entry_comes_back_as_it_was_given_with_a_revision(self, catalog: Catalog) -> None:
         given = entry_of(
             "a: 1", version="1.0", description="Reads pages", labels={"tier": 1, "team": "data"}, tags=["etl", "http"]
@@ -88,8 +76,7 @@ class RegisteringConformance:
 
     async def test_a_version_never_changes_its_text(self, catalog: Catalog) -> None:
         kept = await registered(catalog, "a", version="1.0")
-        error = await refusal_of(registered(catalog, "b", version="1.0"))
-        assert isinstance(error, VersionTaken)
+        error = await expect_error(VersionTaken, registered(catalog, "b", version="1.0"))
         assert f"{PATH}@1.0 is registered with a different text" in error.message
         assert "another metadata.version" in (error.hint or "")
         assert await catalog.versions(PATH) == [kept]
@@ -121,10 +108,6 @@ class RegisteringConformance:
         assert await catalog.versions(PATH) == kept
         assert [type(one) for one in tried if one not in kept] == [VersionTaken] * 3
 
-
-class ResolvingConformance:
-    """Resolving what follows the ``@``."""
-
     async def test_the_latest_is_what_was_registered_last(self, catalog: Catalog) -> None:
         assert await catalog.resolve(PATH, None) is None
         await registered(catalog, "a", version="2.0")
@@ -147,8 +130,7 @@ class ResolvingConformance:
     async def test_a_version_that_is_another_entrys_revision_is_ambiguous(self, catalog: Catalog) -> None:
         first = await registered(catalog, "a", version="2")
         second = await registered(catalog, "b")
-        error = await refusal_of(catalog.resolve(PATH, "2"))
-        assert isinstance(error, VersionAmbiguous)
+        error = await expect_error(VersionAmbiguous, catalog.resolve(PATH, "2"))
         assert f"`{PATH}@#2`, `{PATH}@#1`" in (error.hint or "")
         assert [await catalog.resolve(PATH, f"#{number}") for number in (1, 2)] == [first, second]
 
@@ -156,8 +138,6 @@ class ResolvingConformance:
         entry = await registered(catalog, "a", version="1")
         assert await catalog.resolve(PATH, "1") == entry
 
-
-class CatalogListingConformance:
     async def test_the_latest_of_each_path_by_path(self, catalog: Catalog) -> None:
         await registered(catalog, "old", "b/two")
         kept = [await registered(catalog, text, path) for path, text in (("b/two", "new"), ("a", "x"), ("b/One", "y"))]
@@ -189,10 +169,6 @@ class CatalogListingConformance:
         await registered(catalog, "b", labels={"team": "new"})
         assert await catalog.latest("", {"team": "old"}, 10, None) == []
         assert len(await catalog.latest("", {"team": "new"}, 10, None)) == 1
-
-
-class CatalogDeletingConformance:
-    """Deleted entries are not found any more, and their revisions are not reused."""
 
     async def test_an_entry_goes_and_the_others_stay(self, catalog: Catalog, store: Store) -> None:
         one, two = [await registered(catalog, text, version=text) for text in ("1.0", "2.0")]
@@ -228,9 +204,3 @@ class CatalogDeletingConformance:
         first = await registered(catalog, "a", version="1.0")
         await catalog.delete(PATH, first.revision)
         assert (await registered(catalog, "b", version="1.0")).digest == digest_of("b")
-
-
-class CatalogConformance(
-    RegisteringConformance, ResolvingConformance, CatalogListingConformance, CatalogDeletingConformance
-):
-    """The whole port."""

@@ -10,8 +10,6 @@ A test class inherits :class:`DeadLetterConformance`; the module provides two fi
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from noetl_stream.errors import Fenced, JournalConflict
 from noetl_stream.ports.dead_letters import (
     MAX_LETTER_BYTES,
@@ -23,7 +21,8 @@ from noetl_stream.ports.dead_letters import (
     dead_letter,
 )
 from noetl_stream.ports.store import InboxItem, Store
-from noetl_stream.testing.conformance.store_rows import event_row, following, refusal_of, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import committed, event_row, following, taken, tick_of
+from noetl_stream.testing.waiting import expect_error
 
 
 def letter(
@@ -45,8 +44,7 @@ def letter(
 
 async def write(store: Store, *letters: DeadLetterRow) -> None:
     """Commits a tick that skips these messages."""
-    (lease,) = await taken(store)
-    await store.commit(tick_of("one", [lease], dead_letters=letters))
+    await committed(store, dead_letters=letters)
 
 
 async def ids_of(letters: DeadLetters) -> list[str]:
@@ -75,23 +73,18 @@ class DeadLetterConformance:
         assert [one.row.id for one in rest] == ["events-2", "events-1", "events-0"]
 
     async def test_a_tick_with_events_writes_letters_too(self, store: Store, letters: DeadLetters) -> None:
-        (lease,) = await taken(store)
-        tick = tick_of("one", [lease], events=[event_row("run-1", 1)])
-        await store.commit(replace(tick, dead_letters=[letter("events-1")]))
+        await committed(store, events=[event_row("run-1", 1)], dead_letters=[letter("events-1")])
         assert await ids_of(letters) == ["events-1"]
         assert len(await store.journal("run-1")) == 1
 
     async def test_a_tick_that_is_refused_writes_no_letter(self, store: Store, letters: DeadLetters) -> None:
-        (lease,) = await taken(store)
-        stale = tick_of("two", [lease], dead_letters=[letter("events-1")])
-        assert isinstance(await refusal_of(store, stale), Fenced)
+        stale = tick_of("two", await taken(store), dead_letters=[letter("events-1")])
+        await expect_error(Fenced, store.commit(stale))
         assert await ids_of(letters) == []
 
     async def test_a_letter_written_twice_is_an_alarm(self, store: Store, letters: DeadLetters) -> None:
-        (lease,) = await taken(store)
-        tick = tick_of("one", [lease], dead_letters=[letter("events-1")])
-        await store.commit(tick)
-        assert isinstance(await refusal_of(store, following(tick)), JournalConflict)
+        tick = await committed(store, dead_letters=[letter("events-1")])
+        await expect_error(JournalConflict, store.commit(following(tick, dead_letters=tick.dead_letters)))
         assert await ids_of(letters) == ["events-1"]
 
     async def test_any_message_can_be_stored_as_a_dead_letter(self, store: Store, letters: DeadLetters) -> None:

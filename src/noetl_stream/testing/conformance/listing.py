@@ -1,6 +1,8 @@
-"""Listing and deleting executions, as tests that :class:`StoreConformance` inherits."""
+"""Reading, listing and deleting executions, as tests that :class:`StoreConformance` inherits."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -15,7 +17,14 @@ from noetl_stream.ports.store import (
     TermRow,
     TimerRow,
 )
-from noetl_stream.testing.conformance.store_rows import event_row, execution_row, following, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import (
+    as_stored,
+    committed,
+    event_row,
+    execution_row,
+    following,
+    mixed_event,
+)
 
 AT_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -26,21 +35,81 @@ def begun_at(at_ms: int, **changes: object) -> ExecutionRow:
     return execution_row(uuid7(at_ms, b"0123456789"), **({"started_ms": at_ms} | changes))
 
 
+def terms_of(rows: Sequence[ExecutionRow], *terms: str) -> list[TermRow]:
+    """All of these terms for each of these executions."""
+    return [TermRow(term=term, execution_id=row.execution_id) for row in rows for term in terms]
+
+
+async def listed(store: Store, wanted: ListingFilter, limit: int = 9, before: str | None = None) -> list[str]:
+    """The ids of a list."""
+    return [row.execution_id for row in await store.list_executions(wanted, limit, before)]
+
+
+class ReadingConformance:
+    """Reads by people and by a new owner."""
+
+    async def test_a_journal_reads_by_position_from_anywhere(self, store: Store) -> None:
+        events = [mixed_event("a", position) for position in (3, 1, 2, 10)]
+        await committed(store, events=[*events, event_row("b", 1)])
+        stored = [as_stored(event) for event in sorted(events, key=lambda event: event.position)]
+        assert await store.journal("a") == stored
+        assert await store.journal("a", after=2) == stored[2:]
+        assert await store.journal("a", after=1, limit=2) == stored[1:3]
+        assert await store.journals(["a", "b", "c"]) == {"a": stored, "b": [as_stored(event_row("b", 1))], "c": []}
+        assert await store.journals([]) == {}
+
+    async def test_living_executions_are_those_of_the_partitions_that_have_not_ended(self, store: Store) -> None:
+        rows = [
+            execution_row("a", partition=1, digest="d1"),
+            execution_row("b", partition=2, digest="d2"),
+            execution_row("c", partition=2, finished_ms=9),
+            execution_row("d", partition=3),
+        ]
+        await committed(store, executions=rows)
+        assert await store.live_executions([1, 2]) == {"a": "d1", "b": "d2"}
+        assert await store.live_executions([]) == {}
+
+    async def test_executions_are_listed_newest_first_filtered_and_paged(self, store: Store) -> None:
+        rows = [
+            execution_row(
+                f"0{n}-Z" if n % 2 else f"0{n}-a",
+                status="completed" if n % 2 else "running",
+                path="p" if n < 3 else "q",
+                finished_ms=n,
+            )
+            for n in range(6)
+        ]
+        await committed(store, executions=rows)
+
+        assert await listed(store, ListingFilter(), 3) == ["05-Z", "04-a", "03-Z"]
+        assert await listed(store, ListingFilter(), 3, "03-Z") == ["02-a", "01-Z", "00-a"]
+        assert await listed(store, ListingFilter(["completed"]), 9, "05-Z") == ["03-Z", "01-Z"]
+        assert await listed(store, ListingFilter(path="p")) == ["02-a", "01-Z", "00-a"]
+        assert await listed(store, ListingFilter(["running"], "p"), 9, "02-a") == ["00-a"]
+        assert await listed(store, ListingFilter(["failed"])) == []
+        newest = (await store.list_executions(ListingFilter(), 1, None))[0]
+        assert newest == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
+
+    async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
+        names = ["step.started", "task.processed", "loop.iteration.done", "loop.iteration.failed", "loop.done"]
+        events = [event_row("a", position, name, step_run_id="s") for position, name in enumerate(names, start=1)]
+        others = [event_row("a", 9, "task.processed", step_run_id="t"), event_row("b", 1, "task.processed")]
+        await committed(store, events=[*events, *others])
+        assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4, 5]
+
+
 class ListingConformance:
     """Lists with several conditions, all of which must hold."""
 
     async def test_labels_and_words_are_terms_of_which_all_must_be_there(self, store: Store) -> None:
-        (lease,) = await taken(store)
         statuses = {"1": "failed", "2": "failed", "3": "running"}
         rows = [execution_row(name, status=status) for name, status in statuses.items()]
-        terms = [*(("label:a=1", name) for name in statuses), ("word:x", "2"), ("word:y", "2"), ("word:x", "1")]
-        tick = tick_of("one", [lease], executions=rows)
-        await store.commit(replace(tick, terms=[TermRow(term=term, execution_id=name) for term, name in terms]))
-        await store.commit(replace(following(tick), executions=(), terms=[TermRow(term="word:x", execution_id="1")]))
+        terms = [*terms_of(rows, "label:a=1"), *terms_of(rows[1:2], "word:x", "word:y"), *terms_of(rows[:1], "word:x")]
+        tick = await committed(store, executions=rows, terms=terms)
+        await store.commit(following(tick, terms=terms_of(rows[:1], "word:x")))
 
         async def found(*terms: str, statuses: tuple[str, ...] = (), limit: int = 9, before: str | None = None) -> str:
-            listed = await store.list_executions(ListingFilter(statuses, None, terms), limit, before)
-            return "".join(row.execution_id for row in listed)
+            return "".join(await listed(store, ListingFilter(statuses, None, terms), limit, before))
 
         assert await found("label:a=1") == "321"
         assert await found("label:a=1", "word:x") == await found("word:x", "label:a=1") == "21"
@@ -50,39 +119,28 @@ class ListingConformance:
         assert await found("label:a") == await found("word:x", "word:z") == ""
 
     async def test_several_statuses_are_one_list(self, store: Store) -> None:
-        (lease,) = await taken(store)
         statuses = ("failed", "completed", "running", "failed", "completed")
         rows = [execution_row(str(n), status=status, path="p") for n, status in enumerate(statuses)]
-        await store.commit(tick_of("one", [lease], executions=rows))
+        await committed(store, executions=rows)
         for path in (None, "p"):
             wanted = ListingFilter(("failed", "running", "failed"), path)
-            assert [row.execution_id for row in await store.list_executions(wanted, 2, None)] == ["3", "2"]
-            assert [row.execution_id for row in await store.list_executions(wanted, 2, "2")] == ["0"]
+            assert await listed(store, wanted, 2) == ["3", "2"]
+            assert await listed(store, wanted, 2, "2") == ["0"]
 
     async def test_a_path_finds_what_is_below_it(self, store: Store) -> None:
-        (lease,) = await taken(store)
         paths = ("team/a", "team/a/x", "team/a/x/deep", "team/ab", "team/a-b", "team", "Team/a/x", "team/a/x")
         rows = [execution_row(str(n), status="completed", path=path) for n, path in enumerate(paths)]
-        tick = tick_of("one", [lease], executions=rows)
-        await store.commit(
-            replace(tick, terms=[TermRow(term="label:a=1", execution_id=row.execution_id) for row in rows])
-        )
+        await committed(store, executions=rows, terms=terms_of(rows, "label:a=1"))
         for others in (ListingFilter(), ListingFilter(("failed", "completed")), ListingFilter(terms=("label:a=1",))):
             for path, expected in {"team/a": "7210", "team/a/x": "721", "team": "7543210", "team/b": ""}.items():
-                found = await store.list_executions(others._replace(path=path), 9, None)
-                assert "".join(row.execution_id for row in found) == expected
-        found = await store.list_executions(ListingFilter(path="team/a"), 2, "7")
-        assert [row.execution_id for row in found] == ["2", "1"]
+                assert "".join(await listed(store, others._replace(path=path))) == expected
+        assert await listed(store, ListingFilter(path="team/a"), 2, "7") == ["2", "1"]
 
     async def test_a_time_is_that_of_the_start(self, store: Store) -> None:
-        (lease,) = await taken(store)
         rows = [begun_at(AT_MS + hour * HOUR_MS, status="completed", path="p") for hour in range(4)]
-        late = begun_at(AT_MS + 2 * HOUR_MS - 5, started_ms=AT_MS + 2 * HOUR_MS, status="completed", path="p")
-        ids = [row.execution_id for row in rows]
-        tick = tick_of("one", [lease], executions=[*rows, late])
-        await store.commit(
-            replace(tick, terms=[TermRow(term="label:a=1", execution_id=row.execution_id) for row in (*rows, late)])
-        )
+        rows.append(begun_at(AT_MS + 2 * HOUR_MS - 5, started_ms=AT_MS + 2 * HOUR_MS, status="completed", path="p"))
+        *ids, late = (row.execution_id for row in rows)
+        await committed(store, executions=rows, terms=terms_of(rows, "label:a=1"))
         for others in (
             ListingFilter(),
             ListingFilter(("completed",)),
@@ -92,14 +150,13 @@ class ListingConformance:
             begun = others._replace(started_from_ms=AT_MS + 2 * HOUR_MS)
             ended = others._replace(started_before_ms=AT_MS + 2 * HOUR_MS)
             both = begun._replace(started_before_ms=AT_MS + 3 * HOUR_MS)
-            expected = ([ids[3], ids[2], late.execution_id], [ids[1], ids[0]], [ids[2], late.execution_id])
-            for wanted, found in zip((begun, ended, both), expected, strict=True):
-                assert [row.execution_id for row in await store.list_executions(wanted, 9, None)] == found
+            assert await listed(store, begun) == [ids[3], ids[2], late]
+            assert await listed(store, ended) == [ids[1], ids[0]]
+            assert await listed(store, both) == [ids[2], late]
 
     async def test_a_list_shows_labels_and_errors(self, store: Store) -> None:
-        (lease,) = await taken(store)
         row = execution_row("a", error=b'{"kind":"sql"}', labels=b'{"team":"data"}')
-        await store.commit(tick_of("one", [lease], executions=[row]))
+        await committed(store, executions=[row])
         (found,) = await store.list_executions(ListingFilter(), 9, None)
         assert (found.error, found.labels, found.digest) == (row.error, row.labels, row.digest)
 
@@ -108,24 +165,19 @@ class DeletingConformance:
     """A deleted execution leaves nothing behind, except what others still need."""
 
     async def test_an_ended_execution_is_forgotten_whole(self, store: Store) -> None:
-        (lease,) = await taken(store)
         gone = execution_row("a", finished_ms=9, error=b'{"kind":"sql","message":"no"}', labels=b'{"team":"data"}')
-        names = ("a", "b")
+        rows = [gone, replace(gone, execution_id="b")]
         words = ("label:team=data", "word:sql", "word:no")
-        tick = tick_of(
-            "one",
-            [lease],
-            events=[event_row(name, position) for name in names for position in range(1, 100)],
-            executions=[gone, replace(gone, execution_id="b")],
-            requests=[RequestRow(request_id="r", execution_id=name, answer=b"{}", position=1) for name in names],
-            timers=[
-                TimerRow(execution_id=name, timer_id="timer", partition=0, due_ms=9, purpose="wait") for name in names
-            ],
-            inbox=[InboxRow(id=f"message-{name}", partition=0, execution_id=name, body=b"{}") for name in names],
-            object_uses=[ObjectUseRow(execution_id=name, key="child/x", store="nats", owner="child") for name in names],
-            terms=[TermRow(term=word, execution_id=name) for word in words for name in names],
+        tick = await committed(
+            store,
+            events=[event_row(name, position) for name in "ab" for position in range(1, 100)],
+            executions=rows,
+            requests=[RequestRow(request_id="r", execution_id=name, answer=b"{}", position=1) for name in "ab"],
+            timers=[TimerRow(execution_id=name, timer_id="t", partition=0, due_ms=9, purpose="wait") for name in "ab"],
+            inbox=[InboxRow(id=f"message-{name}", partition=0, execution_id=name, body=b"{}") for name in "ab"],
+            object_uses=[ObjectUseRow(execution_id=name, key="child/x", store="nats", owner="child") for name in "ab"],
+            terms=terms_of(rows, *words),
         )
-        await store.commit(tick)
         assert await store.delete_execution("a") is True
         assert await store.execution("a") is None
         assert await store.journal("a") == []
@@ -134,36 +186,31 @@ class DeletingConformance:
         assert [item.execution_id for item in await store.inbox([0], 9)] == ["b"]
         assert [use.execution_id for use in await store.objects_used_elsewhere("child")] == ["b"]
         for term in words:
-            assert [row.execution_id for row in await store.list_executions(ListingFilter(terms=(term,)), 9, None)] == [
-                "b"
-            ]
+            assert await listed(store, ListingFilter(terms=(term,))) == ["b"]
         assert len(await store.journal("b")) == 99
-        await store.commit(replace(following(tick), events=(), executions=[gone], inbox=(), requests=(), terms=()))
-        assert await store.list_executions(ListingFilter(terms=("word:sql",)), 9, "b") == []
+        await store.commit(following(tick, executions=[gone]))
+        assert await listed(store, ListingFilter(terms=("word:sql",)), 9, "b") == []
 
     async def test_one_that_has_not_ended_is_not_deleted(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        await store.commit(tick_of("one", [lease], events=[event_row("a", 1)], executions=[execution_row("a")]))
+        await committed(store, events=[event_row("a", 1)], executions=[execution_row("a")])
         assert [await store.delete_execution("a"), await store.delete_execution("b")] == [False, False]
         assert await store.execution("a") == execution_row("a")
         assert len(await store.journal("a")) == 1
 
     async def test_an_original_names_the_reruns_that_read_it(self, store: Store) -> None:
-        (lease,) = await taken(store)
         rows = [
             execution_row("a", finished_ms=1),
             execution_row("again", looks_into="a"),
             execution_row("given-up", looks_into="a", finished_ms=1),
             execution_row("other", looks_into="b"),
         ]
-        await store.commit(tick_of("one", [lease], executions=rows))
+        await committed(store, executions=rows)
         assert await store.looked_into_by("a") == ["again"]
 
     async def test_deleting_begins_with_the_first_entry_of_one_that_has_ended(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        events = [event_row(name, position) for name in ("a", "b") for position in (1, 2)]
+        events = [event_row(name, position) for name in "ab" for position in (1, 2)]
         rows = [execution_row("a", finished_ms=1), execution_row("b")]
-        await store.commit(tick_of("one", [lease], events=events, executions=rows))
+        await committed(store, events=events, executions=rows)
         for name in ("a", "a", "b", "nobody"):
             await store.begin_deleting(name)
         assert [event.position for event in await store.journal("a")] == [2]
@@ -171,14 +218,12 @@ class DeletingConformance:
         assert await store.delete_execution("a") is True
 
     async def test_a_long_journal_goes_whole(self, store: Store) -> None:
-        (lease,) = await taken(store)
         events = [event_row("a", position) for position in range(1, 12_001)]
-        await store.commit(tick_of("one", [lease], events=events, executions=[execution_row("a", finished_ms=1)]))
+        await committed(store, events=events, executions=[execution_row("a", finished_ms=1)])
         assert await store.delete_execution("a") is True
         assert await store.journal("a") == []
 
     async def test_results_of_deleted_executions_are_kept_for_their_last_user(self, store: Store) -> None:
-        (lease,) = await taken(store)
         uses = [
             ObjectUseRow(execution_id="a", key="child/x", store="nats", owner="child"),
             ObjectUseRow(execution_id="a", key="child/y", store="nats", owner="child"),
@@ -186,7 +231,7 @@ class DeletingConformance:
             ObjectUseRow(execution_id="a", key="living/z", store="nats", owner="living"),
         ]
         rows = [execution_row(name, finished_ms=1) for name in ("a", "b", "child", "living")]
-        await store.commit(tick_of("one", [lease], executions=rows, object_uses=uses))
+        await committed(store, executions=rows, object_uses=uses)
         assert await store.objects_kept_for("a") == []
         await store.delete_execution("child")
         assert await store.objects_kept_for("a") == uses[:1]

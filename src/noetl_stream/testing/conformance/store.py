@@ -18,29 +18,37 @@ from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.rows import Json, column_types
 from noetl_stream.ports.store import (
-    EventRow,
     ExecutionRow,
-    ListingFilter,
+    InboxRow,
+    ObjectUseRow,
     PartitionAdvance,
     PlaybookRow,
     RequestRow,
     Store,
-    StoredEvent,
     Tick,
+    TimerKey,
+    TimerRow,
 )
-from noetl_stream.testing.conformance.listing import DeletingConformance, ListingConformance
-from noetl_stream.testing.conformance.object_use import ObjectUseConformance
+from noetl_stream.testing.conformance.listing import DeletingConformance, ListingConformance, ReadingConformance
 from noetl_stream.testing.conformance.store_rows import (
     LEASE_S,
     EndLeases,
+    as_stored,
+    committed,
     event_row,
     execution_row,
+    following,
     lease_of,
-    refusal_of,
+    mixed_event,
     taken,
     tick_of,
 )
-from noetl_stream.testing.conformance.waiting import WaitingConformance
+from noetl_stream.testing.waiting import expect_error
+
+BIG = ObjectUseRow(execution_id="parent", key="child/command/1.1.n/0", store="nats", owner="child")
+LIST = ObjectUseRow(execution_id="parent", key="child.run", store="journal", owner="child")
+OTHER = ObjectUseRow(execution_id="other", key=BIG.key, store="nats", owner="child")
+DEEP = ObjectUseRow(execution_id="parent", key="grandchild/command/1.1.n/0", store="nats", owner="grandchild")
 
 
 class LeaseConformance:
@@ -49,20 +57,13 @@ class LeaseConformance:
     async def test_a_new_store_has_every_partition_and_no_owner(self, store: Store) -> None:
         views = await store.read_partitions()
         assert [view.id for view in views] == list(range(PARTITIONS))
-        assert {(view.epoch, view.owner, view.last_seq, view.tick, view.live) for view in views} == {
-            (0, None, 0, 0, False)
-        }
+        assert {view[1:] for view in views} == {(0, None, 0, 0, 0, False)}
         assert await store.owner_count() == 0
 
     async def test_the_first_takeover_counts_no_crash(self, store: Store) -> None:
-        assert await store.take_over("one", LEASE_S, 2) == [
-            lease_of(0, epoch=1),
-            lease_of(1, epoch=1),
-        ]
-        assert [view[:3] + view[6:] for view in await store.read_partitions([1, 2])] == [
-            (1, 1, "one", True),
-            (2, 0, None, False),
-        ]
+        assert await taken(store, limit=2) == [lease_of(0, epoch=1), lease_of(1, epoch=1)]
+        views = await store.read_partitions([1, 2])
+        assert [view[:3] + view[6:] for view in views] == [(1, 1, "one", True), (2, 0, None, False)]
 
     async def test_a_living_lease_is_left_alone(self, store: Store) -> None:
         await taken(store, "one", PARTITIONS)
@@ -87,25 +88,24 @@ class LeaseConformance:
         assert (lease.id, lease.epoch) == (0, 2)
 
     async def test_a_partition_returned_is_free_at_once_and_counts_no_crash(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        await store.commit(tick_of("one", [lease]))
-        await store.give_back("one", [(lease.id, lease.epoch)], [1])
+        await committed(store)
+        await store.give_back("one", [(0, 1)], [1])
         assert (await store.read_partitions([0]))[0].live is False
         (again,) = await taken(store, "two")
         assert again == lease_of(0, epoch=2, tick=1, published_tick=1, last_seq=1, last_ms=1)
 
     async def test_a_partition_that_was_lost_is_not_returned(self, store: Store, end_leases: EndLeases) -> None:
-        (lost,) = await taken(store, "one")
+        await taken(store, "one")
         await end_leases()
         await taken(store, "two")
-        await store.give_back("one", [(lost.id, lost.epoch)], [7])
+        await store.give_back("one", [(0, 1)], [7])
         view = (await store.read_partitions([0]))[0]
         assert (view.owner, view.published_tick, view.live) == ("two", 0, True)
 
     async def test_a_renewed_lease_lives_on(self, store: Store, end_leases: EndLeases) -> None:
-        leases = await taken(store, "one", 2)
+        await taken(store, "one", 2)
         await end_leases()
-        assert await store.renew("one", [(lease.id, lease.epoch) for lease in leases], LEASE_S) == {0, 1}
+        assert await store.renew("one", [(0, 1), (1, 1)], LEASE_S) == {0, 1}
         assert [lease.id for lease in await taken(store, "two", 1)] == [2]
 
     async def test_only_what_is_still_owned_is_renewed(self, store: Store, end_leases: EndLeases) -> None:
@@ -145,10 +145,8 @@ class CommitConformance:
         advance = PartitionAdvance(id=1, epoch=2, tick=0, last_seq=50, last_ms=5_000, published_tick=0)
         await store.commit(Tick(owner="two", partitions=[advance]))
         await store.commit(Tick(owner="two", partitions=[replace(advance, tick=1, last_seq=51, published_tick=1)]))
-        assert await store.owned("two") == [
-            leases[0],
-            lease_of(1, epoch=2, tick=2, published_tick=1, last_seq=51, last_ms=5_000),
-        ]
+        moved = lease_of(1, epoch=2, tick=2, published_tick=1, last_seq=51, last_ms=5_000)
+        assert await store.owned("two") == [leases[0], moved]
 
     async def test_a_tick_is_fenced_by_tick_epoch_and_owner(self, store: Store) -> None:
         (lease,) = await taken(store)
@@ -161,13 +159,13 @@ class CommitConformance:
             ("one", now._replace(epoch=2)),
             ("two", now),
         ]:
-            assert isinstance(await refusal_of(store, tick_of(owner, [stale])), Fenced)
+            await expect_error(Fenced, store.commit(tick_of(owner, [stale])))
         assert (await store.read_partitions([0]))[0].tick == 1
 
     async def test_a_tick_after_giving_back_is_fenced(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        await store.give_back("one", [(lease.id, lease.epoch)], [0])
-        assert isinstance(await refusal_of(store, tick_of("one", [lease])), Fenced)
+        leases = await taken(store)
+        await store.give_back("one", [(0, 1)], [0])
+        await expect_error(Fenced, store.commit(tick_of("one", leases)))
 
     async def test_one_lost_partition_stops_the_whole_tick(self, store: Store, end_leases: EndLeases) -> None:
         leases = await taken(store, "one", 2)
@@ -181,7 +179,7 @@ class CommitConformance:
             requests=[RequestRow(request_id="r", execution_id="a", answer=b"{}", position=1)],
             playbooks=[PlaybookRow(digest="d", path="p", version=None, source="text")],
         )
-        assert isinstance(await refusal_of(store, tick), Fenced)
+        await expect_error(Fenced, store.commit(tick))
         assert [view.tick for view in await store.read_partitions([0, 1])] == [0, 0]
         assert await store.journal("a") == []
         assert await store.execution("a") is None
@@ -189,172 +187,174 @@ class CommitConformance:
         assert await store.playbook("d") is None
 
     async def test_a_large_tick_is_fenced_like_a_small_one(self, store: Store) -> None:
-        (lease,) = await taken(store)
+        leases = await taken(store)
         events = [event_row("a", position) for position in range(1, 200)]
-        assert isinstance(await refusal_of(store, tick_of("two", [lease], events=events)), Fenced)
+        await expect_error(Fenced, store.commit(tick_of("two", leases, events=events)))
         assert await store.journal("a") == []
-        await store.commit(tick_of("one", [lease], events=events))
+        await store.commit(tick_of("one", leases, events=events))
         assert len(await store.journal("a")) == 199
 
     async def test_a_large_tick_reads_back_like_small_ones(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        large = [_mixed_event("large", position) for position in range(1, 151)]
+        large = [mixed_event("large", position) for position in range(1, 151)]
         small = [replace(event, execution_id="small") for event in large]
-        await store.commit(tick_of("one", [lease], events=large, executions=[execution_row("large")]))
-        for tick, start in enumerate(range(0, 150, 50), start=1):
-            await store.commit(tick_of("one", [lease._replace(tick=tick)], events=small[start : start + 50]))
+        tick = await committed(store, events=large, executions=[execution_row("large")])
+        for start in range(0, 150, 50):
+            tick = following(tick, events=small[start : start + 50])
+            await store.commit(tick)
         journals = await store.journals(["large", "small"])
-        assert journals["large"] == journals["small"] == [_as_stored(event) for event in large]
+        assert journals["large"] == journals["small"] == [as_stored(event) for event in large]
         assert await store.execution("large") == execution_row("large")
 
     async def test_a_position_written_twice_is_an_alarm_and_writes_nothing(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        await store.commit(tick_of("one", [lease], events=[event_row("a", 1)]))
-        now = lease._replace(tick=1)
+        first = await committed(store, events=[event_row("a", 1)])
         doubled = [event_row("a", 2), event_row("a", 1, data=b"[]")]
         many = [event_row("b", position) for position in range(1, 100)]
         for events in (doubled, [*many, event_row("a", 1)], [event_row("c", 1), event_row("c", 1)]):
-            assert isinstance(await refusal_of(store, tick_of("one", [now], events=events)), JournalConflict)
-        assert await store.journal("a") == [_as_stored(event_row("a", 1))]
+            await expect_error(JournalConflict, store.commit(following(first, events=events)))
+        assert await store.journal("a") == [as_stored(event_row("a", 1))]
         assert await store.journal("b") == []
         assert (await store.read_partitions([0]))[0].tick == 1
 
     async def test_a_request_answered_twice_is_an_alarm(self, store: Store) -> None:
-        (lease,) = await taken(store)
         row = RequestRow(request_id="r", execution_id="a", answer=b'{"ok":true}', position=1)
-        await store.commit(tick_of("one", [lease], requests=[row]))
-        again = tick_of("one", [lease._replace(tick=1)], requests=[replace(row, answer=b"{}")])
-        assert isinstance(await refusal_of(store, again), JournalConflict)
+        first = await committed(store, requests=[row])
+        again = following(first, requests=[replace(row, answer=b"{}")])
+        await expect_error(JournalConflict, store.commit(again))
         assert await store.request("a", "r") == row
         assert await store.request("a", "other") is None
         assert await store.answered([("a", "r"), ("a", "other"), ("other", "r")]) == {("a", "r")}
         assert await store.answered([]) == set()
 
     async def test_invalid_json_is_refused_and_nothing_is_written(self, store: Store) -> None:
-        (lease,) = await taken(store)
+        leases = await taken(store)
         for tick in (
-            tick_of("one", [lease], events=[event_row("a", 1, data=b'{"n":')]),
-            tick_of("one", [lease], executions=[execution_row("a", ctx=b"")]),
-            tick_of("one", [lease], executions=[execution_row("a"), execution_row("a")]),
+            tick_of("one", leases, events=[event_row("a", 1, data=b'{"n":')]),
+            tick_of("one", leases, executions=[execution_row("a", ctx=b"")]),
+            tick_of("one", leases, executions=[execution_row("a"), execution_row("a")]),
         ):
-            assert isinstance(await refusal_of(store, tick), PayloadRefused)
-        await store.commit(tick_of("one", [lease]))
+            await expect_error(PayloadRefused, store.commit(tick))
+        await store.commit(tick_of("one", leases))
         assert await store.journal("a") == []
 
     async def test_an_execution_row_is_replaced_as_a_whole(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        other = execution_row("b", rerun_of="a")
-        await store.commit(tick_of("one", [lease], executions=[execution_row("a"), other]))
-        ended = execution_row(
-            "a",
-            partition=1,
-            status="failed",
-            path="q",
-            version=None,
-            digest="other",
-            position=9,
-            started_ms=2,
-            updated_ms=3,
-            finished_ms=4,
-            result=b'{ "as":"written" }',
-            error=b'"e"',
-            ctx=b'{"x":1}',
-            discarded=5,
-            commands=6,
-            children=7,
-            looks_into="s",
-            ctx_version=8,
-        )
-        await store.commit(tick_of("one", [lease._replace(tick=1)], executions=[ended]))
+        running, other = execution_row("a"), execution_row("b", rerun_of="a")
+        first = await committed(store, executions=[running, other])
+        ended = _written_over(running, replace(_filled_row("ended"), version=None, result=b'{ "as":"written" }'))
+        await store.commit(following(first, executions=[ended]))
         assert await store.execution("a") == ended
         assert await store.executions(["a", "b", "c"]) == {"a": ended, "b": other}
 
     async def test_every_column_of_an_execution_is_kept_and_replaced(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        for tick, row in enumerate([_filled_row("first"), _filled_row("later")]):
-            await store.commit(tick_of("one", [lease._replace(tick=tick)], executions=[row]))
-        kept = {name: getattr(_filled_row("first"), name) for name in ExecutionRow.written_once}
-        assert await store.execution("a") == replace(_filled_row("later"), **kept)
+        first, later = _filled_row("first"), _filled_row("later")
+        tick = await committed(store, executions=[first])
+        await store.commit(following(tick, executions=[later]))
+        assert await store.execution("a") == _written_over(first, later)
 
     async def test_some_columns_keep_what_the_first_row_said(self, store: Store) -> None:
-        (lease,) = await taken(store)
         first = execution_row("a", trace_id="trace", labels=b'{"team":"data"}', rerun_of="b")
-        await store.commit(tick_of("one", [lease], executions=[first]))
+        tick = await committed(store, executions=[first])
         later = execution_row("a", trace_id="other", labels=b"{}", rerun_of=None, status="paused")
-        await store.commit(tick_of("one", [lease._replace(tick=1)], executions=[later]))
+        await store.commit(following(tick, executions=[later]))
         assert await store.execution("a") == replace(first, status="paused")
 
     async def test_a_playbook_is_kept_as_first_registered(self, store: Store) -> None:
-        (lease,) = await taken(store)
         first = PlaybookRow(digest="d", path="demo/pages", version="1", source="apiVersion: …\n")
-        await store.commit(tick_of("one", [lease], playbooks=[first, first]))
-        await store.commit(
-            tick_of(
-                "one", [lease._replace(tick=1)], playbooks=[PlaybookRow(digest="d", path="x", version=None, source="y")]
-            )
-        )
+        tick = await committed(store, playbooks=[first, first])
+        await store.commit(following(tick, playbooks=[replace(first, path="x", version=None, source="y")]))
         assert await store.playbook("d") == first
 
 
-class ReadingConformance:
-    """Reads by people and by a new owner."""
+class WaitingConformance:
+    """Timers and the inbox are written and deleted with the tick (PROTOCOL §1 *Inbox*, §3 *Segments*)."""
 
-    async def test_a_journal_reads_by_position_from_anywhere(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        events = [_mixed_event("a", position) for position in (3, 1, 2, 10)]
-        await store.commit(tick_of("one", [lease], events=[*events, event_row("b", 1)]))
-        stored = [_as_stored(event) for event in sorted(events, key=lambda event: event.position)]
-        assert await store.journal("a") == stored
-        assert await store.journal("a", after=2) == stored[2:]
-        assert await store.journal("a", after=1, limit=2) == stored[1:3]
-        assert await store.journals(["a", "b", "c"]) == {"a": stored, "b": [_as_stored(event_row("b", 1))], "c": []}
-        assert await store.journals([]) == {}
+    async def test_timers_are_set_moved_and_deleted_with_the_tick(self, store: Store) -> None:
+        late = TimerRow(execution_id="a", timer_id="late", partition=0, due_ms=2_000, purpose="step")
+        soon = TimerRow(execution_id="a", timer_id="soon", partition=0, due_ms=1_000, purpose="wait")
+        tick = await committed(store, timers=[late, soon])
+        assert await store.timers("a") == [soon, late]
+        moved = replace(late, due_ms=500)
+        await store.commit(
+            following(tick, timers=[moved], timers_gone=[TimerKey("a", "soon"), TimerKey("a", "unknown")])
+        )
+        assert await store.timers("a") == [moved]
+        assert await store.timers("b") == []
 
-    async def test_living_executions_are_those_of_the_partitions_that_have_not_ended(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        rows = [
-            execution_row("a", partition=1, digest="d1"),
-            execution_row("b", partition=2, digest="d2"),
-            execution_row("c", partition=2, finished_ms=9),
-            execution_row("d", partition=3),
+    async def test_the_inbox_returns_the_messages_of_the_requested_partitions_oldest_first(self, store: Store) -> None:
+        rows = [InboxRow(id=f"m{n}", partition=n % 2, execution_id=f"e{n}", body=b'{"n":%d}' % n) for n in range(4)]
+        tick = await committed(store, inbox=rows)
+        found = await store.inbox([0], 10)
+        assert [(*item[1:3], bytes(item.body)) for item in found] == [(0, "e0", b'{"n":0}'), (0, "e2", b'{"n":2}')]
+        assert [item.execution_id for item in await store.inbox([0, 1], 3)] == ["e0", "e1", "e2"]
+        await store.commit(following(tick, inbox_folded=[found[0].seq]))
+        assert [item.execution_id for item in await store.inbox([0], 10)] == ["e2"]
+
+    async def test_a_fenced_tick_sends_deletes_and_sets_nothing(self, store: Store) -> None:
+        message = InboxRow(id="m", partition=0, execution_id="a", body=b"1")
+        timer = TimerRow(execution_id="a", timer_id="t", partition=0, due_ms=1, purpose="wait")
+        tick = await committed(store, inbox=[message], timers=[timer])
+        (item,) = await store.inbox([0], 1)
+        stale = Tick(
+            owner=tick.owner,
+            partitions=tick.partitions,
+            inbox=[replace(message, id="n")],
+            inbox_folded=[item.seq],
+            timers_gone=[TimerKey("a", "t")],
+        )
+        await expect_error(Fenced, store.commit(stale))
+        assert await store.inbox([0], 10) == [item]
+        assert [timer.timer_id for timer in await store.timers("a")] == ["t"]
+
+    async def test_a_message_that_was_sent_is_not_sent_twice(self, store: Store) -> None:
+        tick = await committed(store, inbox=[InboxRow(id="m", partition=0, execution_id="a", body=b"1")])
+        await expect_error(JournalConflict, store.commit(following(tick, inbox=tick.inbox)))
+
+    async def test_stuck_is_what_has_not_ended_and_waits_for_nothing(self, store: Store) -> None:
+        executions = [
+            execution_row("stuck"),
+            execution_row("working", commands=1),
+            execution_row("calling", children=1),
+            execution_row("looking", looks_into="key"),
+            execution_row("paused", status="paused"),
+            execution_row("timed"),
+            execution_row("told"),
+            execution_row("ended", status="completed", finished_ms=1),
         ]
-        await store.commit(tick_of("one", [lease], executions=rows))
-        assert await store.live_executions([1, 2]) == {"a": "d1", "b": "d2"}
-        assert await store.live_executions([]) == {}
+        timer = TimerRow(execution_id="timed", timer_id="t", partition=0, due_ms=1, purpose="wait")
+        message = InboxRow(id="m", partition=0, execution_id="told", body=b"1")
+        await committed(store, executions=executions, timers=[timer], inbox=[message])
+        assert await store.stuck(10) == ["stuck"]
 
-    async def test_executions_are_listed_newest_first_filtered_and_paged(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        rows = [
-            execution_row(
-                f"0{n}-Z" if n % 2 else f"0{n}-a",
-                status="completed" if n % 2 else "running",
-                path="p" if n < 3 else "q",
-                finished_ms=n,
-            )
-            for n in range(6)
-        ]
-        await store.commit(tick_of("one", [lease], executions=rows))
+    async def test_the_time_is_in_milliseconds_and_advances(self, store: Store) -> None:
+        assert 0 <= await store.now_ms() <= await store.now_ms()
 
-        async def listed(status: str | None, path: str | None, limit: int, before: str | None) -> list[str]:
-            wanted = ListingFilter([status] if status else (), path)
-            return [row.execution_id for row in await store.list_executions(wanted, limit, before)]
 
-        assert await listed(None, None, 3, None) == ["05-Z", "04-a", "03-Z"]
-        assert await listed(None, None, 3, "03-Z") == ["02-a", "01-Z", "00-a"]
-        assert await listed("completed", None, 9, "05-Z") == ["03-Z", "01-Z"]
-        assert await listed(None, "p", 9, None) == ["02-a", "01-Z", "00-a"]
-        assert await listed("running", "p", 9, "02-a") == ["00-a"]
-        assert await listed("failed", None, 9, None) == []
-        newest = (await store.list_executions(ListingFilter(), 1, None))[0]
-        assert newest == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
+class ObjectUseConformance:
+    """Uses are written with the tick and read by the owner of the result (PROTOCOL §3 *Object keys*)."""
 
-    async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
-        (lease,) = await taken(store)
-        names = ["step.started", "task.processed", "loop.iteration.done", "loop.iteration.failed", "loop.done"]
-        events = [event_row("a", position, name, step_run_id="s") for position, name in enumerate(names, start=1)]
-        others = [event_row("a", 9, "task.processed", step_run_id="t"), event_row("b", 1, "task.processed")]
-        await store.commit(tick_of("one", [lease], events=[*events, *others]))
-        assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4, 5]
+    async def test_uses_by_others_are_found_by_the_owner(self, store: Store) -> None:
+        events = [event_row("parent", position) for position in (1, 2)]
+        await committed(store, events=events, object_uses=[OTHER, LIST, DEEP, BIG])
+        assert await store.objects_used_elsewhere("child") == [LIST, OTHER, BIG]
+        assert await store.objects_used_elsewhere("grandchild") == [DEEP]
+        assert await store.objects_used_elsewhere("parent") == []
+        assert [event.position for event in await store.journal("parent")] == [1, 2]
+
+    async def test_a_repeated_use_changes_nothing(self, store: Store) -> None:
+        tick = await committed(store, object_uses=[BIG, BIG])
+        await store.commit(following(tick, object_uses=[LIST, BIG]))
+        assert await store.objects_used_elsewhere("child") == [LIST, BIG]
+
+    async def test_a_tick_of_many_events_names_what_is_used_too(self, store: Store) -> None:
+        events = [event_row("parent", position) for position in range(1, 200)]
+        await committed(store, events=events, object_uses=[BIG])
+        assert await store.objects_used_elsewhere("child") == [BIG]
+        assert len(await store.journal("parent")) == 199
+
+    async def test_a_tick_that_is_refused_uses_nothing(self, store: Store) -> None:
+        stale = tick_of("two", await taken(store), events=[event_row("parent", 1)], object_uses=[BIG])
+        await expect_error(Fenced, store.commit(stale))
+        assert await store.objects_used_elsewhere("child") == []
+        assert await store.journal("parent") == []
 
 
 class StoreConformance(
@@ -384,23 +384,6 @@ def _filled_row(word: str) -> ExecutionRow:
     return ExecutionRow(**values | {"execution_id": "a"})  # type: ignore[arg-type]
 
 
-def _mixed_event(execution_id: str, position: int) -> EventRow:
-    """A fact by a worker at odd positions, a decision that follows from it at even ones."""
-    if position % 2 == 0:
-        return event_row(execution_id, position, cause=position - 1)
-    return EventRow(
-        execution_id=execution_id,
-        position=position,
-        name="task.processed",
-        source="worker",
-        at_ms=1_700_000_000_000 + position,
-        step_run_id="run",
-        report_id=f"command.1.1.nonce.{position}",
-        number=position,
-        source_seq=2**40 + position,
-        data=f'{{ "name":"task.processed", "größe": [{position}, null, "\\u00e9"] }}'.encode(),
-    )
-
-
-def _as_stored(row: EventRow) -> StoredEvent:
-    return StoredEvent(**{name: getattr(row, name) for name in StoredEvent._fields})
+def _written_over(first: ExecutionRow, later: ExecutionRow) -> ExecutionRow:
+    """The row of which ``first`` and then ``later`` were written."""
+    return replace(later, **{name: getattr(first, name) for name in ExecutionRow.written_once})

@@ -7,15 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl_stream.errors import NoetlError
-from noetl_stream.ports.store import (
-    EventRow,
-    ExecutionRow,
-    PartitionAdvance,
-    PartitionLease,
-    Store,
-    Tick,
-)
+from noetl_stream.ports.store import EventRow, ExecutionRow, PartitionAdvance, PartitionLease, Store, StoredEvent, Tick
 
 EndLeases = Callable[[], Awaitable[None]]
 LEASE_S = 10.0
@@ -32,6 +24,28 @@ def event_row(execution_id: str, position: int, name: str = "token.enqueued", **
         data=b'{"n":1}',
     )
     return replace(row, **changes)
+
+
+def mixed_event(execution_id: str, position: int) -> EventRow:
+    """A fact by a worker at odd positions, a decision that follows from it at even ones."""
+    if position % 2 == 0:
+        return event_row(execution_id, position, cause=position - 1)
+    return EventRow(
+        execution_id=execution_id,
+        position=position,
+        name="task.processed",
+        source="worker",
+        at_ms=1_700_000_000_000 + position,
+        step_run_id="run",
+        report_id=f"command.1.1.nonce.{position}",
+        number=position,
+        source_seq=2**40 + position,
+        data=f'{{ "name":"task.processed", "größe": [{position}, null, "\\u00e9"] }}'.encode(),
+    )
+
+
+def as_stored(row: EventRow) -> StoredEvent:
+    return StoredEvent(**{name: getattr(row, name) for name in StoredEvent._fields})
 
 
 def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
@@ -81,15 +95,14 @@ async def taken(store: Store, owner: str = "one", limit: int = 1) -> list[Partit
     return await store.take_over(owner, LEASE_S, limit)
 
 
-async def refusal_of(store: Store, tick: Tick) -> NoetlError:
-    """The error a commit raises; fails if it raises none."""
-    try:
-        await store.commit(tick)
-    except NoetlError as error:
-        return error
-    raise AssertionError("the tick was committed")
+async def committed(store: Store, **rows: Any) -> Tick:
+    """Commits the first tick of partition 0 with these rows, fields of :class:`Tick`; returns it."""
+    tick = tick_of("one", await taken(store), **rows)
+    await store.commit(tick)
+    return tick
 
 
-def following(tick: Tick) -> Tick:
-    """The tick after ``tick`` in the same partitions, otherwise identical."""
-    return replace(tick, partitions=[replace(advance, tick=advance.tick + 1) for advance in tick.partitions])
+def following(tick: Tick, **rows: Any) -> Tick:
+    """The tick after ``tick`` in the same partitions, with these rows."""
+    advances = [replace(advance, tick=advance.tick + 1) for advance in tick.partitions]
+    return Tick(owner=tick.owner, partitions=advances, **rows)

@@ -8,16 +8,9 @@ from itertools import chain
 from typing import Any
 
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    LoopDone,
-    LoopIterationDone,
-    LoopStarted,
-    Path,
-    StepScheduled,
-    TaskProcessed,
-)
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Path
+from noetl_stream.model.outcome import Payload, Reference
 
 Journal = Callable[[], Iterator[RecordedFact]]
 
@@ -71,15 +64,15 @@ class Objects(dict[str, Any]):
         results: dict[Path, Payload] = {}
         for recorded in self._journal():
             fact = recorded.fact
-            if isinstance(fact, StepScheduled) and fact.step_run_id == step_run_id:
+            if isinstance(fact, events.StepScheduled) and fact.step_run_id == step_run_id:
                 commands.add(fact.command_id)
-            if isinstance(fact, LoopStarted | LoopDone) and fact.step_run_id == step_run_id:
-                if isinstance(fact, LoopDone) or not fact.path:
+            if isinstance(fact, events.LoopStarted | events.LoopDone) and fact.step_run_id == step_run_id:
+                if isinstance(fact, events.LoopDone) or not fact.path:
                     counts[fact.path] = fact.count
             elif recorded.run is not None and recorded.run.command_id in commands:
-                if isinstance(fact, TaskProcessed):
+                if isinstance(fact, events.TaskProcessed):
                     last[fact.path] = fact.outcome.result
-                elif isinstance(fact, LoopIterationDone):
+                elif isinstance(fact, events.LoopIterationDone):
                     results[fact.path] = last.get(fact.path, Payload())
         return self._level((), counts, results)
 

@@ -19,43 +19,29 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
-from noetl_stream.engine.effects.commands import build_command
-from noetl_stream.engine.evolve.dispatch import evolve
-from noetl_stream.engine.evolve.run_lease import answer_claim
-from noetl_stream.engine.state import NOT_LOADED, Assignment, Execution, RecordedFact
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    CancelRequested,
-    ChildFinished,
-    ClientRequest,
-    CtxPatched,
-    ExecutionRequested,
-    Fact,
-    Parent,
-    Path,
-    PauseRequested,
-    ReferenceLost,
-    ReferenceResolved,
-    ResumeRequested,
-    SignalReceived,
-    StepScheduled,
-    TimerFired,
-    TokenInjected,
-)
-from noetl_stream.model.ids import RunId
+from noetl_stream.engine.effects import answer_claim, build_command
+from noetl_stream.engine.replay import replay
+from noetl_stream.engine.rerun import JournalSummary, reuse
+from noetl_stream.engine.state import Assignment, Execution, RecordedFact
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Fact, Parent, Path
+from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.rejection import Rejection
-from noetl_stream.model.status import FoldedStatus
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference
+from noetl_stream.model.status import FoldedStatus, Rejection
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.store import StoredEvent
 from noetl_stream.testing.scenario.invariants import InvariantBroken, check_invariants
 from noetl_stream.testing.scenario.objects import Objects
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun, Sink
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 AnyFactOf = TypeVar("AnyFactOf", bound=Fact)
+
+Index = int | Path | None
+"""An iteration of a distributed loop, in inner ones by its path; ``None`` outside."""
 
 
 class AskRefused(Exception):
@@ -109,26 +95,26 @@ class Scenario:
         self, workload: dict[str, Any] | None = None, ctx: dict[str, Any] | None = None, parent: Parent | None = None
     ) -> Sequence[Fact]:
         """Requests a run, as another execution if there is a ``parent``; returns the decisions that follow."""
-        plan = self.plan
-        request = ExecutionRequested("request-1", plan.digest, plan.path, workload or {}, ctx or {}, parent=parent)
+        digest, path = self.plan.digest, self.plan.path
+        request = events.ExecutionRequested("request-1", digest, path, workload or {}, ctx or {}, parent=parent)
         return self.feed(RecordedFact(request)).journal
 
-    def done(self, step: str, result: Any = ARGS, *, index: int | Path | None = None) -> Sequence[Fact]:
+    def done(self, step: str, result: Any = ARGS, *, index: Index = None) -> Sequence[Fact]:
         """Runs the owed command of ``step``, each task with this result; returns what follows."""
         before = len(self.journal)
         self._run(step, index).finish(result)
         return self._decided_since(before)
 
     def failed(
-        self, step: str, kind: str = "exception", message: str = "it broke", *, index: int | Path | None = None
+        self, step: str, kind: str = "exception", message: str = "it broke", *, index: Index = None
     ) -> Sequence[Fact]:
         """Runs the owed command of ``step``, whose tasks all fail; returns what follows."""
         before = len(self.journal)
         self._run(step, index).fail(kind, message)
         return self._decided_since(before)
 
-    def take(self, step: str, *, index: int | Path | None = None, tell: Sink | None = None) -> ScriptedRun:
-        """A worker takes the owed command of ``step`` (of its iteration ``index``, if it is a distributed loop).
+    def take(self, step: str, *, index: Index = None, tell: Sink | None = None) -> ScriptedRun:
+        """A worker takes the owed command of ``step``.
 
         Its run reports to the fold, or to ``tell``. Every further run of a command has a higher rank.
         """
@@ -154,7 +140,7 @@ class Scenario:
     def issue_again(self, assignment: Assignment, reason: str = "the queue lacks it") -> Advanced:
         """Reissues a command, as the server does (PROTOCOL §2 *Reconcile*)."""
         issue = assignment.issue + 1
-        fact = StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
+        fact = events.StepScheduled(assignment.step_run_id, assignment.command_id, assignment.path, issue, reason)
         return self.feed(RecordedFact(fact))
 
     def wait(self, seconds: float) -> None:
@@ -167,10 +153,10 @@ class Scenario:
             due_ms, timer_id = min(due)
             timer = self.state.timers[timer_id]
             self.now_ms = max(self.now_ms, due_ms)
-            self.feed(RecordedFact(TimerFired(timer_id, timer.purpose, timer.subject, timer.path)))
+            self.feed(RecordedFact(events.TimerFired(timer_id, timer.purpose, timer.subject, timer.path)))
         self.now_ms = until_ms
 
-    def ask(self, kind: type[ClientRequest], **fields: Any) -> Advanced:
+    def ask(self, kind: type[events.ClientRequest], **fields: Any) -> Advanced:
         """Sends a client request: a patch, a signal, a cancel … A redundant one has no effect.
 
         Raises:
@@ -185,41 +171,38 @@ class Scenario:
 
     def patch(self, **keys: Any) -> Advanced:
         """Patches ``ctx`` keys, as a client does."""
-        return self.ask(CtxPatched, patch=keys)
+        return self.ask(events.CtxPatched, patch=keys)
 
     def signal(self, name: str, payload: Any = None) -> Advanced:
-        return self.ask(SignalReceived, signal=name, payload=payload)
+        return self.ask(events.SignalReceived, signal=name, payload=payload)
 
     def inject(self, step: str, **args: Any) -> Advanced:
-        return self.ask(TokenInjected, step=step, args=args)
+        return self.ask(events.TokenInjected, step=step, args=args)
 
     def cancel(self, reason: str = "") -> Advanced:
-        return self.ask(CancelRequested, reason=reason)
+        return self.ask(events.CancelRequested, reason=reason)
 
     def pause(self) -> Advanced:
-        return self.ask(PauseRequested)
+        return self.ask(events.PauseRequested)
 
     def resume(self) -> Advanced:
-        return self.ask(ResumeRequested)
+        return self.ask(events.ResumeRequested)
 
     def child_ended(self, result: Any = None, *, error: ErrorInfo | None = None, child: str = "") -> Advanced:
         """Ends a child with this result or error: the oldest live one, unless ``child`` names one."""
         child_id = child or next(iter(self.execution.children))
         outcome = Outcome("ok", codec.payload_of(result)) if error is None else Outcome("error", error=error)
-        return self.feed(RecordedFact(ChildFinished(child_id, "", outcome)))
+        return self.feed(RecordedFact(events.ChildFinished(child_id, "", outcome)))
 
     def look_into(self) -> Advanced:
         """Resolves the reference that the execution awaits, as the server does."""
-        reference = self.execution.awaited
-        assert reference is not None, "the execution awaits no reference"
+        reference = self._awaited
         value = self.objects[reference.key]
-        return self.feed(RecordedFact(ReferenceResolved(reference.key, reference.checksum), value=value))
+        return self.feed(RecordedFact(events.ReferenceResolved(reference.key, reference.checksum), value=value))
 
     def lose(self, reason: str = "it is gone") -> Advanced:
         """Reports the awaited reference as lost, as the server does."""
-        reference = self.execution.awaited
-        assert reference is not None, "the execution awaits no reference"
-        return self.feed(RecordedFact(ReferenceLost(reference.key, reason)))
+        return self.feed(RecordedFact(events.ReferenceLost(self._awaited.key, reason)))
 
     def take_over(self) -> None:
         """Continues on another server, which has the journal but no value of any reference.
@@ -244,10 +227,7 @@ class Scenario:
         advanced = advance(self.plan, before, recorded, self.execution_id)
         check_invariants(self.plan, before, recorded, advanced, position=len(self.journal))
         self.inputs.append(recorded)
-        if advanced.taken:
-            self.journal.append(JournalEntry(recorded, decided=False))
-            at_ms = recorded.at_ms
-            self.journal += [JournalEntry(RecordedFact(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
+        self.journal += _entries(recorded, advanced)
         self.state = advanced.state
         return advanced
 
@@ -284,33 +264,28 @@ class Scenario:
     @property
     def names(self) -> list[str]:
         """The event names of the journal, in order."""
-        return [str(type(entry.recorded.fact).__struct_config__.tag) for entry in self.journal]
+        return [name_of(entry.recorded.fact) for entry in self.journal]
 
     def facts(self, of: type[AnyFactOf]) -> list[AnyFactOf]:
         """The facts of one kind in the journal, in order."""
         return [entry.recorded.fact for entry in self.journal if isinstance(entry.recorded.fact, of)]
 
     @property
-    def working(self) -> list[tuple[str, int | Path | None]]:
-        """The owed commands: step and iteration (``None`` outside distributed loops, a path in inner ones), in order of
-        issue.
-        """
-        runs = self.execution.runs
-        assignments = self.execution.assignments.values()
-        return [(runs[one.step_run_id].step, _shown(one.path)) for one in assignments]
+    def working(self) -> list[tuple[str, Index]]:
+        """The owed commands: step and iteration, in order of issue."""
+        return [self._shown(one) for one in self.execution.assignments.values()]
 
     @property
-    def suspended(self) -> list[tuple[str, int | Path | None]]:
+    def suspended(self) -> list[tuple[str, Index]]:
         """The suspended commands: step and iteration, in order of suspension."""
-        runs = self.execution.runs
-        return [(runs[one.step_run_id].step, _shown(one.path)) for one in self.execution.suspensions.values()]
+        return [self._shown(one) for one in self.execution.suspensions.values()]
 
     @property
     def held(self) -> list[str]:
         """The steps of held tokens, in order of arrival."""
         return [waiting.token.step for waiting in self.execution.tokens.values() if waiting.held]
 
-    def owed(self, step: str, index: int | Path | None = None) -> Assignment:
+    def owed(self, step: str, index: Index = None) -> Assignment:
         """The oldest owed command of ``step`` (and iteration)."""
         path = () if index is None else (index,) if isinstance(index, int) else index
         for assignment in self.execution.assignments.values():
@@ -326,13 +301,28 @@ class Scenario:
         """The fold's answer to a claim by this run."""
         return codec.decode_claim_answer(codec.encode(answer_claim(self.state, run)))
 
+    def rows(self) -> list[StoredEvent]:
+        """The journal as a store keeps it."""
+        facts = (entry.recorded.fact for entry in self.journal)
+        scheduling = events.StepScheduled | events.StepResumed
+        step_runs = {fact.command_id: fact.step_run_id for fact in facts if isinstance(fact, scheduling)}
+        return [
+            StoredEvent(
+                position=position,
+                name=name_of(recorded.fact),
+                source="server" if decided else "client" if recorded.run is None else "worker",
+                at_ms=recorded.at_ms,
+                step_run_id=None if recorded.run is None else step_runs[recorded.run.command_id],
+                report_id=None if recorded.run is None else report_id(recorded.run, recorded.number),
+                number=None if recorded.run is None else recorded.number,
+                data=codec.encode(recorded.fact),
+            )
+            for position, (recorded, decided) in enumerate(self.journal, start=1)
+        ]
+
     def replayed(self) -> Execution | None:
         """The state that the journal yields by ``evolve`` alone, each fact read back from its bytes."""
-        state: Execution | None = None
-        for recorded, _ in self.journal:
-            fact = codec.decode_fact(codec.encode(recorded.fact))
-            state = evolve(state, recorded._replace(fact=fact, value=NOT_LOADED), self.execution_id)
-        return state
+        return replay(self.execution_id, self.rows())
 
     def decided_again(self) -> list[JournalEntry]:
         """The journal that ``advance`` yields for the same inputs."""
@@ -342,14 +332,17 @@ class Scenario:
             if number in self._takeovers and state is not None:
                 state = replace(state, resolved={})
             advanced = advance(self.plan, state, recorded, self.execution_id)
-            if advanced.taken:
-                journal += [JournalEntry(recorded, decided=False)]
-                at_ms = recorded.at_ms
-                journal += [JournalEntry(RecordedFact(fact, at_ms=at_ms), decided=True) for fact in advanced.journal]
+            journal += _entries(recorded, advanced)
             state = advanced.state
         return journal
 
-    def _run(self, step: str, index: int | Path | None) -> ScriptedRun:
+    @property
+    def _awaited(self) -> Reference:
+        reference = self.execution.awaited
+        assert reference is not None, "the execution awaits no reference"
+        return reference
+
+    def _run(self, step: str, index: Index) -> ScriptedRun:
         """A run with the lease: it claims the command if another run has it."""
         begun = self.owed(step, index).run is not None
         run = self.take(step, index=index)
@@ -357,12 +350,68 @@ class Scenario:
             self.claim(run)
         return run
 
+    def _shown(self, assignment: Assignment) -> tuple[str, Index]:
+        path = assignment.path
+        return self.execution.runs[assignment.step_run_id].step, path[0] if len(path) == 1 else path or None
+
     def _decided_since(self, position: int) -> list[Fact]:
         return [entry.recorded.fact for entry in self.journal[position:] if entry.decided]
 
 
-def _shown(path: Path) -> int | Path | None:
-    return None if not path else path[0] if len(path) == 1 else path
+def rerun(scenario: Scenario, step: str | None = None, **wanted: Any) -> Scenario:
+    """A rerun of ``scenario`` from a step; without one, a retry of what failed it.
+
+    Args:
+        wanted: See :func:`parked`.
+
+    Raises:
+        AskRefused: it is impossible.
+    """
+    again = parked(scenario, step, **wanted)
+    for fact in inputs_of(again, scenario):
+        again.feed(RecordedFact(fact))
+        if isinstance(fact, events.RerunRefused):
+            raise AskRefused(fact.reason, fact.code)
+    return again
+
+
+def parked(
+    scenario: Scenario,
+    step: str | None = None,
+    *,
+    step_run_id: str | None = None,
+    ctx: dict[str, Any] | None = None,
+    args: dict[str, Any] | None = None,
+) -> Scenario:
+    """A rerun that does not know yet what is reused."""
+    again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
+    again.now_ms = scenario.now_ms
+    again.objects = scenario.objects.shared_with(lambda: (entry.recorded for entry in again.journal))
+    plan, of = scenario.plan, events.Rerun(scenario.execution_id, step, step_run_id, args)
+    again.feed(RecordedFact(events.ExecutionRequested("request-1", plan.digest, plan.path, ctx=ctx or {}, rerun=of)))
+    return again
+
+
+def inputs_of(again: Scenario, scenario: Scenario) -> list[Fact]:
+    """The server's inputs, read back from bytes."""
+    request = again.execution.request
+    assert request is not None, "it is not a rerun, or has begun"
+    summary = JournalSummary(scenario.execution_id, scenario.rows())
+    facts = reuse(again.plan, again.execution_id, request, summary)
+    return [codec.decode_fact(codec.encode(fact)) for fact in facts]
+
+
+def name_of(fact: Fact) -> str:
+    """The event name of a fact."""
+    return str(type(fact).__struct_config__.tag)
+
+
+def _entries(recorded: RecordedFact, advanced: Advanced) -> list[JournalEntry]:
+    """What an input adds to the journal."""
+    if not advanced.taken:
+        return []
+    decisions = [RecordedFact(fact, at_ms=recorded.at_ms) for fact in advanced.journal]
+    return [JournalEntry(recorded, decided=False), *(JournalEntry(one, decided=True) for one in decisions)]
 
 
 @cache

@@ -22,12 +22,11 @@ from noetl_stream.model.events import ChildCall, Fact, Path, StepClaimed, StepSu
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.kinds.language import PlaybookInputs, WaitInputs
-from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.kinds.spec import Kinds, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.template import ExpressionError, render
 from noetl_stream.testing.scenario.objects import Objects
-from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS
+from noetl_stream.worker.command.attempt import SUSPENDING_KINDS
 
 WORKER: Final = "an imaginary worker"
 
@@ -252,14 +251,6 @@ def _wait(task: TaskPlan, inputs: dict[str, Any], path: Path) -> Wait:
         child = ChildCall(f"digest of {call.path}", call.path, call.version, call.args or {}, call.return_step)
         return Wait(path, task.name, child=child, timeout_s=total_s)
     wait = WaitInputs.model_validate(inputs)
-    timeout_s = wait.timeout_s if total_s is None or wait.timeout_s is None else min(wait.timeout_s, total_s)
-    return Wait(
-        path=path,
-        task=task.name,
-        delay_s=None,
-        for_s=wait.for_s,
-        until_ms=wait.until_ms,
-        signal=wait.signal,
-        child=None,
-        timeout_s=timeout_s,
-    )
+    bounds = [seconds for seconds in (wait.timeout_s, total_s) if seconds is not None]
+    timeout_s = min(bounds, default=None)
+    return Wait(path, task.name, for_s=wait.for_s, until_ms=wait.until_ms, signal=wait.signal, timeout_s=timeout_s)

@@ -13,7 +13,7 @@ from noetl_stream.model.messages import InputByReport
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import StoredEvent
 from noetl_stream.server.server import Server
-from noetl_stream.testing.simulation.faults import STEADY
+from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
@@ -33,15 +33,16 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
     return problems
 
 
-async def final_problems(world: SimulatedWorld) -> list[str]:
-    """Everything that is wrong once the simulation is quiescent."""
+async def final_problems(faults: FaultPlan) -> list[str]:
+    """Everything that is wrong in the world of these faults once it is quiescent."""
+    world = faults.world
     problems = [f"ended before its time: {role}" for role in world.ended]
     for execution_id, (submission, job) in {**world.accepted, **world.refused}.items():
         journal = await world.store.journal(execution_id, -1)
         if await world.store.request(execution_id, submission.request_id) is None:
             problems.append(f"{execution_id}: has no request row")
-        problems += await _execution_problems(world, execution_id, job, journal)
-        problems += _effect_problems(world, execution_id, journal)
+        problems += await _execution_problems(faults, execution_id, job, journal)
+        problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in world.accepted:
@@ -53,8 +54,9 @@ async def final_problems(world: SimulatedWorld) -> list[str]:
 
 
 async def _execution_problems(
-    world: SimulatedWorld, execution_id: str, job: Job, journal: Sequence[StoredEvent]
+    faults: FaultPlan, execution_id: str, job: Job, journal: Sequence[StoredEvent]
 ) -> list[str]:
+    world = faults.world
     row = await world.store.execution(execution_id)
     if row is None or row.finished_ms is None:
         state = replay(execution_id, journal)
@@ -70,27 +72,23 @@ async def _execution_problems(
     if execution_id in world.refused and job.accepted:
         problems.append(f"{execution_id} ({job.name}): was rejected")
     result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
-    if (row.status, result) != (job.status, job.result) and not _given_up(world, row.error):
+    is_given_up = faults.touches and b"lease_exhausted" in (row.error or b"")  # its leases were ended repeatedly
+    if (row.status, result) != (job.status, job.result) and not is_given_up:
         problems.append(f"{execution_id} ({job.name}): {row.status} with {result}, {row.error!r}, not {job.result}")
     return problems
 
 
-def _given_up(world: SimulatedWorld, error: bytes | None) -> bool:
-    """Whether it was delivered too often, which is right when leases were ended repeatedly."""
-    return world.faults.touches and error is not None and b"lease_exhausted" in error
-
-
-def _effect_problems(world: SimulatedWorld, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
     commands, issues = _commands(journal)
-    late, steady = world.faults.publishes_late, STEADY.issuperset(world.faults.kinds)
+    late, steady = faults.publishes_late, STEADY.issuperset(faults.kinds)
     for command_id, issue in issues.items():
         if steady and issue > 1:
             yield f"{execution_id}: command {command_id} was issued {issue} times, and no fault explains it"
-    for effect, count in world.effects.items():
+    for effect, count in faults.world.effects.items():
         if effect.execution_id != execution_id or count == 1:
             continue
         ids = commands.get(effect.step, set())
-        if ids & world.touched or (late and any(issues[one] > 1 for one in ids)):
+        if ids & faults.world.touched or (late and any(issues[one] > 1 for one in ids)):
             continue
         yield f"{execution_id}: {count} times the effect of {effect.step}, attempt {effect.attempt}, unexplained"
 

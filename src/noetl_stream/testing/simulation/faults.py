@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.ports import subjects
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.world import SimulatedWorld
 
 TROUBLE_S = 30.0
 """How long faults occur; after that there are none."""
@@ -39,42 +38,6 @@ POINTS_OF_A_LIFE = 250
 """A host to be killed is killed within this many calls from its start."""
 
 
-class World(Protocol):
-    """The world that faults strike."""
-
-    broker: MemoryBroker
-    clock: ManualClock
-
-    def hosts(self, role: str) -> list[SimulatedHost]:
-        """The live hosts, in the order of their start."""
-        ...
-
-    def replace(self, host: SimulatedHost, after_s: float) -> None:
-        """Starts another host of the same role after ``after_s`` seconds."""
-        ...
-
-    def touch(self, command_ids: set[str]) -> None:
-        """Marks commands that may run twice from now on."""
-        ...
-
-    def night(self, length_s: float) -> None:
-        """Kills all servers, and starts others after ``length_s`` seconds."""
-        ...
-
-    def lose_unread_tail(self, after_s: float) -> None:
-        """Kills all servers; ``after_s`` seconds later loses the messages none has folded, and starts others."""
-        ...
-
-    def steal_partitions(self, count: int) -> None:
-        """Lets another owner take over some partitions for a second."""
-        ...
-
-    @property
-    def under_way(self) -> set[str]:
-        """The commands in the queue whose end is not in the log."""
-        ...
-
-
 @dataclass(slots=True)
 class InjectedFault:
     """Kills a host at its ``left``-th call from now, or freezes it for a time."""
@@ -83,8 +46,14 @@ class InjectedFault:
     frozen_s: float | None
 
 
-class FaultPlan:
-    """The :class:`~noetl_stream.testing.simulation.host.FaultInjector` of all hosts of one seed."""
+class FaultPlan(FaultInjector):
+    """The faults of all hosts of one seed.
+
+    Attributes:
+        world: What they strike, from :meth:`enter` on.
+    """
+
+    world: SimulatedWorld
 
     def __init__(self, seed: int, kinds: tuple[str, ...] | None = None) -> None:
         self.dice = Random(f"misfortune {seed}")
@@ -94,7 +63,6 @@ class FaultPlan:
         self.kinds = tuple(chosen) if kinds is None else kinds
         self.is_fair = False
         self.postgres_away = False
-        self._world: World | None = None
         self._dooms: dict[str, InjectedFault] = {}
 
     @property
@@ -110,16 +78,17 @@ class FaultPlan:
         late = {"server frozen", "partitions stolen"} & set(self.kinds)
         return bool(late) or ("nats away" in self.kinds and bool(leaves))
 
-    def enter(self, world: World) -> list[tuple[float, Callable[[], None]]]:
-        """The faults that strike by themselves, and when (seconds from now)."""
-        self._world = world
+    def enter(self, world: SimulatedWorld) -> list[tuple[float, Callable[[], None]]]:
+        """The faults that strike at a time, which is in seconds from now."""
+        self.world = world
         strikes: list[tuple[float, Callable[[], None]]] = []
-        for kind, strike in self._strikes(world).items():
+        for kind, strike in self._strikes().items():
             if kind in self.kinds:
                 times = self.dice.randint(1, 3)
                 strikes += [(self.dice.uniform(0.5, TROUBLE_S - 5), strike) for _ in range(times)]
         if "idle night" in self.kinds:
-            strikes.append((self.dice.uniform(3, TROUBLE_S - 5), lambda: world.night(self.dice.uniform(125, 200))))
+            night_s = self.dice.uniform(125, 200)
+            strikes.append((self.dice.uniform(3, TROUBLE_S - 5), lambda: world.replace_servers(night_s)))
         return sorted(strikes, key=lambda one: one[0])
 
     def clear_up(self) -> None:
@@ -128,13 +97,12 @@ class FaultPlan:
         self._dooms.clear()
 
     async def inject(self, host: SimulatedHost, point: str) -> None:
-        assert self._world is not None
         latency_s = self.dice.choice(READING_S if point == "log.next_batch.done" else LATENCIES_S)
         if latency_s:
-            await self._world.clock.sleep(latency_s)
+            await self.world.clock.sleep(latency_s)
         if self.is_fair:
             return
-        self._schedule_fault(host, self._world)
+        self._schedule_fault(host)
         if point.startswith("store.") and self.postgres_away:
             if point == "store.commit.done":
                 raise OutcomeUnknown("the simulated Postgres went away before its answer")
@@ -146,7 +114,7 @@ class FaultPlan:
         if point.startswith("log.publish_reported") and self._happens("reports unknown", 0.15):
             raise OutcomeUnknown("no acknowledgement of a simulated report")
         if point == "log.publish_reported.done" and self._happens("reports doubled", 0.3):
-            self._world.broker.event_log.double_last()
+            self.world.broker.event_log.double_last()
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
         if what == "ack":
@@ -158,25 +126,25 @@ class FaultPlan:
     def _happens(self, kind: str, chance: float) -> bool:
         return not self.is_fair and kind in self.kinds and self.dice.random() < chance
 
-    def _strikes(self, world: World) -> dict[str, Callable[[], None]]:
-        broker = world.broker
+    def _strikes(self) -> dict[str, Callable[[], None]]:
+        world, broker, queue = self.world, self.world.broker, self.world.broker.command_queue
         return {
-            "server killed": lambda: self._condemn(world.hosts("server"), None),
-            "server frozen": lambda: self._condemn(world.hosts("server"), self.dice.uniform(2, 20)),
-            "worker killed": lambda: self._condemn(world.hosts("worker"), None),
-            "worker frozen": lambda: self._condemn(world.hosts("worker"), self.dice.uniform(5, 50)),
+            "server killed": lambda: self._condemn("server", None),
+            "server frozen": lambda: self._condemn("server", self.dice.uniform(2, 20)),
+            "worker killed": lambda: self._condemn("worker", None),
+            "worker frozen": lambda: self._condemn("worker", self.dice.uniform(5, 50)),
             "partitions stolen": lambda: world.steal_partitions(self.dice.randint(1, 32)),
-            "postgres away": self._away,
-            "nats away": lambda: self._down(world, broker.stop),
+            "postgres away": self._postgres_away,
+            "nats away": self._nats_away,
             "nats restarted": broker.restart,
             "readers break": broker.event_log.break_readers,
-            "leases end": lambda: self._touching(world, broker.command_queue.forget_unacked),
-            "queue restored": lambda: self._touching(world, self._restore_queue),
-            "command lost": lambda: self._lose_command(world),
-            "tail lost": lambda: self._touching(world, lambda: world.lose_unread_tail(self.dice.uniform(0.5, 5))),
+            "leases end": lambda: self._touching(queue.forget_unacked),
+            "queue restored": lambda: self._touching(broker.restart, queue.forget_deliveries),
+            "command lost": self._lose_command,
+            "tail lost": lambda: self._touching(lambda: world.lose_unread_tail(self.dice.uniform(0.5, 5))),
         }
 
-    def _schedule_fault(self, host: SimulatedHost, world: World) -> None:
+    def _schedule_fault(self, host: SimulatedHost) -> None:
         doom = self._dooms.get(host.name)
         if doom is None:
             return
@@ -185,47 +153,36 @@ class FaultPlan:
             return
         del self._dooms[host.name]
         if host.name.startswith("worker"):
-            world.touch(world.under_way)
+            self._touching()
         if doom.frozen_s is None:
             host.kill()
-            world.replace(host, self.dice.uniform(0.2, 10))
+            self.world.replace(host, self.dice.uniform(0.2, 10))
         else:
             host.freeze()
-            self._later(doom.frozen_s, lambda: self._thaw(host))
+            self._later(doom.frozen_s, lambda: self.world.thaw(host))
 
-    def _thaw(self, host: SimulatedHost) -> None:
-        assert self._world is not None
-        self._world.touch(host.fetched)  # it now runs what it received while frozen
-        host.thaw()
-
-    def _condemn(self, hosts: list[SimulatedHost], frozen_s: float | None) -> None:
-        if hosts:
+    def _condemn(self, role: str, frozen_s: float | None) -> None:
+        if hosts := self.world.hosts(role):
             self._dooms[self.dice.choice(hosts).name] = InjectedFault(self.dice.randint(1, POINTS_OF_A_LIFE), frozen_s)
 
-    def _away(self) -> None:
+    def _postgres_away(self) -> None:
         self.postgres_away = True
         self._later(self.dice.uniform(0.3, 9), lambda: setattr(self, "postgres_away", False))
 
-    def _down(self, world: World, stop: Callable[[], None]) -> None:
-        stop()
-        self._later(self.dice.uniform(0.1, 9), world.broker.start)
+    def _nats_away(self) -> None:
+        self.world.broker.stop()
+        self._later(self.dice.uniform(0.1, 9), self.world.broker.start)
 
-    def _restore_queue(self) -> None:
-        assert self._world is not None
-        self._world.broker.restart()
-        self._world.broker.command_queue.forget_deliveries()
-
-    def _lose_command(self, world: World) -> None:
-        under_way = sorted(world.under_way)
-        if under_way:
+    def _lose_command(self) -> None:
+        if under_way := sorted(self.world.under_way):
             lost = self.dice.choice(under_way)
-            world.touch({lost})
-            world.broker.command_queue.lose(lost)
+            self.world.touched.add(lost)
+            self.world.broker.command_queue.lose(lost)
 
-    @staticmethod
-    def _touching(world: World, strike: Callable[[], None]) -> None:
-        world.touch(world.under_way)
-        strike()
+    def _touching(self, *strikes: Callable[[], None]) -> None:
+        self.world.touched |= self.world.under_way
+        for strike in strikes:
+            strike()
 
     @staticmethod
     def _later(seconds: float, act: Callable[[], Any]) -> None:

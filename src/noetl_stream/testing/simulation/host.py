@@ -8,41 +8,35 @@ it was, as a zombie.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar, cast
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.command_queue import MemoryCommandSource
 from noetl_stream.model import codec
 from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Handler, Subscription
-from noetl_stream.ports.command_queue import CommandSource, Delivery, QueuedCommand, QueuedPool
-from noetl_stream.ports.event_log import DecidedMessage, EventReader, ReportedMessage
+from noetl_stream.ports.bus import Bus, Handler, Subscription
+from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
+from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 from noetl_stream.ports.store import Store
 
 Value = TypeVar("Value")
 
+SENT_AT_ONCE = frozenset({"publish_decided", "issue"})
+"""Methods that send when they are called, whether they are awaited or not."""
 
-class FaultInjector(Protocol):
-    """The faults of hosts. The default has none."""
+
+class FaultInjector:
+    """The faults of hosts: none, unless a subclass injects some."""
 
     async def inject(self, host: SimulatedHost, point: str) -> None:
         """Called where ``host`` is about to do ``point``, and again (``point`` ending in ``.done``) when it has.
 
         It may take time, :meth:`SimulatedHost.kill`, :meth:`SimulatedHost.freeze`, or raise any error of the port.
         """
-        ...
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
         """Whether this unconfirmed message is lost: a bus subject, or ``ack``."""
-        ...
-
-
-class NoFaults:
-    async def inject(self, host: SimulatedHost, point: str) -> None:
-        """Nothing."""
-
-    def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
 
 
@@ -53,17 +47,18 @@ class SimulatedHost:
         self.name = name
         self.alive = True
         self.injector = injector
-        self.log = HostLog(self, broker)
-        self.queue = HostQueue(self, broker)
-        self.bus = HostBus(self, broker)
-        self.blobs: Blobs = _Passing(self, "blobs", broker.blobs)
-        self.store: Store = _Passing(self, "store", store)
+        self.clock = broker.clock
+        self.log: EventLog = _HostLog(self, "log", broker.event_log)
+        self.queue: CommandQueue = _HostQueue(self, "queue", broker.command_queue)
+        self.bus: Bus = _HostBus(self, "bus", broker.bus)
+        self.blobs: Blobs = _HostPort(self, "blobs", broker.blobs)
+        self.store: Store = _HostPort(self, "store", store)
         self._awake = asyncio.Event()
         self._awake.set()
         self._later: list[Callable[[], None]] = []
         self._unplug: list[Callable[[], Awaitable[None]]] = []
         self._unplugging: list[asyncio.Future[None]] = []
-        self.leased: set[HostDelivery] = set()
+        self.leased: set[_HostDelivery] = set()
         """Deliveries received and neither acknowledged nor returned."""
         self.sources: list[MemoryCommandSource] = []
 
@@ -102,7 +97,7 @@ class SimulatedHost:
         return {codec.decode_command(body).command_id for source in self.sources for body in source.waiting}
 
     def renew_leases(self) -> None:
-        """Renews leases, as a worker's own thread does in real time."""
+        """Renews the leases of all running commands."""
         for delivery in tuple(self.leased):
             delivery.in_progress()
 
@@ -128,38 +123,42 @@ class SimulatedHost:
         await self._awake.wait()
 
 
-class _Passing:
-    """An adapter whose methods are all asynchronous and pass through the host."""
+class _HostPort:
+    """An adapter of a host. Each call of a method, which is asynchronous, passes the point ``name.method``."""
 
-    def __init__(self, host: SimulatedHost, name: str, real: object) -> None:
+    def __init__(self, host: SimulatedHost, name: str, real: Any) -> None:
         self._host = host
         self._name = name
         self._real = real
 
-    def __getattr__(self, method: str) -> Any:
-        work = getattr(self._real, method)
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._real, name)
 
-        async def call(*arguments: Any) -> Any:
-            return await self._host.around(f"{self._name}.{method}", lambda: work(*arguments))
+        def call(*arguments: Any) -> Awaitable[Any]:
+            work = self._host.around(f"{self._name}.{name}", lambda: real(*arguments))
+            return asyncio.ensure_future(work) if name in SENT_AT_ONCE else work
 
-        return call
+        return call if callable(real) else real
 
 
-class HostReader:
+class _HostLog(_HostPort):
+    """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
+
+    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
+        reader = await self._host.around("log.open_reader", lambda: self._real.open_reader(partitions, after))
+        self._host.plugged(reader.close)
+        return cast(EventReader, _HostReader(self._host, "reader", reader))
+
+
+class _HostReader(_HostPort):
     """An event reader of a host."""
 
-    def __init__(self, host: SimulatedHost, real: EventReader) -> None:
-        self._host = host
-        self._real = real
-        self._on_its_way: int | None = None
+    _real: EventReader
+    _on_its_way: int | None = None
 
     @property
     def high_water(self) -> int:
         return self._real.high_water if self._on_its_way is None else self._on_its_way - 1
-
-    @property
-    def contact_s(self) -> float:
-        return self._real.contact_s
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         await self._host.awake()
@@ -169,57 +168,38 @@ class HostReader:
         self._on_its_way = None
         return batch
 
-    async def close(self) -> None:
-        await self._host.around("log.close_reader", self._real.close)
+
+class _HostQueue(_HostPort):
+    """:class:`~noetl_stream.ports.command_queue.CommandQueue` of a host."""
+
+    async def open_source(self, pool: str) -> CommandSource:
+        source = await self._host.around("queue.open_source", lambda: self._real.open_source(pool))
+        self._host.plugged(source.close)
+        self._host.sources.append(source)
+        return cast(CommandSource, _HostSource(self._host, "source", source))
 
 
-class HostLog:
-    """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
+class _HostSource(_HostPort):
+    """A command source of a host."""
 
-    def __init__(self, host: SimulatedHost, broker: MemoryBroker) -> None:
-        self._host = host
-        self._real = broker.event_log
+    _real: CommandSource
 
-    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
-        work = self._real.publish_reported
-        return await self._host.around("log.publish_reported", lambda: work(execution_id, message_id, body))
+    def request(self, count: int) -> None:
+        self._host.when_awake(lambda: self._real.request(count))
 
-    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        work = self._real.publish_decided
-        return asyncio.ensure_future(self._host.around("log.publish_decided", lambda: work(messages)))
-
-    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
-        work = self._real.open_reader
-        reader = await self._host.around("log.open_reader", lambda: work(partitions, after))
-        self._host.plugged(reader.close)
-        return cast(EventReader, HostReader(self._host, reader))
-
-    async def last_sequence(self) -> int:
-        return await self._host.around("log.last_sequence", self._real.last_sequence)
-
-    async def stored_at(self, sequence: int) -> int | None:
-        return await self._host.around("log.stored_at", lambda: self._real.stored_at(sequence))
-
-    async def first_sequence(self) -> int:
-        return await self._host.around("log.first_sequence", self._real.first_sequence)
-
-    async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        return await self._host.around("log.beyond", lambda: self._real.beyond(cursors))
-
-    async def verify(self) -> None:
-        await self._host.around("log.verify", self._real.verify)
+    async def next(self) -> Delivery:
+        await self._host.awake()
+        delivery = await self._real.next()
+        await self._host.awake()
+        leased = _HostDelivery(self._host, "delivery", delivery)
+        self._host.leased.add(leased)
+        return cast(Delivery, leased)
 
 
-class HostDelivery:
+class _HostDelivery(_HostPort):
     """A delivery of a host."""
 
-    def __init__(self, host: SimulatedHost, real: Delivery) -> None:
-        host.leased.add(self)
-        self.body = real.body
-        self.num_delivered = real.num_delivered
-        self.stored_ms = real.stored_ms
-        self._host = host
-        self._real = real
+    _real: Delivery
 
     def ack(self) -> None:
         self._host.leased.discard(self)
@@ -234,81 +214,19 @@ class HostDelivery:
         self._host.when_awake(self._real.in_progress)
 
 
-class HostSource:
-    """A command source of a host."""
-
-    def __init__(self, host: SimulatedHost, real: CommandSource) -> None:
-        self._host = host
-        self._real = real
-
-    @property
-    def connected_ms(self) -> int:
-        return self._real.connected_ms
-
-    def request(self, count: int) -> None:
-        self._host.when_awake(lambda: self._real.request(count))
-
-    async def next(self) -> Delivery:
-        await self._host.awake()
-        delivery = await self._real.next()
-        await self._host.awake()
-        return HostDelivery(self._host, delivery)
-
-    async def close(self) -> None:
-        await self._host.around("queue.close_source", self._real.close)
-
-
-class HostQueue:
-    """:class:`~noetl_stream.ports.command_queue.CommandQueue` of a host."""
-
-    def __init__(self, host: SimulatedHost, broker: MemoryBroker) -> None:
-        self._host = host
-        self._real = broker.command_queue
-
-    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        return asyncio.ensure_future(self._host.around("queue.issue", lambda: self._real.issue(commands)))
-
-    async def open_source(self, pool: str) -> CommandSource:
-        source = await self._host.around("queue.open_source", lambda: self._real.open_source(pool))
-        self._host.plugged(source.close)
-        self._host.sources.append(source)
-        return cast(CommandSource, HostSource(self._host, source))
-
-    async def present(self) -> set[str]:
-        return await self._host.around("queue.present", self._real.present)
-
-    async def pools(self) -> list[QueuedPool]:
-        return await self._host.around("queue.pools", self._real.pools)
-
-    async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        await self._host.around("queue.withdraw", lambda: self._real.withdraw(commands))
-
-    async def verify(self) -> None:
-        await self._host.around("queue.verify", self._real.verify)
-
-
-class HostBus:
+class _HostBus(_HostPort):
     """:class:`~noetl_stream.ports.bus.Bus` of a host."""
-
-    def __init__(self, host: SimulatedHost, broker: MemoryBroker) -> None:
-        self._host = host
-        self._real = broker.bus
 
     def send(self, subject: str, body: bytes) -> None:
         if not self._host.injector.loses(self._host, subject):
             self._host.when_awake(lambda: self._real.send(subject, body))
-
-    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
-        return await self._host.around("bus.ask", lambda: self._real.ask(subject, body, timeout_s))
-
-    async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        return await self._host.around("bus.ask_all", lambda: self._real.ask_all(subject, body, wait_s))
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         async def hear(subject: str, body: bytes, reply: str) -> None:
             await self._host.awake()
             await handler(subject, body, reply)
 
-        subscription = await self._host.around("bus.listen", lambda: self._real.listen(subject, hear, group))
+        work = self._real.listen
+        subscription: Subscription = await self._host.around("bus.listen", lambda: work(subject, hear, group))
         self._host.plugged(subscription.close)
         return subscription

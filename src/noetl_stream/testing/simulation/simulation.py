@@ -15,10 +15,11 @@ from hashlib import blake2b
 from random import Random
 
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.server.housekeeping import ServerTimes
 from noetl_stream.testing.simulation.checks import final_problems, memory_problems
 from noetl_stream.testing.simulation.faults import TROUBLE_S, FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
-from noetl_stream.testing.simulation.time import SimulatedLoop
+from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.testing.simulation.work import JOBS
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
@@ -52,11 +53,9 @@ class _CheckingFaultPlan(FaultPlan):
     def __init__(self, seed: int, kinds: tuple[str, ...] | None) -> None:
         super().__init__(seed, kinds)
         self.problems: list[str] = []
-        self.world: SimulatedWorld | None = None
         self._chance = Random(f"checks {seed}")
 
     async def inject(self, host: SimulatedHost, point: str) -> None:
-        assert self.world is not None
         if point == "store.take_over":
             self.world.begun.add(host.name)
         if point == "store.commit.done" and self._chance.random() < CHECKED_COMMITS:
@@ -82,7 +81,7 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationRepor
 async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
     dice = Random(f"story {seed}")
     faults = _CheckingFaultPlan(seed, kinds)
-    world = faults.world = SimulatedWorld(faults)
+    world = SimulatedWorld(faults, ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0))
     await world.register()
     strikes = faults.enter(world)
     for role, count in (("server", dice.randint(1, 3)), ("worker", dice.randint(1, 3))):
@@ -95,12 +94,13 @@ async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
         await world.clock.sleep(max(0.0, began_s + at_s - world.clock.monotonic_s()))
         strike()
     await world.clock.sleep(max(0.0, began_s + TROUBLE_S - world.clock.monotonic_s()))
-    await world.clear_up()
+    faults.clear_up()
+    world.clear_up()
     await _wait_until_quiescent(world, clients)
-    problems = [*faults.problems, *await final_problems(world)]
+    problems = [*faults.problems, *await final_problems(faults)]
     length_s = world.clock.monotonic_s()
     digest = _digest(world)
-    await world.close()
+    await cancel_all_tasks()
     return SimulationReport(seed, faults.kinds, tuple(problems), length_s, digest)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from noetl_stream.adapters.memory.clock import ManualClock
 
 Value = TypeVar("Value")
-
+ROUNDS_OF_CANCELLING = 20
 
 TURNS_AT_A_MOMENT = 100_000
 """Turns of the loop within one moment of simulated time; more means a task spins."""
@@ -43,6 +43,17 @@ def simulated_clock() -> ManualClock:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     return loop.clock
+
+
+async def cancel_all_tasks() -> None:
+    """Cancels all other tasks of the loop, those that start meanwhile too."""
+    for _ in range(ROUNDS_OF_CANCELLING):
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if not others:
+            return
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=0.001)
 
 
 class _Idling(selectors.DefaultSelector):

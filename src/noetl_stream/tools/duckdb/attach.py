@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.duckdb.tables import quoted
-from noetl_stream.tools.inputs import Auth, Inputs, auth_field, credential_of, invalid_input
+from noetl_stream.tools.inputs import Auth, Inputs, auth_field, invalid_input
 from noetl_stream.tools.postgres.failures import failures_translated
-from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
+from noetl_stream.tools.postgres.pool import ConnectionPools
 
 if TYPE_CHECKING:
     from noetl_stream.tools.postgres.pool import Connection
@@ -101,9 +100,8 @@ async def copy_databases(
     budget = _ByteBudget(max_bytes)
     databases = []
     for number, (alias, given) in enumerate(attach.items()):
-        options = options_of(given.auth, await credential_of(call, given.auth))
         tables: list[CopiedTable] = []
-        async with pools.connection(given.auth, options, call.timeouts.connect) as connection:
+        async with pools.connection(call, given.auth) as connection:
             with failures_translated() as place:
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
                     await connection.execute(_FORMAT)
@@ -127,7 +125,7 @@ class _ByteBudget:
             message = (
                 f"{place}: the attached tables exceed max_attached_bytes; select rows in a postgres task, or raise it"
             )
-            raise ToolFailure(ErrorInfo(kind="result_too_large", message=message))
+            raise ToolFailure.of("result_too_large", message)
 
 
 async def _copy(
@@ -135,7 +133,7 @@ async def _copy(
 ) -> CopiedTable:
     table = await connection.fetchrow(_FIND, name)
     if table is None:
-        raise ToolFailure(ErrorInfo(kind="not_found", message=f"{place}: no such table or view"))
+        raise ToolFailure.of("not_found", f"{place}: no such table or view")
     columns = [(row["name"], row["type"], row["modifier"]) for row in await connection.fetch(_COLUMNS, name)]
     if not columns:
         raise invalid_input(f"{place}: the table has no columns")

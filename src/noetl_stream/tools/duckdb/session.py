@@ -6,19 +6,16 @@ import datetime
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from noetl_stream.model.outcome import ErrorInfo
+import duckdb
+
+from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
 from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
-from noetl_stream.tools.sql.inputs import Params, check_params, value_of
-from noetl_stream.tools.sql.result import Returned, StatementRun, check_columns, result_of, too_many_rows
-
-if TYPE_CHECKING:
-    import duckdb
 
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
@@ -72,7 +69,7 @@ class DuckdbSession:
                 self._connection.interrupt()
 
     def run(
-        self, texts: Iterable[str], params: Params, tables: Mapping[str, Table], idempotency_key: str
+        self, texts: Iterable[str], params: sql.Params, tables: Mapping[str, Table], idempotency_key: str
     ) -> dict[str, Any]:
         """Creates the tables, runs the statements of ``texts`` in one transaction, and returns the result.
 
@@ -80,14 +77,12 @@ class DuckdbSession:
             ToolFailure: ``sql``, ``syntax``, ``not_allowed``, ``connection`` (the file), ``result_too_large``,
                 ``result_not_json``, ``invalid_input``, or ``cancelled`` after :meth:`interrupt`.
         """
-        import duckdb
-
         if self._interrupted.is_set():
             raise _cancelled()
         connection = self._open()
         try:
             statements = _statements(connection, texts)
-            check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
+            sql.check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
             connection.execute("begin")
             connection.execute("set variable idempotency_key = $1", [idempotency_key])
             for name, table in tables.items():
@@ -103,8 +98,6 @@ class DuckdbSession:
                 self._close(connection)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         with self._open_lock:
             connection = self._connect()
             try:
@@ -124,14 +117,12 @@ class DuckdbSession:
         connection.close()
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         try:
             connection = duckdb.connect(self._database or ":memory:", config=self._config)
         except (duckdb.OperationalError, duckdb.ConnectionException) as error:
             # Another process, or a task with other knobs, has the file open.
             message = f"cannot open database {self._database!r}: {_message_of(error)}"
-            raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+            raise ToolFailure.of("connection", message, retryable=True) from None
         except duckdb.Error as error:
             raise invalid_input(f"DuckDB rejects the knobs or the database: {_message_of(error)}") from None
         self._connection = connection
@@ -150,17 +141,19 @@ class DuckdbSession:
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
 
-    def _results(self, statements: Sequence[Any], params: Params) -> dict[str, Any]:
-        runs: list[StatementRun] = []
-        returned: Returned | None = None
+    def _results(self, statements: Sequence[Any], params: sql.Params) -> dict[str, Any]:
+        runs: list[sql.StatementRun] = []
+        returned: sql.Returned | None = None
         for number, statement in enumerate(statements, start=1):
-            values = {name: value_of(params, str(name)) for name in statement.named_parameters}
+            values = {name: sql.value_of(params, str(name)) for name in statement.named_parameters}
             run, rows = self._statement(number, statement, values)
             runs.append(run)
             returned = rows or returned
-        return result_of(returned, runs)
+        return sql.result_of(returned, runs)
 
-    def _statement(self, number: int, statement: Any, values: dict[str, Any]) -> tuple[StatementRun, Returned | None]:
+    def _statement(
+        self, number: int, statement: Any, values: dict[str, Any]
+    ) -> tuple[sql.StatementRun, sql.Returned | None]:
         place = f"statement {number}"
         command = _command(statement)
         connection = self._execute(statement, values, place)
@@ -168,19 +161,17 @@ class DuckdbSession:
         types = [str(column[1]) for column in connection.description or ()]
         if not _returns_rows(command, columns, str(statement.query)):
             counted = self._fetched(connection, place)
-            return StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
-        check_columns(columns, number)
+            return sql.StatementRun(command, int(counted[0][0]) if counted and columns == _COUNTED else None), None
+        sql.check_columns(columns, number)
         zoned = [place for place, name in enumerate(types) if name == ZONED]
         if zoned and command == "SELECT":
             connection = self._execute(_without_zones(statement.query, [columns[it] for it in zoned]), values, place)
         rows = self._fetched(connection, place)
         if len(rows) > self._max_rows:
-            raise too_many_rows(number, self._max_rows)
-        return StatementRun(command, len(rows)), Returned(columns, _with_zones(rows, zoned))
+            raise sql.too_many_rows(number, self._max_rows)
+        return sql.StatementRun(command, len(rows)), sql.Returned(columns, _with_zones(rows, zoned))
 
     def _execute(self, statement: Any, values: dict[str, Any], place: str) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         assert self._connection is not None
         if self._interrupted.is_set():
             raise _cancelled()
@@ -190,23 +181,19 @@ class DuckdbSession:
             raise _failure(error, place) from None
 
     def _fetched(self, connection: duckdb.DuckDBPyConnection, place: str) -> list[tuple[Any, ...]]:
-        import duckdb
-
         try:
             rows: list[tuple[Any, ...]] = connection.fetchmany(self._max_rows + 1)
         except duckdb.InvalidInputException as error:
             if "pytz" not in str(error):
                 raise _failure(error, place) from None
             message = f"{place}: a time with a zone cannot be read here; cast it to text"
-            raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+            raise ToolFailure.of("result_not_json", message) from None
         except duckdb.Error as error:
             raise _failure(error, place) from None
         return rows
 
 
 def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> list[Any]:
-    import duckdb
-
     try:
         statements = [statement for text in texts for statement in connection.extract_statements(text)]
     except duckdb.Error as error:
@@ -249,20 +236,18 @@ def _with_zones(rows: list[tuple[Any, ...]], zoned: list[int]) -> list[Any]:
 
 
 def _failure(error: Exception, place: str) -> ToolFailure:
-    import duckdb
-
     if isinstance(error, duckdb.InterruptException):
         return _cancelled()
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
         message = f"{place}: {_message_of(error)}; the operator can allow folders with NOETL_DUCKDB_PATHS"
-        return ToolFailure(ErrorInfo(kind="not_allowed", message=message, code=code))
+        return ToolFailure.of("not_allowed", message, code=code)
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
-    return ToolFailure(ErrorInfo(kind=kind, message=f"{place}: {_message_of(error)}", code=code))
+    return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
 
 
 def _cancelled() -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="cancelled", message="the statement was interrupted"))
+    return ToolFailure.of("cancelled", "the statement was interrupted")
 
 
 def _message_of(error: Exception) -> str:

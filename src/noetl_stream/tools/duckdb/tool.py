@@ -8,20 +8,21 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, model_validator
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copy_databases
-from noetl_stream.tools.duckdb.session import DuckdbSession
 from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.sql.inputs import SQL_INPUTS, SqlInputs, SqlKnobs
+from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
+
+if TYPE_CHECKING:  # DuckDB takes long to import; only playbooks with duckdb should pay for it
+    from noetl_stream.tools.duckdb.session import DuckdbSession
 
 MAX_THREADS: Final = 4
 """DuckDB tasks that a worker runs at the same time; each may use several processors."""
@@ -105,6 +106,8 @@ class DuckdbTool:
     async def _run(
         self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
     ) -> ToolResult:
+        from noetl_stream.tools.duckdb.session import DuckdbSession
+
         session = DuckdbSession(inputs.database, _config(inputs, knobs), knobs.max_rows, self._folders, databases)
         work = asyncio.get_running_loop().run_in_executor(
             self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
@@ -136,7 +139,7 @@ def _check_database(database: str, folders: Sequence[Path]) -> None:
     inside = [folder for folder in folders if path.is_relative_to(folder)]
     if not any(path.resolve().is_relative_to(folder.resolve()) for folder in inside):
         message = "database: not in a folder that the worker's operator allows (NOETL_DUCKDB_PATHS)"
-        raise ToolFailure(ErrorInfo(kind="not_allowed", message=message))
+        raise ToolFailure.of("not_allowed", message)
 
 
 def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs) -> dict[str, str]:

@@ -48,7 +48,7 @@ def result_of(status: int, headers: Mapping[str, str], body: bytes) -> dict[str,
                 return {**result, "data": base64.b64encode(body).decode(), "encoding": "base64"}
             data = to_json(text, name="data") if "\0" in text else text
     except NotJson as error:
-        raise ToolFailure(ErrorInfo(kind="result_not_json", message=str(error))) from None
+        raise ToolFailure.of("result_not_json", str(error)) from None
     return {**result, "data": data}
 
 

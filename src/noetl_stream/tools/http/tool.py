@@ -10,7 +10,6 @@ from urllib.parse import urljoin
 from pydantic import Field
 
 from noetl_stream import __version__
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import HTTP_ALLOW_VARIABLE, HttpAllow, ToolSettings
@@ -159,7 +158,7 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
         if len(body) > max_bytes:
             message = f"the response exceeds max_response_bytes ({max_bytes:,}); request less, or raise it"
             helper = {"status": response.status, "headers": headers}
-            raise ToolFailure(ErrorInfo(kind="output_too_large", message=message), helper=helper)
+            raise ToolFailure.of("output_too_large", message, helper=helper)
     return bytes(body)
 
 
@@ -193,4 +192,4 @@ def _forbidden(request: HttpRequest, url: URL, error: ForbiddenAddress) -> ToolF
 def _failed(kind: str, request: HttpRequest, url: Any, reason: str, *, retryable: bool) -> ToolFailure:
     # Without the query, which may contain a key.
     shown = url.with_query(None).with_fragment(None)
-    return ToolFailure(ErrorInfo(kind=kind, message=f"{request.method} {shown}: {reason}", retryable=retryable))
+    return ToolFailure.of(kind, f"{request.method} {shown}: {reason}", retryable=retryable)

@@ -8,16 +8,16 @@ import importlib
 import json
 import re
 from collections.abc import AsyncIterator, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from noetl_stream.concurrency import first_done
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
+from nats.aio.client import Client, RawCredentials
+from nats.errors import AuthorizationError, ConnectionClosedError
+from nats.errors import Error as NatsError
 
-if TYPE_CHECKING:
-    from nats.aio.client import Client
+from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
@@ -53,26 +53,24 @@ class Connection:
     """An open connection. ``client`` is the library's. It does not reconnect: a closed one is replaced."""
 
     def __init__(self) -> None:
-        from nats.aio.client import Client
-
-        self.client: Client = Client()
+        self.client = Client()
         self._is_open = False
         self._closed = asyncio.Event()
         self._denied: set[str] = set()
 
-    async def open(self, url: str, options: Options) -> None:
+    @classmethod
+    async def open(cls, url: str, options: Options) -> Connection:
         """Connects to one server.
 
         Raises:
             NatsError, OSError, ImportError: From the library; ``ConnectionResetError`` if the server hung up.
         """
-        from nats.aio.client import RawCredentials
-
         creds = options.get("creds")
         if creds is not None:
             importlib.import_module("nkeys")  # the library would fail too late to clean up
+        connection = cls()
         try:
-            await self.client.connect(
+            await connection.client.connect(
                 url,
                 user=options.get("user"),
                 password=options.get("password"),
@@ -82,15 +80,16 @@ class Connection:
                 allow_reconnect=False,
                 connect_timeout=DEFAULT_CONNECT_TIMEOUT_S,
                 ping_interval=PING_INTERVAL_S,
-                error_cb=self._note,
-                closed_cb=self._close,
+                error_cb=connection._note,
+                closed_cb=connection._close,
             )
-            if not self.client.is_connected:  # the library takes a hang-up for success
+            if not connection.client.is_connected:  # the library takes a hang-up for success
                 raise ConnectionResetError("the server hung up")
         except BaseException:
-            await self.client.close()
+            await connection.client.close()
             raise
-        self._is_open = True
+        connection._is_open = True
+        return connection
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs ``work`` and fails if the connection closes meanwhile, where the library would keep waiting.
@@ -98,16 +97,13 @@ class Connection:
         Raises:
             ConnectionClosedError: The connection closed.
         """
-        from nats.errors import ConnectionClosedError
-
         task = asyncio.create_task(work)
         try:
             if not await first_done([task], self._closed.wait()):
                 raise ConnectionClosedError
             return task.result()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks([task])
 
     def take_denied(self, subject: str) -> bool:
         """Whether the server has denied publishing to ``subject`` since the last call.
@@ -152,26 +148,24 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def connection(self, auth: Auth, options: Options, timeout_s: float | None) -> AsyncIterator[Connection]:
+    async def connection(self, call: ToolCall, auth: Auth) -> AsyncIterator[Connection]:
         """A connection for one task, shared with other tasks.
-
-        Args:
-            timeout_s: How long to wait for the connection. Default: :data:`DEFAULT_CONNECT_TIMEOUT_S`.
 
         Raises:
             ToolFailure: ``connection``, ``timeout`` or ``credential``.
         """
+        options = options_of(auth, await credential_of(call, auth))
         key = json.dumps(options, sort_keys=True)
         shared = self._shared.get(key)
         if shared is None or shared.is_dead:
             shared = self._shared[key] = _SharedConnection(asyncio.get_running_loop().create_task(_open(options)))
-            # If it fails after its last user left, nobody retrieves the exception.
+            # Retrieves the exception, in case it fails after its last user left.
             shared.opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         shared.users += 1
         if shared.idle_timer is not None:
             shared.idle_timer.cancel()
         try:
-            yield await _wait_for(shared.opening, auth, timeout_s or DEFAULT_CONNECT_TIMEOUT_S)
+            yield await _wait_for(shared.opening, auth, call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S)
         finally:
             shared.users -= 1
             if shared.users == 0:
@@ -195,8 +189,6 @@ class Connections:
 
 async def _open(options: Options) -> Connection:
     """A connection to the first server that answers."""
-    from nats.errors import Error as NatsError
-
     *others, last = [part.strip() for part in options["url"].split(",")]
     for url in others:
         with contextlib.suppress(NatsError, OSError):
@@ -208,24 +200,16 @@ async def _connect(url: str, options: Options) -> Connection:
     """Connects to one server. Retries if it hangs up, which it may do before it sends the reason."""
     for _ in range(HANG_UP_RETRIES):
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            connection = Connection()
-            await connection.open(url, options)
-            return connection
-    connection = Connection()
-    await connection.open(url, options)
-    return connection
+            return await Connection.open(url, options)
+    return await Connection.open(url, options)
 
 
 async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:
-    from nats.errors import AuthorizationError
-    from nats.errors import Error as NatsError
-
     try:
         async with asyncio.timeout(timeout_s):
             return await asyncio.shield(opening)
     except TimeoutError:
-        error = ErrorInfo(kind="timeout", message=f"no connection to NATS within {timeout_s:g} s", retryable=True)
-        raise ToolFailure(error) from None
+        raise ToolFailure.of("timeout", f"no connection to NATS within {timeout_s:g} s", retryable=True) from None
     except AuthorizationError:
         raise bad_credential(auth, "rejected by the NATS server") from None
     except ImportError as error:
@@ -233,8 +217,7 @@ async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: fl
     except (NatsError, OSError) as error:
         if "authorization" in str(error).lower():
             raise bad_credential(auth, "rejected by the NATS server") from None
-        message = f"cannot reach NATS: {error}"
-        raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+        raise ToolFailure.of("connection", f"cannot reach NATS: {error}", retryable=True) from None
     except ValueError:
         raise bad_credential(auth, f"is not a valid NATS address; {_SHAPES}") from None
 

@@ -1,32 +1,105 @@
-"""``kind: nats``: messages, key-value buckets and object stores on a NATS server (LANGUAGE §12)."""
+"""``kind: nats``: messages, key-value buckets and object stores on a NATS server (LANGUAGE §12).
+
+``docs/reference/tools.md`` lists the inputs of each action.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
-from noetl_stream.model.outcome import ErrorInfo
+from pydantic import AliasChoices, Field, field_validator, model_validator
+
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.contract import ToolCall, ToolResult
 from noetl_stream.tools.http.request import check_headers
-from noetl_stream.tools.inputs import credential_of, invalid_input, validated
-from noetl_stream.tools.nats.connections import Connection, Connections, options_of
-from noetl_stream.tools.nats.inputs import NatsInputs, NatsKnobs, payload_bytes, read_bytes
+from noetl_stream.tools.inputs import Auth, Inputs, Knobs, auth_field, validated
 
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-    from nats.js.api import ObjectInfo, PubAck, RawStreamMsg
+Action = Literal["publish", "request", "kv_get", "kv_put", "kv_delete", "object_get", "object_put"]
 
 DEFAULT_READ_TIMEOUT_S: Final = 10.0
-MESSAGE_ID: Final = "Nats-Msg-Id"
-"""The header by which a stream drops duplicates within its duplicate window."""
-_EXPECTED_REVISION: Final = "Nats-Expected-Last-Subject-Sequence"
-_OPERATION: Final = "KV-Operation"
-_DELETED: Final = frozenset({"DEL", "PURGE"})
-_WRONG_REVISION: Final = frozenset({10071, 10164})
+MAX_OBJECT_BYTES: Final = 16 * 1024 * 1024
+_SUBJECT: Final = re.compile(r"[^\s.*>\x00]+(?:\.[^\s.*>\x00]+)*")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9_-]+")
+_KEY: Final = re.compile(r"[-/_=A-Za-z0-9]+(?:\.[-/_=A-Za-z0-9]+)*")
+
+
+_INPUTS: Final[Mapping[str, tuple[str, str]]] = {
+    "publish": ("subject", "payload encoding headers jetstream"),
+    "request": ("subject", "payload encoding headers"),
+    "kv_get": ("bucket key", ""),
+    "kv_put": ("bucket key payload", "encoding expected_revision"),
+    "kv_delete": ("bucket key", "expected_revision"),
+    "object_get": ("bucket key", ""),
+    "object_put": ("bucket key payload", "encoding"),
+}
+"""The required and the optional inputs of each action."""
+
+
+class NatsInputs(Inputs):
+    """Inputs of ``nats``. Each action accepts its own set of them."""
+
+    action: Action = Field(description="What to do.")
+    auth: Auth = auth_field(
+        ..., "Name of a credential: a URL, or a mapping `{url}` with `{user, password}`, `{token}` or `{creds}`."
+    )
+    subject: str | None = Field(default=None, description="Subject of the message, without wildcards.")
+    payload: Any = Field(
+        default=None,
+        validation_alias=AliasChoices("payload", "value"),
+        description="Text is sent as is, anything else as JSON; null is an empty message.",
+    )
+    encoding: Literal["base64"] | None = Field(
+        default=None, description="`base64` if the payload is bytes encoded as base64 text."
+    )
+    headers: dict[str, str] | None = Field(default=None, description="Message headers.")
+    jetstream: bool | None = Field(
+        default=None, description="Whether to wait until a stream has stored the message. Default: false."
+    )
+    bucket: str | None = Field(default=None, description="An existing key-value bucket or object store.")
+    key: str | None = Field(default=None, min_length=1, description="The key, or the object's name.")
+    expected_revision: int | None = Field(
+        default=None, ge=0, description="Write only if the key has this revision; 0 if it must not exist."
+    )
+
+    @field_validator("subject")
+    @classmethod
+    def _is_subject(cls, subject: str | None) -> str | None:
+        if subject is not None and _SUBJECT.fullmatch(subject) is None:
+            raise ValueError("must be words separated by dots, without white space, `*` or `>`")
+        return subject
+
+    @field_validator("bucket")
+    @classmethod
+    def _is_bucket(cls, bucket: str | None) -> str | None:
+        if bucket is not None and _BUCKET.fullmatch(bucket) is None:
+            raise ValueError("must have letters, digits, `_` and `-` only")
+        return bucket
+
+    @model_validator(mode="after")
+    def _fits_the_action(self) -> NatsInputs:
+        required, optional = (frozenset(names.split()) for names in _INPUTS[self.action])
+        given = {name for name in self.model_fields_set if getattr(self, name) is not None} - {"action", "auth"}
+        missing = sorted(required - self.model_fields_set)
+        if missing:
+            raise ValueError(f"{missing[0]}: required by {self.action}")
+        unused = sorted(given - required - optional)
+        if unused:
+            raise ValueError(f"{unused[0]}: not used by {self.action}")
+        if self.action.startswith("kv_") and self.key is not None and _KEY.fullmatch(self.key) is None:
+            raise ValueError("key: must have letters, digits and `-/_=` only, separated by single dots")
+        return self
+
+
+class NatsKnobs(Knobs):
+    """Knobs of ``nats``."""
+
+    max_object_bytes: int = Field(
+        default=MAX_OBJECT_BYTES,
+        gt=0,
+        description="Size of an object that object_get reads; a larger one is an error.",
+    )
 
 
 class NatsTool:
@@ -35,6 +108,9 @@ class NatsTool:
     spec = KindSpec(kind="nats", inputs=NatsInputs, knobs=NatsKnobs)
 
     def __init__(self) -> None:
+        # Imported here, like the exchange: checking a playbook should not pay for the library.
+        from noetl_stream.tools.nats.connections import Connections
+
         self._connections = Connections()
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -45,197 +121,18 @@ class NatsTool:
             ToolFailure: ``not_found``, ``conflict``, ``refused``, ``connection``, ``timeout``, ``credential``,
                 ``output_too_large``, ``result_not_json``, ``invalid_input``.
         """
+        from noetl_stream.tools.nats.exchange import Exchange, payload_bytes
+
         inputs = validated(NatsInputs, call.inputs)
         knobs = validated(NatsKnobs, call.knobs)
         check_headers(inputs.headers or {})
         payload = payload_bytes(inputs)
-        options = options_of(inputs.auth, await credential_of(call, inputs.auth))
         timeout_s = DEFAULT_READ_TIMEOUT_S if call.timeouts.read is None else call.timeouts.read
-        async with self._connections.connection(inputs.auth, options, call.timeouts.connect) as connection:
-            exchange = _Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)
+        async with self._connections.connection(call, inputs.auth) as connection:
+            exchange = Exchange(inputs, payload, connection, timeout_s, call.idempotency_key)
             with exchange.failures_translated():
-                return ToolResult(await connection.run(exchange.result(knobs)))
+                return ToolResult(await connection.run(exchange.result(knobs.max_object_bytes)))
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._connections.close()
-
-
-class _Exchange:
-    """One action on one connection."""
-
-    def __init__(
-        self, inputs: NatsInputs, payload: bytes, connection: Connection, timeout_s: float, idempotency_key: str
-    ) -> None:
-        self._inputs = inputs
-        self._payload = payload
-        self._connection = connection
-        self._timeout_s = timeout_s
-        self._headers = {MESSAGE_ID: idempotency_key, **(inputs.headers or {})}
-        self._subject = inputs.subject or f"$KV.{inputs.bucket}.{inputs.key}"
-
-    @property
-    def _jetstream(self) -> JetStreamContext:
-        return self._connection.client.jetstream(timeout=self._timeout_s)
-
-    async def result(self, knobs: NatsKnobs) -> dict[str, Any]:
-        match self._inputs.action:
-            case "publish":
-                return await self._publish()
-            case "request":
-                return await self._request()
-            case "kv_get":
-                return await self._kv_get()
-            case "kv_put":
-                return {"revision": await self._kv_write({})}
-            case "kv_delete":
-                return {"revision": await self._kv_write({_OPERATION: "DEL"})}
-            case "object_get":
-                return await self._object_get(knobs.max_object_bytes)
-            case "object_put":
-                return await self._object_put()
-
-    async def _publish(self) -> dict[str, Any]:
-        if self._inputs.jetstream:
-            stored = await self._stored(self._subject, self._headers)
-            return {"stream": stored.stream, "seq": stored.seq, "duplicate": bool(stored.duplicate)}
-        client = self._connection.client
-        await client.publish(self._subject, self._payload, headers=self._headers)
-        # Flush until the server has the message or has denied it. Twice, since the library sends the first ping before
-        # the message.
-        for _ in range(2):
-            await client.flush(max(1, round(self._timeout_s)))
-        if self._connection.take_denied(self._subject):
-            raise _refused(f"no permission to publish to {self._subject}")
-        return {"subject": self._subject}
-
-    async def _request(self) -> dict[str, Any]:
-        reply = await self._connection.client.request(
-            self._subject, self._payload, timeout=self._timeout_s, headers=self._headers
-        )
-        answer = read_bytes("data", reply.data)
-        return {**answer, "headers": dict(reply.headers or {}), "subject": self._subject}
-
-    async def _kv_get(self) -> dict[str, Any]:
-        bucket = await self._jetstream.key_value(str(self._inputs.bucket))
-        entry = await bucket.get(str(self._inputs.key))
-        return {**read_bytes("value", entry.value or b""), "revision": entry.revision}
-
-    async def _kv_write(self, operation: Mapping[str, str]) -> int:
-        """Writes a message with an id, by which a rerun recognizes that it has already been written."""
-        from nats.js.errors import APIError
-
-        headers, expected = {**self._headers, **operation}, self._inputs.expected_revision
-        if expected is None:
-            return (await self._stored(self._subject, headers)).seq
-        try:
-            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(expected)})).seq
-        except APIError as error:
-            if error.err_code not in _WRONG_REVISION:
-                raise
-        last = await self._last_of_key()
-        if last is not None and (last.headers or {}).get(MESSAGE_ID) == headers[MESSAGE_ID]:
-            return int(last.seq or 0)  # written by an earlier run of this task
-        if last is not None and expected == 0 and (last.headers or {}).get(_OPERATION) in _DELETED:
-            return (await self._stored(self._subject, {**headers, _EXPECTED_REVISION: str(last.seq)})).seq
-        message = f"{self._inputs.key} in {self._inputs.bucket} does not have expected_revision ({expected})"
-        raise ToolFailure(ErrorInfo(kind="conflict", message=message))
-
-    async def _last_of_key(self) -> RawStreamMsg | None:
-        from nats.js.errors import NotFoundError
-
-        try:
-            return await self._jetstream.get_last_msg(f"KV_{self._inputs.bucket}", self._subject)
-        except NotFoundError:
-            return None
-
-    async def _object_get(self, max_bytes: int) -> dict[str, Any]:
-        """Reads in chunks: the library's ``get`` can hang, and leaks a subscription when cancelled."""
-        bucket, name = str(self._inputs.bucket), str(self._inputs.key)
-        jetstream = self._jetstream
-        info = await (await jetstream.object_store(bucket)).get_info(name)
-        if info.is_link():
-            raise invalid_input(f"key: {name} is a link to another object or bucket; give its name instead")
-        if (info.size or 0) > max_bytes:
-            message = f"object {name} has {info.size:,} bytes; the limit is {max_bytes:,} (max_object_bytes)"
-            raise ToolFailure(ErrorInfo(kind="output_too_large", message=message))
-        data = await _chunks(jetstream, bucket, info)
-        return {**read_bytes("data", data), "size": len(data), "digest": info.digest}
-
-    async def _object_put(self) -> dict[str, Any]:
-        store = await self._jetstream.object_store(str(self._inputs.bucket))
-        info = await store.put(str(self._inputs.key), self._payload)
-        return {"size": info.size, "digest": info.digest}
-
-    async def _stored(self, subject: str, headers: dict[str, str]) -> PubAck:
-        return await self._jetstream.publish(subject, self._payload, headers=headers)
-
-    @contextmanager
-    def failures_translated(self) -> Iterator[None]:
-        """Translates the library's exceptions to :class:`ToolFailure`."""
-        import nats.errors as errors
-        import nats.js.errors as js
-
-        inputs = self._inputs
-        place = inputs.subject or f"{inputs.key} in {inputs.bucket}"
-        try:
-            yield
-        except js.BucketNotFoundError:
-            raise _not_found(f"no bucket {inputs.bucket}") from None
-        except js.NotFoundError:
-            raise _not_found(f"{place} does not exist") from None
-        except js.NoStreamResponseError:
-            message = f"no stream stores {inputs.subject}" if inputs.subject else f"no bucket {inputs.bucket}"
-            raise _not_found(message) from None
-        except errors.NoRespondersError:
-            raise _not_found(f"no responders for {place}", retryable=True) from None
-        except js.ServiceUnavailableError as error:
-            raise _unreachable(f"JetStream does not answer: {error.description}") from None
-        except js.APIError as error:
-            raise _refused(f"{place}: {error.description}", code=str(error.err_code)) from None
-        except TimeoutError:
-            if self._connection.take_denied(self._subject):
-                raise _refused(f"no permission to publish to {place}") from None
-            message = f"{inputs.action} {place}: no response within {self._timeout_s:g} s"
-            raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
-        except errors.MaxPayloadError:
-            limit = self._connection.client.max_payload
-            raise invalid_input(f"payload: larger than the server accepts ({limit:,} bytes)") from None
-        except (errors.Error, OSError) as error:
-            raise _unreachable(f"{inputs.action} {place}: {error}") from None
-
-
-async def _chunks(jetstream: JetStreamContext, bucket: str, info: ObjectInfo) -> bytes:
-    from nats.js.errors import NotFoundError
-
-    data, last = bytearray(), 0
-    try:
-        while len(data) < (info.size or 0):
-            chunk = await jetstream.get_msg(
-                f"OBJ_{bucket}", seq=last + 1, subject=f"$O.{bucket}.C.{info.nuid}", next=True
-            )
-            data += chunk.data or b""
-            last = chunk.seq or 0
-    except NotFoundError:
-        raise _changed(info) from None
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
-    if info.digest is not None and info.digest.partition("=")[2] != digest:
-        raise _changed(info)
-    return bytes(data)
-
-
-def _changed(info: ObjectInfo) -> ToolFailure:
-    message = f"object {info.name} was replaced while being read, or is damaged"
-    return ToolFailure(ErrorInfo(kind="conflict", message=message, retryable=True))
-
-
-def _not_found(message: str, *, retryable: bool = False) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="not_found", message=message, retryable=retryable))
-
-
-def _refused(message: str, code: str | None = None) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="refused", message=f"rejected by NATS: {message}", code=code))
-
-
-def _unreachable(message: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True))

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import invalid_input
 
@@ -58,14 +57,12 @@ def failures_translated() -> Iterator[StatementPosition]:
     except asyncpg.PostgresError as error:
         raise _sql_failure(error, place) from None
     except TimeoutError:
-        message = f"{place.text}: exceeded timeout.read"
-        raise ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True)) from None
+        raise ToolFailure.of("timeout", f"{place.text}: exceeded timeout.read", retryable=True) from None
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        message = f"{place.text}: connection lost: {error}"
-        raise ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True)) from None
+        raise ToolFailure.of("connection", f"{place.text}: connection lost: {error}", retryable=True) from None
     except (OverflowError, ValueError) as error:
         message = f"{place.text}: cannot read a value: {error}; cast the column to text"
-        raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+        raise ToolFailure.of("result_not_json", message) from None
 
 
 def _sql_failure(error: Any, place: StatementPosition) -> ToolFailure:
@@ -77,15 +74,14 @@ def _sql_failure(error: Any, place: StatementPosition) -> ToolFailure:
     helper = {"code": code, "sqlstate": code, "message": reason}
     if code.startswith("08"):
         message = f"{place.text}: connection lost: {reason}"
-        return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True, code=code), helper=helper)
+        return ToolFailure.of("connection", message, retryable=True, code=code, helper=helper)
     if code == QUERY_CANCELED:
-        message = f"{place.text}: {reason}"
-        return ToolFailure(ErrorInfo(kind="timeout", message=message, retryable=True, code=code), helper=helper)
+        return ToolFailure.of("timeout", f"{place.text}: {reason}", retryable=True, code=code, helper=helper)
     hint = f" ({error.hint})" if error.hint else ""
-    info = ErrorInfo(
-        kind="syntax" if code == SYNTAX_ERROR else "sql",
-        message=f"{place.with_line(error.position)}: {reason}{hint}",
+    return ToolFailure.of(
+        "syntax" if code == SYNTAX_ERROR else "sql",
+        f"{place.with_line(error.position)}: {reason}{hint}",
         retryable=code in RETRYABLE_SQLSTATES or code.startswith(RETRYABLE_CLASSES),
         code=code,
+        helper=helper,
     )
-    return ToolFailure(info, helper=helper)

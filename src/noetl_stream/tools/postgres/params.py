@@ -7,12 +7,11 @@ import binascii
 import datetime
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 
-Moment = TypeVar("Moment", datetime.date, datetime.time, datetime.datetime)
-Clock = TypeVar("Clock", datetime.time, datetime.datetime)
+Converter = Callable[[Any], Any]
 
 
 def bind_value(value: Any, type_name: str) -> Any:
@@ -85,49 +84,21 @@ def _bytes(value: Any) -> bytes:
         raise ValueError("bytea must be base64 text") from None
 
 
-def _date(value: Any) -> datetime.date:
-    return _iso(datetime.date.fromisoformat, "date", value)
-
-
-def _time(value: Any) -> datetime.time:
-    return _without_zone(_iso(datetime.time.fromisoformat, "time", value), "time")
-
-
-def _zoned_time(value: Any) -> datetime.time:
-    time = _iso(datetime.time.fromisoformat, "timetz", value)
-    return time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
-
-
-def _timestamp(value: Any) -> datetime.datetime:
-    return _without_zone(_iso(datetime.datetime.fromisoformat, "timestamp", value), "timestamp")
-
-
-def _zoned_timestamp(value: Any) -> datetime.datetime:
-    # Without a zone the text would get the worker's, which depends on the machine.
-    moment = _iso(datetime.datetime.fromisoformat, "timestamptz", value)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-
-
-def _iso(parse: Callable[[str], Moment], type_name: str, value: Any) -> Moment:
-    if isinstance(value, str):
+def _moment(type_name: str, parse: Callable[[str], Any], zone: Literal["none", "required", "any"]) -> Converter:
+    def convert(value: Any) -> Any:
         try:
-            return parse(value)
-        except ValueError:
-            pass
-    hint = f"for other formats, write $name::text::{type_name}"
-    raise ValueError(f"{type_name} must be ISO text (2026-01-31T10:00:00Z); {hint}")
+            moment = parse(value)
+        except (TypeError, ValueError):
+            hint = f"for other formats, write $name::text::{type_name}"
+            raise ValueError(f"{type_name} must be ISO text (2026-01-31T10:00:00Z); {hint}") from None
+        if zone == "required" and moment.tzinfo is None:
+            # Without a zone the text would get the worker's, which depends on the machine.
+            return moment.replace(tzinfo=datetime.UTC)
+        if zone == "none" and moment.tzinfo is not None:
+            raise ValueError(f"{type_name} has no time zone, but the text does; write $name::{type_name}tz")
+        return moment
 
-
-def _without_zone(moment: Clock, type_name: str) -> Clock:
-    if moment.tzinfo is not None:
-        raise ValueError(f"{type_name} has no time zone, but the text does; write $name::{type_name}tz")
-    return moment
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(_mismatch("text", value))
-    return value
+    return convert
 
 
 def _mismatch(type_name: str, value: Any) -> str:
@@ -152,7 +123,7 @@ def _kind(value: Any) -> str:
     return "null"
 
 
-_CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
+_CONVERSIONS: Final[dict[str, Converter]] = {
     "json": _json,
     "jsonb": _json,
     "int2": _whole,
@@ -165,10 +136,9 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "bool": _truth,
     "interval": _interval,
     "bytea": _bytes,
-    "date": _date,
-    "time": _time,
-    "timetz": _zoned_time,
-    "timestamp": _timestamp,
-    "timestamptz": _zoned_timestamp,
-    "text": _text,
+    "date": _moment("date", datetime.date.fromisoformat, "any"),
+    "time": _moment("time", datetime.time.fromisoformat, "none"),
+    "timetz": _moment("timetz", datetime.time.fromisoformat, "required"),
+    "timestamp": _moment("timestamp", datetime.datetime.fromisoformat, "none"),
+    "timestamptz": _moment("timestamptz", datetime.datetime.fromisoformat, "required"),
 }

@@ -8,9 +8,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.inputs import Auth, bad_credential, text_entry
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
 
 if TYPE_CHECKING:
     import asyncpg
@@ -62,18 +61,14 @@ class ConnectionPools:
         self._pools: dict[str, asyncio.Task[Pool]] = {}
 
     @contextlib.asynccontextmanager
-    async def connection(self, auth: Auth, options: Options, timeout_s: float | None) -> AsyncIterator[Connection]:
+    async def connection(self, call: ToolCall, auth: Auth) -> AsyncIterator[Connection]:
         """A connection for one task. On exit, open transactions are rolled back and session state is reset.
-
-        Args:
-            timeout_s: How long to wait for a connection. Default: :data:`DEFAULT_CONNECT_TIMEOUT_S`.
 
         Raises:
             ToolFailure: ``connection``, ``timeout`` or ``credential``.
         """
-        timeout_s = timeout_s or DEFAULT_CONNECT_TIMEOUT_S
-        pool = await self._pool(options)
-        connection = await _acquire(pool, auth, timeout_s)
+        pool = await self._pool(options_of(auth, await credential_of(call, auth)))
+        connection = await _acquire(pool, auth, call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S)
         try:
             yield connection
         finally:
@@ -126,8 +121,7 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
     try:
         connection: Connection = await pool.acquire(timeout=timeout_s)
     except TimeoutError:
-        error = ErrorInfo(kind="timeout", message=f"no database connection within {timeout_s:g} s", retryable=True)
-        raise ToolFailure(error) from None
+        raise ToolFailure.of("timeout", f"no database connection within {timeout_s:g} s", retryable=True) from None
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise bad_credential(auth, f"rejected by the database: {error}") from None
     except asyncpg.PostgresError as error:
@@ -145,7 +139,7 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
 def _unreachable(reason: str, code: str | None = None) -> ToolFailure:
     message = f"cannot reach the database: {reason}"
     helper = {"code": code, "sqlstate": code, "message": reason} if code else {}
-    return ToolFailure(ErrorInfo(kind="connection", message=message, retryable=True, code=code), helper=helper)
+    return ToolFailure.of("connection", message, retryable=True, code=code, helper=helper)
 
 
 async def _close(pool: Pool) -> None:

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pydantic import Field
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.inputs import Auth, auth_field, credential_of, invalid_input, validated
+from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
-from noetl_stream.tools.postgres.pool import ConnectionPools, options_of
-from noetl_stream.tools.sql.inputs import SQL_INPUTS, Params, SqlInputs, SqlKnobs, check_params, value_of
-from noetl_stream.tools.sql.result import CONVERSIONS, Returned, StatementRun, check_columns, result_of, too_many_rows
-from noetl_stream.tools.sql.text import SqlStatement, split_statements
+from noetl_stream.tools.postgres.pool import ConnectionPools
+from noetl_stream.tools.postgres.statements import SqlStatement, split_statements
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -37,7 +35,7 @@ _SETTINGS: Final = "select set_config(name, value, $3) from unnest($1::text[], $
 _TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
 
-class PostgresInputs(SqlInputs):
+class PostgresInputs(sql.SqlInputs):
     """Inputs of ``postgres``."""
 
     auth: Auth = auth_field(
@@ -45,19 +43,19 @@ class PostgresInputs(SqlInputs):
     )
 
 
-class PostgresKnobs(SqlKnobs):
+class PostgresKnobs(sql.SqlKnobs):
     """Knobs of ``postgres``."""
 
     transaction: bool = Field(
         default=True,
-        description="Whether all statements run in one transaction; if not, each commits by itself.",
+        description="Whether all statements run in one transaction; if not, each commits on its own.",
     )
 
 
 class PostgresTool:
     """Runs statements over small connection pools, one per database."""
 
-    spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=SQL_INPUTS, helper="pg")
+    spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=sql.SQL_INPUTS, helper="pg")
 
     def __init__(self, pools: ConnectionPools | None = None) -> None:
         self._pools = pools or ConnectionPools()
@@ -75,8 +73,7 @@ class PostgresTool:
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
         statements = _bound_statements(inputs.texts, inputs.params)
-        options = options_of(inputs.auth, await credential_of(call, inputs.auth))
-        async with self._pools.connection(inputs.auth, options, call.timeouts.connect) as connection:
+        async with self._pools.connection(call, inputs.auth) as connection:
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 async with connection.transaction() if knobs.transaction else nullcontext():
@@ -103,25 +100,25 @@ class _BoundStatement:
     values: tuple[Any, ...]
 
 
-def _bound_statements(texts: Sequence[str], params: Params) -> list[_BoundStatement]:
+def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[_BoundStatement]:
     statements = [statement for text in texts for statement in split_statements(text)]
     if not statements:
         raise invalid_input("command: has no statements")
     for number, statement in enumerate(statements, start=1):
         _check_allowed(number, statement)
-    check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
+    sql.check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
     return [_bound(statement, params) for statement in statements]
 
 
-def _bound(statement: SqlStatement, params: Params) -> _BoundStatement:
+def _bound(statement: SqlStatement, params: sql.Params) -> _BoundStatement:
     names = tuple(dict.fromkeys(parameter.name for parameter in statement.parameters))
     pieces, position = [], 0
     for parameter in statement.parameters:
         pieces += [statement.text[position : parameter.start], f"${names.index(parameter.name) + 1}"]
         position = parameter.end
-    sql = "".join([*pieces, statement.text[position:]])
-    values = tuple(value_of(params, name) for name in names)
-    return _BoundStatement(sql, statement.line, " ".join(statement.words[:1]), names, values)
+    text = "".join([*pieces, statement.text[position:]])
+    values = tuple(sql.value_of(params, name) for name in names)
+    return _BoundStatement(text, statement.line, " ".join(statement.words[:1]), names, values)
 
 
 def _check_allowed(number: int, statement: SqlStatement) -> None:
@@ -146,8 +143,8 @@ class _Run:
         self._max_rows = knobs.max_rows
         self._one_transaction = knobs.transaction
         self._read_timeout_s = read_timeout_s
-        self._runs: list[StatementRun] = []
-        self._returned: Returned | None = None
+        self._runs: list[sql.StatementRun] = []
+        self._returned: sql.Returned | None = None
         self._json_columns: frozenset[int] = frozenset()
 
     async def settings(self, call: ToolCall) -> None:
@@ -165,11 +162,11 @@ class _Run:
         values = _values(statement, prepared)
         columns = [attribute.name for attribute in prepared.get_attributes()]
         if columns:
-            check_columns(columns, number)
+            sql.check_columns(columns, number)
             rows = await self._rows(prepared, values, number)
-            self._returned = Returned(columns, rows)
+            self._returned = sql.Returned(columns, rows)
             self._json_columns = _json_columns(prepared)
-            self._runs.append(StatementRun(statement.command, len(rows)))
+            self._runs.append(sql.StatementRun(statement.command, len(rows)))
         else:
             await prepared.fetch(*values, timeout=self._read_timeout_s)
             self._runs.append(_status(prepared.get_statusmsg() or statement.command))
@@ -180,7 +177,7 @@ class _Run:
             cursor = await prepared.cursor(*values, timeout=self._read_timeout_s)
             rows: list[Any] = await cursor.fetch(self._max_rows + 1, timeout=self._read_timeout_s)
             if len(rows) > self._max_rows:
-                raise too_many_rows(number, self._max_rows)
+                raise sql.too_many_rows(number, self._max_rows)
         return rows
 
     async def result(self) -> dict[str, Any]:
@@ -193,8 +190,8 @@ class _Run:
 
         returned = self._returned
         if returned is not None and self._json_columns:
-            returned = Returned(returned.columns, _with_json(returned.rows, self._json_columns))
-        return result_of(returned, self._runs, {**CONVERSIONS, asyncpg.Record: dict})
+            returned = sql.Returned(returned.columns, _with_json(returned.rows, self._json_columns))
+        return sql.result_of(returned, self._runs, {**sql.CONVERSIONS, asyncpg.Record: dict})
 
 
 def _values(statement: _BoundStatement, prepared: PreparedStatement[Any]) -> list[Any]:
@@ -225,12 +222,11 @@ def _parsed_json(value: Any) -> Any:
     try:
         return msgspec.json.decode(value)
     except msgspec.DecodeError as error:
-        message = f"cannot read a json column: {error}; cast it to text"
-        raise ToolFailure(ErrorInfo(kind="result_not_json", message=message)) from None
+        raise ToolFailure.of("result_not_json", f"cannot read a json column: {error}; cast it to text") from None
 
 
-def _status(message: str) -> StatementRun:
+def _status(message: str) -> sql.StatementRun:
     """``INSERT 0 5`` is ``INSERT`` with 5 rows; ``CREATE TABLE`` has no count."""
     words = message.split()
     count = int(words[-1]) if len(words) > 1 and words[-1].isdecimal() else None
-    return StatementRun(" ".join(word for word in words if not word.isdecimal()), count)
+    return sql.StatementRun(" ".join(word for word in words if not word.isdecimal()), count)

@@ -1,9 +1,8 @@
 """The program of a child process: runs jobs from a socket, one at a time (LANGUAGE §12 *python*).
 
 A frame is a big-endian length of four bytes, then JSON of that length. The request is a job with ``max_result_bytes``
-(see :func:`~noetl_stream.tools.python.job.run_job`); the response is ``[result, null, dropped]`` or ``[null, {kind,
-message, exception_type, traceback}, dropped]``, where ``dropped`` counts bytes of output beyond the limit. The process
-ends with its parent, together with everything it started.
+(see :func:`~noetl_stream.tools.python.job.run_job`); the response is ``[result, null]`` or ``[null, {kind, message,
+exception_type, traceback}]``. The process ends with its parent, together with everything it started.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -25,7 +24,7 @@ from noetl_stream.tools.python.job import JobFailed, run_job
 
 HEADER_BYTES: Final = 4
 MAX_OUTPUT_BYTES: Final = 64 * 1024
-"""Captured output of one job; the rest is counted and dropped."""
+"""Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
 _STANDARD_OUTPUT: Final = 1
 
 
@@ -34,12 +33,10 @@ class BoundedOutput(io.RawIOBase):
 
     def __init__(self) -> None:
         self._left = MAX_OUTPUT_BYTES
-        self.dropped = 0
 
     def start_job(self) -> None:
         """Resets the limit."""
         self._left = MAX_OUTPUT_BYTES
-        self.dropped = 0
 
     def writable(self) -> bool:
         return True
@@ -51,7 +48,6 @@ class BoundedOutput(io.RawIOBase):
         piece = memoryview(data).cast("B")
         passed = piece[: self._left]
         self._left -= len(passed)
-        self.dropped += len(piece) - len(passed)
         while passed:
             passed = passed[os.write(_STANDARD_OUTPUT, passed) :]
         return len(piece)
@@ -65,18 +61,19 @@ def main(channel_fd: int) -> None:
     threading.Thread(target=_die_with_parent, args=(channel_fd,), daemon=True).start()
     output = BoundedOutput()
     text = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    while (frame := _receive(channel)) is not None:
+    frames = channel.makefile("rb")
+    while (frame := _receive(frames)) is not None:
         output.start_job()
         # Always the same stream, for both: handlers that modules created in an earlier job still write to it.
         sys.stdout = sys.stderr = text
         answer = _answer(frame)
         text.flush()
         _reap()
-        _send(channel, answer, output.dropped)
+        channel.sendall(len(answer).to_bytes(HEADER_BYTES, "big") + answer)
     _end()
 
 
-def _answer(frame: bytes) -> list[Any]:
+def _answer(frame: bytes) -> bytes:
     job = msgspec.json.decode(frame)
     directory = os.getcwd()  # noqa: PTH109  # as is, not as a Path
     try:
@@ -86,22 +83,14 @@ def _answer(frame: bytes) -> list[Any]:
             message = f"the result has {len(result):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
             raise JobFailed("result_too_large", message)
     except JobFailed as failed:
-        return [
-            None,
-            {
-                "kind": failed.kind,
-                "message": failed.message,
-                "exception_type": failed.exception_type,
-                "traceback": failed.traceback,
-            },
-        ]
+        return msgspec.json.encode([None, failed.error])
     finally:
         os.chdir(directory)
-    return [msgspec.Raw(result), None]
+    return msgspec.json.encode([msgspec.Raw(result), None])
 
 
 def _reap() -> None:
-    """Reaps ended processes: orphans of the job are children of this process (``process_tree``)."""
+    """Reaps ended processes: orphans of the job are children of this process (``child_process``)."""
     if (multiprocessing := sys.modules.get("multiprocessing")) is not None:
         multiprocessing.active_children()  # it must reap its own first
     with contextlib.suppress(ChildProcessError):
@@ -109,24 +98,11 @@ def _reap() -> None:
             pass
 
 
-def _send(channel: socket.socket, answer: list[Any], dropped: int) -> None:
-    frame = msgspec.json.encode([*answer, dropped])
-    channel.sendall(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
-
-
-def _receive(channel: socket.socket) -> bytes | None:
-    header = _read(channel, HEADER_BYTES)
-    return None if header is None else _read(channel, int.from_bytes(header, "big"))
-
-
-def _read(channel: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        piece = channel.recv(size - len(data))
-        if not piece:
-            return None
-        data += piece
-    return bytes(data)
+def _receive(frames: BinaryIO) -> bytes | None:
+    """The next frame; ``None`` at the end."""
+    size = int.from_bytes(frames.read(HEADER_BYTES), "big")
+    frame = frames.read(size)
+    return frame if size and len(frame) == size else None
 
 
 def _die_with_parent(channel_fd: int) -> None:

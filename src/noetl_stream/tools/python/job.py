@@ -12,10 +12,9 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from types import ModuleType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.python.read_only import read_only
 from noetl_stream.tools.python.source import BODY, Program, compile_program
 
 MODULE: Final = "noetl_task"
@@ -27,14 +26,13 @@ _MISSING: Final = object()
 
 
 class JobFailed(Exception):
-    """The error outcome of a run; ``kind`` is one of the error kinds."""
+    """The error outcome of a run, as ``error {kind, message, exception_type, traceback}``, the last two optional."""
 
     def __init__(self, kind: str, message: str, *, exception_type: str | None = None, trace: str | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.message = _encodable(_truncated(message, MAX_MESSAGE_CHARACTERS))
-        self.exception_type = None if exception_type is None else _encodable(exception_type)
-        self.traceback = None if trace is None else _encodable(trace)
+        message = _truncated(message, MAX_MESSAGE_CHARACTERS)
+        error = {"kind": kind, "message": message, "exception_type": exception_type, "traceback": trace}
+        self.error = {name: _encodable(text) for name, text in error.items() if text is not None}
 
 
 def run_job(job: Mapping[str, Any]) -> Any:
@@ -204,3 +202,63 @@ def _truncated(text: str, limit: int, *, keep_end: bool = False) -> str:
 def _encodable(text: str) -> str:
     """The text with lone surrogates escaped, since JSON cannot hold them."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def read_only(value: Any) -> Any:
+    """A read-only copy of plain JSON: writing to it raises, since a write would be lost.
+
+    Its lists and mappings subclass ``list`` and ``dict``, so that ``isinstance``, ``json.dumps`` and ``copy`` work.
+    """
+    if isinstance(value, dict):
+        return ReadOnlyDict({key: read_only(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return ReadOnlyList([read_only(item) for item in value])
+    return value
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError("workload, ctx and iter are read-only; copy them, or set ctx and iter in the task's policy")
+
+
+class ReadOnlyDict(dict[str, Any]):
+    """A mapping whose methods that write raise ``TypeError``. Copies are plain."""
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return {key: _thawed(item) for key, item in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dict, (dict(self),))
+
+
+class ReadOnlyList(list[Any]):
+    """A list whose methods that write raise ``TypeError``. Copies are plain."""
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def copy(self) -> list[Any]:
+        return list(self)
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [_thawed(item) for item in self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (list, (list(self),))
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, ReadOnlyDict | ReadOnlyList):
+        return value.__deepcopy__({})
+    return value

@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, cast
 
-from noetl_stream.tools.process_tree import adopt_orphans, kill_trees
+from noetl_stream.tools.child_process import CapturedOutput, adopt_orphans, kill_trees
 from noetl_stream.tools.python.child import HEADER_BYTES, MAX_OUTPUT_BYTES
-from noetl_stream.tools.shell.captured_output import CapturedOutput
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
@@ -31,15 +29,6 @@ class ChildDied(Exception):
         self.output = output
 
 
-@dataclass(frozen=True, slots=True)
-class JobAnswer:
-    """A child's response, and the output that the job wrote; ``output_dropped`` bytes of it were dropped."""
-
-    frame: bytes
-    output: str
-    output_dropped: int
-
-
 class ChildPool:
     """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival."""
 
@@ -50,8 +39,11 @@ class ChildPool:
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
 
-    async def run(self, frame: bytes) -> JobAnswer:
+    async def run(self, frame: bytes) -> tuple[bytes, str]:
         """Runs one job. Cancelling it kills the child and everything it started.
+
+        Returns:
+            The child's response, and the output of the job.
 
         Raises:
             ChildDied: The child ended before it answered.
@@ -134,12 +126,8 @@ class Child(asyncio.Protocol):
         self._answer: asyncio.Future[bytes | None] | None = None
         self._received = bytearray()
 
-    async def run(self, frame: bytes) -> JobAnswer:
-        """Runs one job.
-
-        Raises:
-            ChildDied: The process ended first.
-        """
+    async def run(self, frame: bytes) -> tuple[bytes, str]:
+        """See :meth:`ChildPool.run`."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         if self.has_ended:
@@ -148,10 +136,8 @@ class Child(asyncio.Protocol):
             self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
         answer = await self._answer
         if answer is None:
-            exit_code = await self._wait()
-            raise ChildDied(exit_code, self._output.take()[0])
-        output, dropped = self._output.take()
-        return JobAnswer(answer, output, dropped)
+            raise ChildDied(await self._wait(), self._output.take()[0])
+        return answer, self._output.take()[0]
 
     def kill(self) -> None:
         """Kills the child and what it started."""

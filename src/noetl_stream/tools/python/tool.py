@@ -11,11 +11,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
-from noetl_stream.tools.python.pool import ChildDied, ChildPool, JobAnswer
+from noetl_stream.tools.python.pool import ChildDied, ChildPool
 
 MIN_CHILDREN: Final = 4
 """Least number of child processes that a worker may start; more if it has more processors."""
@@ -110,15 +109,16 @@ class PythonTool:
         """
         inputs = validated(PythonInputs, call.inputs)
         knobs = validated(PythonKnobs, call.knobs)
-        frame = _frame(inputs, knobs, call)
         try:
-            answer = await self._pool.run(frame)
+            answer, output = await self._pool.run(_frame(inputs, knobs, call))
         except ChildDied as died:
             raise _crashed(died, call) from None
         except OSError as error:
-            message = f"cannot start a Python process: {error}"
-            raise ToolFailure(ErrorInfo(kind="crashed", message=message, retryable=True)) from None
-        return _outcome(answer)
+            raise ToolFailure.of("crashed", f"cannot start a Python process: {error}", retryable=True) from None
+        result, failed = msgspec.json.decode(answer)
+        if failed is None:
+            return ToolResult(result, output=output)
+        raise ToolFailure.of(failed.pop("kind"), failed.pop("message"), helper=failed, output=output)
 
     async def close(self) -> None:
         """Kills the child processes."""
@@ -159,19 +159,6 @@ def _plain(value: Any) -> Any:
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _outcome(answer: JobAnswer) -> ToolResult:
-    result, error, dropped = msgspec.json.decode(answer.frame)
-    output = _with_note(answer.output, answer.output_dropped + dropped)
-    if error is None:
-        return ToolResult(result, output=output)
-    helper = {name: error[name] for name in ("exception_type", "traceback") if error[name] is not None}
-    raise ToolFailure(ErrorInfo(kind=error["kind"], message=error["message"]), helper=helper, output=output)
-
-
-def _with_note(output: str, dropped: int) -> str:
-    return f"{output}\n… {dropped:,} more bytes dropped\n" if dropped else output
-
-
 def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
     how = f"exit code {died.exit_code}"
     if died.exit_code < 0:
@@ -186,8 +173,7 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
         message += "; end the code with return, not with os._exit()"
     # SIGKILL mostly means out of memory, so a retry may succeed.
     retryable = died.exit_code == -signal.SIGKILL
-    error = ErrorInfo(kind="crashed", message=message, retryable=retryable, code=str(died.exit_code))
-    return ToolFailure(error, output=died.output)
+    return ToolFailure.of("crashed", message, retryable=retryable, code=str(died.exit_code), output=died.output)
 
 
 def _signal_name(number: int) -> str:

@@ -1,39 +1,44 @@
-"""One run of one task: inputs rendered, the tool called within its time, an outcome whatever happens (LANGUAGE §5)."""
+"""One attempt of one task: renders the inputs, calls the tool within its timeout, gives an outcome (LANGUAGE §5)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.engine.pipeline.policy import visit_of
+from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.outputs import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import Wait
+from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
-from noetl_stream.model.reference import Payload
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
+from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
+from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.template import ExpressionError, ReferenceNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
-from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS, begin_wait
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
+from noetl_stream.worker.playbooks import PlaybookUnknown, pin_playbook
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
 
+SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
+"""The language's own kinds that a worker meets. They suspend the pipeline, which then holds no worker (LANGUAGE §8)."""
+
 
 class Attempts:
-    """Runs tasks of one step run, one attempt a call."""
+    """Runs tasks of one step run, one attempt per call."""
 
     def __init__(self, dependencies: Dependencies, command: StepCommand, scope: RunScope, results: RunResults) -> None:
         self._dependencies = dependencies
@@ -43,7 +48,7 @@ class Attempts:
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, command.execution_id)
 
     async def run(self, action: RunTask) -> Outcome | Wait:
-        """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which ends its work."""
+        """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
         clock, task, progress = self._dependencies.clock, action.task, action.progress
         if action.answer is not None:
             return self._with_meta(action.answer, progress, clock.now_ms(), 0.0)
@@ -55,7 +60,7 @@ class Attempts:
             )
             if task.kind in SUSPENDING_KINDS:
                 secrets.check_unread(task.kind)
-                return await begin_wait(task, inputs, action.iteration.path, self._dependencies)
+                return await self._wait(task, inputs, action.iteration.path)
             tool = self._dependencies.tools[task.kind]
 
             async def renewed(failure: ToolFailure) -> ToolCall | None:
@@ -66,13 +71,28 @@ class Attempts:
             result = await _call_tool(tool, self._call(tool, action, inputs, secrets), renewed)
         except (ExpressionError, ReferenceUnavailable) as error:
             kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
-            failure = ToolFailure(ErrorInfo(kind, f"the inputs of task {task.label}: {error}"))
-            outcome = await self._failed(failure)
+            outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
         except ToolFailure as failure:
             outcome = await self._failed(failure)
         else:
             outcome = await self._done(result)
         return self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
+
+    async def _wait(self, task: TaskPlan, inputs: Mapping[str, Any], path: Path) -> Wait:
+        """What the pipeline of iteration ``path`` has to wait for.
+
+        Raises:
+            ToolFailure: the inputs are invalid, no such playbook exists, or the task's timeout ends before the wait.
+        """
+        if task.kind == "wait":
+            return _wait_of(task, validated(WaitInputs, inputs), path, self._dependencies.clock.now_ms())
+        call = validated(PlaybookInputs, inputs)
+        try:
+            pinned = await pin_playbook(self._dependencies.bus, self._dependencies.clock, call.path, call.version)
+        except PlaybookUnknown as error:
+            raise ToolFailure.of("invalid_playbook", str(error)) from error
+        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step)
+        return Wait(path, task.name, child=child, timeout_s=task.timeouts.total)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
         ended_ms = self._dependencies.clock.now_ms()
@@ -88,11 +108,11 @@ class Attempts:
         return msgspec.structs.replace(outcome, meta=meta)
 
     async def _inputs(self, action: RunTask, secrets: TaskSecrets) -> dict[str, Any]:
-        """The inputs of the task, with the results it reads by reference, and the secrets it reads, loaded first.
+        """The rendered inputs of the task. Loads the results by reference and the secrets that they read.
 
         Raises:
             ReferenceUnavailable: a result cannot be read.
-            ToolFailure: kind ``credential``: a secret cannot be had.
+            ToolFailure: kind ``credential``: a secret cannot be resolved.
         """
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
         while True:
@@ -152,7 +172,7 @@ class Attempts:
         return self._bounded(Outcome("error", payload, error, Meta(), failure.helper, failure.output))
 
     def _bounded(self, outcome: Outcome) -> Outcome:
-        """An outcome that fits a report: a tool that gives too much beside its result is at fault."""
+        """The outcome, cut to fit a report. A helper block that is too large makes it an error."""
         if len(outcome.output) > MAX_OUTPUT_CHARACTERS:
             outcome = msgspec.structs.replace(outcome, output=f"{outcome.output[:MAX_OUTPUT_CHARACTERS]}…")
         if not outcome.helper:
@@ -162,11 +182,25 @@ class Attempts:
             size = len(codec.encode(outcome.helper))
         except PayloadRefused as refused:
             error = ErrorInfo("internal", f"the tool's helper block is {refused.message}")
-            return msgspec.structs.replace(outcome, status="error", error=error, helper={})
-        if size <= limit:
-            return outcome
-        error = ErrorInfo("output_too_large", f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}")
+        else:
+            if size <= limit:
+                return outcome
+            message = f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}"
+            error = ErrorInfo("output_too_large", message)
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+
+
+def _wait_of(task: TaskPlan, inputs: WaitInputs, path: Path, now_ms: int) -> Wait:
+    total_s = task.timeouts.total
+    if inputs.signal is not None:
+        bounds = [seconds for seconds in (inputs.timeout_s, total_s) if seconds is not None]
+        return Wait(path, task.name, signal=inputs.signal, timeout_s=min(bounds))
+    until_ms = inputs.until_ms
+    left_s = inputs.for_s if until_ms is None else (until_ms - now_ms) / 1000
+    if total_s is not None and left_s is not None and left_s > total_s:
+        message = f"task {task.name} would wait {left_s:g} s, longer than its timeout of {total_s:g} s"
+        raise ToolFailure.of("timeout", message)
+    return Wait(path, task.name, for_s=inputs.for_s, until_ms=until_ms)
 
 
 Renew = Callable[[ToolFailure], Awaitable[ToolCall | None]]
@@ -177,7 +211,7 @@ async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
     """Calls the tool within ``timeouts.total``.
 
     Raises:
-        ToolFailure: whatever went wrong, a defect of the tool included.
+        ToolFailure: for any error, including a defect of the tool.
     """
     total_s = call.timeouts.total
     if total_s is None:
@@ -186,9 +220,9 @@ async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
         async with asyncio.timeout(total_s):
             return await _run(tool, call, renew)
     except TimeoutError:
-        # One of the tool itself has become a ToolFailure further in.
+        # The tool's own TimeoutError has become a ToolFailure in _guarded.
         message = f"task {call.task} took longer than its timeout of {total_s:g} s"
-        raise ToolFailure(ErrorInfo("timeout", message, retryable=True)) from None
+        raise ToolFailure.of("timeout", message, retryable=True) from None
 
 
 async def _run(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
@@ -207,31 +241,31 @@ async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult
     try:
         result = await running
     except ToolFailure:
-        _heed_cancellation(current)
+        _check_not_cancelled(current)
         raise
     except asyncio.CancelledError:
-        _heed_cancellation(current)
+        _check_not_cancelled(current)
         raise _defect(call, "it cancelled itself") from None
     except (Exception, SystemExit) as error:
-        _heed_cancellation(current)
+        _check_not_cancelled(current)
         log.exception("the tool of task %s (step %s) has a defect", call.task, call.step)
         raise _defect(call, f"{type(error).__name__}: {error}") from error
-    _heed_cancellation(current)
+    _check_not_cancelled(current)
     return result
 
 
-def _heed_cancellation(current: asyncio.Task[Any]) -> None:
-    """A tool that was told to stop has no outcome, whatever it made of that."""
+def _check_not_cancelled(current: asyncio.Task[Any]) -> None:
+    """Raises if the task was cancelled: a cancelled tool has no outcome, however it reacted."""
     if current.cancelling():
         raise asyncio.CancelledError
 
 
 def _defect(call: ToolCall, what: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo("internal", f"the tool of task {call.task} has a defect: {what}"))
+    return ToolFailure.of("internal", f"the tool of task {call.task} has a defect: {what}")
 
 
 def shown_time(unix_ms: int) -> str:
-    """A time as people read it: ISO 8601 in UTC, to the millisecond."""
+    """A time in ISO 8601, UTC, to the millisecond."""
     seconds, milliseconds = divmod(unix_ms, 1000)
     return f"{_shown_second(seconds)}.{milliseconds:03}Z"
 

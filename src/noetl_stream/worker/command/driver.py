@@ -1,4 +1,4 @@
-"""Drives the runner of one command: tools and stores are called, time passes, facts are reported (DESIGN §5)."""
+"""Drives the runner of one command: calls tools and stores, sleeps, and reports facts (DESIGN §5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 class Driver:
-    """Carries out the actions of one runner, as many at once as it asks for."""
+    """Performs the actions of one runner, as many concurrently as it asks for."""
 
     def __init__(
         self, runner: CommandRunner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
@@ -43,11 +43,11 @@ class Driver:
         self._clock = clock
         self._turns = 0
         self._queue: deque[Action] = deque()
-        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._in_progress: dict[int, asyncio.Task[None]] = {}
         self._is_starting = False
 
     async def run(self) -> None:
-        """Returns when the runner is over. Cancelled, it ends what is under way first."""
+        """Returns when the runner is done. If cancelled, it first ends the actions in progress."""
         queue = self._queue
         self._take(self._runner.begin())
         while queue:
@@ -55,10 +55,10 @@ class Driver:
                 async with asyncio.TaskGroup() as group:
                     self._start(group)
             else:
-                # Nothing is under way beside it, so nothing can withdraw it: it needs no task of its own.
+                # Nothing else is in progress that could withdraw it, so it needs no task of its own.
                 action = queue.popleft()
-                self._take(self._runner.complete(action.id, await self._carry_out(action)))
-        assert self._runner.over, "a runner that is not over has something under way"
+                self._take(self._runner.complete(action.id, await self._perform(action)))
+        assert self._runner.over, "a runner that is not over has an action in progress"
 
     def _take(self, outputs: list[Output]) -> None:
         """Adds facts to the report and actions to the queue."""
@@ -73,9 +73,9 @@ class Driver:
         group.create_task(self._work(group))
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
-        """Carries out queued actions until none is left, and starts another task if there are more than this one.
+        """Performs queued actions until the queue is empty; starts another task if more are queued.
 
-        So there are as many tasks as actions under way at once, and not one for each action.
+        So there are as many tasks as actions in progress at the same time, not one per action.
         """
         self._is_starting = False
         task = asyncio.current_task()
@@ -84,23 +84,23 @@ class Driver:
             action = self._queue.popleft()
             if self._queue and not self._is_starting:
                 self._start(group)
-            self._under_way[action.id] = task
+            self._in_progress[action.id] = task
             try:
-                result = await self._carry_out(action)
+                result = await self._perform(action)
             finally:
-                del self._under_way[action.id]
+                del self._in_progress[action.id]
             self._take(self._runner.complete(action.id, result))
 
-    async def _carry_out(self, action: Action) -> Any:
-        """What completes the action."""
+    async def _perform(self, action: Action) -> Any:
+        """The result of the action."""
         match action:
             case RunTask():
                 self._turns += 1
                 if self._turns % TURNS_PER_YIELD == 0 or self._reporter.crowded:
-                    await self._give_way()
+                    await self._yield()
                 return await self._attempts.run(action)
             case Sleep():
-                await (self._clock.sleep(action.seconds) if action.seconds else self._give_way())
+                await (self._clock.sleep(action.seconds) if action.seconds else self._yield())
             case LoadReference():
                 return await _or_error(self._results.load(action.reference))
             case LoadPage():
@@ -114,16 +114,16 @@ class Driver:
         return None
 
     async def _withdraw(self, action: Withdraw) -> None:
-        """Cancels those of the actions that are still running. All have begun: they were queued before this one."""
-        tasks = [self._under_way[number] for number in action.ids if number in self._under_way]
+        """Cancels the actions that are still running. All have begun: they were queued before this one."""
+        tasks = [self._in_progress[number] for number in action.ids if number in self._in_progress]
         for task in tasks:
-            if not task.cancelling():  # a second time would interrupt its cleaning up
+            if not task.cancelling():  # a second cancellation would interrupt its cleanup
                 task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _give_way(self) -> None:
-        """Lets others run now and then, and waits while too much is unreported: no tool needs to wait for anything."""
+    async def _yield(self) -> None:
+        """Lets other tasks run, since a tool need not wait for anything, and waits while too much is unreported."""
         await asyncio.sleep(0)
         if self._reporter.crowded:
             await self._reporter.room()

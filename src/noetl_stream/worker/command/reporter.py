@@ -1,4 +1,4 @@
-"""What one run of a command reports: events numbered without holes, one report after the other (PROTOCOL §3)."""
+"""Reports of one run of a command: events numbered without gaps, one report at a time (PROTOCOL §3)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import Report, StepCommand
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.worker.broker_liveness import BrokerLiveness
+from noetl_stream.worker.lease import BrokerLiveness
 from noetl_stream.worker.limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 from noetl_stream.worker.waiting import persist
 
 
 class Flusher:
-    """Flushes the reporters whose first waiting event is :data:`FLUSH_INTERVAL_S` old. One task for all of them.
+    """Flushes reporters whose oldest unsent event has waited :data:`FLUSH_INTERVAL_S`, with one task for all of them.
 
-    A step that ends sooner costs an entry in a dictionary, no timer and no task.
+    A step that ends sooner costs a dictionary entry, but no timer and no task.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class Flusher:
         self._watched.pop(reporter, None)
 
     async def run(self) -> None:
-        """Flushes without end. The watched stand in the order of their first event, so the oldest is the first."""
+        """Flushes forever. Reporters are watched in the order of their oldest event."""
         while True:
             await self._wanted.wait()
             oldest = next(iter(self._watched), None)
@@ -54,10 +54,10 @@ class Flusher:
 
 
 class Channel:
-    """Where reports go: the log, the clock that paces them, and the proof of contact that each acknowledgement is.
+    """Publishes reports to the log. Each acknowledgement also proves contact with NATS.
 
     Attributes:
-        stuck: Reports that are not being taken at the moment; the worker fetches nothing new meanwhile.
+        stuck: Reports that are being retried; the worker fetches no new commands meanwhile.
     """
 
     def __init__(self, log: EventLog, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
@@ -69,7 +69,7 @@ class Channel:
         self._liveness = liveness
 
     async def publish(self, report: Report) -> None:
-        """Ends when ``report`` is stored; the same bytes go out under the same id until then (PROTOCOL §3 *Order*)."""
+        """Returns when ``report`` is stored. A retry sends the same bytes under the same id (PROTOCOL §3 *Order*)."""
         body, identity = codec.encode(report), report_id(report.run, report.number)
 
         async def store() -> int:
@@ -88,12 +88,12 @@ class Channel:
 
 
 class Reporter:
-    """The events of one run on their way into the log.
+    """Numbers, groups and sends the events of one run.
 
     Attributes:
-        run: Whose events these are.
-        since_s: Monotonic time at which the oldest waiting event was added.
-        next_event: The number of the next event that is sent.
+        run: The run.
+        since_s: Monotonic time at which the oldest unsent event was added.
+        next_event: The number of the next event to send.
     """
 
     def __init__(self, channel: Channel, command: StepCommand, run: RunId) -> None:
@@ -108,7 +108,7 @@ class Reporter:
         self._sender: asyncio.Task[None] | None = None
 
     def add(self, *facts: Fact) -> None:
-        """Takes the run's next events. Those of one call are never torn apart into two reports."""
+        """Adds the run's next events. Those of one call are never split between two reports."""
         group = [msgspec.Raw(codec.encode(fact)) for fact in facts]
         size = sum(map(len, group))
         if not self._groups:
@@ -120,11 +120,11 @@ class Reporter:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits to be reported that the run should wait for :meth:`room`."""
+        """Whether so much is unreported that the run should wait for :meth:`room`."""
         return self._bytes > MAX_UNREPORTED_BYTES
 
     async def room(self) -> None:
-        """Ends when the run may add events again."""
+        """Returns when the run may add events again."""
         while self.crowded:
             self.flush_soon()
             sender = self._sender
@@ -133,13 +133,13 @@ class Reporter:
                 sender.result()
 
     def flush_soon(self) -> None:
-        """Begins to send what waits, unless a report of this run is on its way."""
+        """Starts sending the unsent events, unless a report of this run is being sent."""
         if self._sender is None and self._groups:
             self._channel.flusher.forget(self)
             self._sender = asyncio.ensure_future(self._send_as_sender())
 
     async def finish(self) -> None:
-        """Ends when everything is stored."""
+        """Returns when all events are stored."""
         sender = self._sender
         if sender is not None:
             await asyncio.wait((sender,))
@@ -148,16 +148,16 @@ class Reporter:
         await self._send()
 
     def discard(self) -> None:
-        """Forgets what was not sent: nobody takes it any more."""
+        """Drops unsent events, which would be rejected."""
         self._channel.flusher.forget(self)
         self._groups.clear()
         self._bytes = 0
         if self._sender is not None:
             self._sender.cancel()
-            self._sender = None  # nobody is to wait for it: its cancellation is not that of the run
+            self._sender = None  # not awaited: its cancellation must not look like the run's
 
     async def publish_claim(self, claim: StepClaimed) -> None:
-        """Sends the claim as event 0, each time in a report of its own."""
+        """Sends the claim as event 0, each time in its own report."""
         await self._publish([msgspec.Raw(codec.encode(claim))], 0)
 
     async def _send_as_sender(self) -> None:
@@ -169,12 +169,12 @@ class Reporter:
                 self._channel.flusher.watch(self)
 
     async def _send(self) -> None:
-        """Sends what waits now; what is added meanwhile waits for its own time."""
-        waiting, self._groups = self._groups, []
-        while waiting:
-            events, size = waiting.pop(0)
-            while waiting and size + waiting[0][1] <= MAX_REPORT_BYTES:
-                more, more_bytes = waiting.pop(0)
+        """Sends the events that are unsent now. Events added meanwhile are sent later."""
+        unsent, self._groups = self._groups, []
+        while unsent:
+            events, size = unsent.pop(0)
+            while unsent and size + unsent[0][1] <= MAX_REPORT_BYTES:
+                more, more_bytes = unsent.pop(0)
                 events += more
                 size += more_bytes
             first, self.next_event = self.next_event, self.next_event + len(events)

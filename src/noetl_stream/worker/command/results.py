@@ -1,24 +1,26 @@
-"""Results too large for an event: kept in the object store, read back when a template needs them (LANGUAGE §10)."""
+"""Results too large for an event: kept in the object store and read back when a template needs them (LANGUAGE §10)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import StepCommand
-from noetl_stream.model.reference import Payload, Reference
+from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.worker.command.item_pages import Pages
-from noetl_stream.worker.limits import MAX_LOADED_BYTES, PREVIEW_CHARACTERS, REFERENCE_FIRST_BYTES
+from noetl_stream.worker import limits
 from noetl_stream.worker.waiting import ask, persist
 
 _SHOWN_KEYS = 10
@@ -31,9 +33,30 @@ class ReferenceUnavailable(NoetlError):
 
 
 class TooMuchToRead(ReferenceUnavailable):
-    """The results that a step reads are together more than a worker loads."""
+    """The results that a step reads add up to more than a worker loads."""
 
     kind = "limit_exceeded"
+
+
+class Pages:
+    """A cache of pages of loop items, by the key of their reference (LANGUAGE §6).
+
+    All runs of one worker share it, since successive iterations read the same pages.
+    """
+
+    def __init__(self) -> None:
+        self._kept: LruCache[str, tuple[Any, int]] = LruCache(limits.MAX_PAGES_KEPT_BYTES, size_of=lambda kept: kept[1])
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def page(self, reference: Reference, read: Callable[[Reference], Awaitable[Any]]) -> Any:
+        """The page, from ``read`` if it is not cached. Concurrent callers wait for the first one's read."""
+        reading = self._reading.setdefault(reference.key, asyncio.Lock())
+        async with reading:
+            kept = self._kept.get(reference.key)
+            if kept is None:
+                kept = await read(reference), reference.size
+                self._kept.put(reference.key, kept)
+        return kept[0]
 
 
 class RunResults:
@@ -41,7 +64,7 @@ class RunResults:
 
     Attributes:
         loaded: Values read back so far, by the key of their reference. Templates read them from here.
-        keeping: How many results are on their way into the store; such a run is not given up.
+        keeping: How many results are being stored; a run is not given up meanwhile.
     """
 
     def __init__(
@@ -60,8 +83,8 @@ class RunResults:
         self._loaded_bytes = 0
 
     def keep_references_first(self) -> None:
-        """The playbook wants its results in the object store: only small ones stay inline (LANGUAGE §10)."""
-        self._limit_bytes = min(self._limit_bytes, REFERENCE_FIRST_BYTES)
+        """Keeps only small results inline, for a playbook with ``results.reference_first`` (LANGUAGE §10)."""
+        self._limit_bytes = min(self._limit_bytes, limits.REFERENCE_FIRST_BYTES)
 
     async def keep(self, value: Any) -> Payload:
         """``value`` inline, or by a reference to an object that is stored when this returns.
@@ -73,12 +96,12 @@ class RunResults:
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
         reference = await self.store(encoded)
-        preview = encoded[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
+        preview = encoded[: 4 * limits.PREVIEW_CHARACTERS].decode(errors="ignore")[: limits.PREVIEW_CHARACTERS]
         reference = msgspec.structs.replace(reference, schema_hint=_hint_of(value), preview=preview)
         return Payload(reference=reference)
 
     async def store(self, encoded: bytes) -> Reference:
-        """What this JSON can be read by; it is stored when this returns."""
+        """The reference of this JSON, which is stored when this returns."""
         run = self._run
         prefix = f"{self._execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
@@ -90,10 +113,10 @@ class RunResults:
         return Reference("nats", key, len(encoded), f"sha256:{sha256(encoded).hexdigest()}")
 
     async def page(self, reference: Reference) -> list[Any]:
-        """The page of a loop's items that ``reference`` leads to.
+        """The page of a loop's items.
 
         Raises:
-            ReferenceUnavailable: it is not there, or damaged.
+            ReferenceUnavailable: it is missing or damaged.
         """
         page: list[Any] = await self._pages.page(reference, self._read)
         return page
@@ -102,37 +125,35 @@ class RunResults:
         """Reads the value of ``reference`` into :attr:`loaded`.
 
         Raises:
-            ReferenceUnavailable: it is not there, damaged, or more than a run may read.
+            ReferenceUnavailable: it is missing, damaged, or more than a run may read.
         """
         self._loaded_bytes += reference.size
-        if self._loaded_bytes > MAX_LOADED_BYTES:
-            raise TooMuchToRead(
-                f"the results this step reads are larger than {MAX_LOADED_BYTES} bytes, with {reference.key}",
-                hint="return the part that is needed from a task",
-            )
+        if self._loaded_bytes > limits.MAX_LOADED_BYTES:
+            message = f"the results that this step reads, with {reference.key}, exceed {limits.MAX_LOADED_BYTES} bytes"
+            raise TooMuchToRead(message, hint="return only the part that is needed from a task")
         self.loaded[reference.key] = await self._read(reference)
 
     async def _read(self, reference: Reference) -> Any:
-        place = reference if reference.store == "nats" else await self._gathered(reference)
+        stored = reference if reference.store == "nats" else await self._gathered(reference)
         try:
-            data = await persist(self._clock, f"read result {place.key}", lambda: self._blobs.get(place.key))
+            data = await persist(self._clock, f"read result {stored.key}", lambda: self._blobs.get(stored.key))
         except BlobMissing as error:
-            raise ReferenceUnavailable(f"the result kept as {place.key} is lost: {error.message}") from error
-        if place.checksum and place.checksum != f"sha256:{sha256(data).hexdigest()}":
-            raise ReferenceUnavailable(f"the result kept as {place.key} is damaged: its checksum differs")
+            raise ReferenceUnavailable(f"the result kept as {stored.key} is lost: {error.message}") from error
+        if stored.checksum and stored.checksum != f"sha256:{sha256(data).hexdigest()}":
+            raise ReferenceUnavailable(f"the result kept as {stored.key} is damaged: its checksum differs")
         return codec.decode_json(data)
 
     async def _gathered(self, reference: Reference) -> Reference:
-        """A server gathers a loop's results into an object and says where it is."""
+        """The object into which a server gathers a loop's results."""
         answer = await ask(self._bus, self._clock, f"{subjects.ASK_RESULT}.{reference.key}")
         try:
-            named = codec.decode_json(answer)
+            stored = codec.decode_json(answer)
         except PayloadRefused:
-            named = None
-        if not isinstance(named, Mapping) or not isinstance(named.get("key"), str):
-            why = named.get("lost") if isinstance(named, Mapping) else "the answer cannot be read"
+            stored = None
+        if not isinstance(stored, Mapping) or not isinstance(stored.get("key"), str):
+            why = stored.get("lost") if isinstance(stored, Mapping) else "the answer cannot be read"
             raise ReferenceUnavailable(f"the loop result {reference.key} is lost: {why}")
-        return Reference("nats", named["key"], reference.size, str(named.get("checksum", "")))
+        return Reference("nats", stored["key"], reference.size, str(stored.get("checksum", "")))
 
 
 def _hint_of(value: Any) -> str:

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Literal
+from typing import Final, Literal
 
 from noetl_stream.engine.runner.runner import CommandRunner, end_of
-from noetl_stream.model.events import Fact
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import Drop, Go, RunningCommand, StepCommand
+from noetl_stream.model.messages import ClaimAnswer, Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.worker.cancellation import Cancellations, Interruption
-from noetl_stream.worker.command.attempt import Attempts
-from noetl_stream.worker.command.claim import claim, may_be_a_copy
+from noetl_stream.worker.command.attempt import SUSPENDING_KINDS, Attempts
 from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
-from noetl_stream.worker.command.wait_tasks import SUSPENDING_KINDS
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.limits import LONGEST_PAUSE_S, PLAN_TRIES
-from noetl_stream.worker.plans import PlanUnknown, PlanUnusable
+from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES
+from noetl_stream.worker.playbooks import PlanUnknown, PlanUnusable
+from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
 
 Disposal = Literal["done", "return_now", "return_later"]
-"""What becomes of the delivery: acknowledged, given back at once, given back for a while."""
+"""What becomes of the delivery: acknowledged, returned to the queue at once, or returned after a delay."""
 
-_FRESH = Go()
-_NONCE_BYTES = 6
+_FRESH: Final = Go()
+_NONCE_BYTES: Final = 6
 
 
 class CommandRun:
-    """A run on its way: it asks (claim, plan), works, and reports; :meth:`interrupt` ends it before its time."""
+    """A run in three phases: it asks (claim, plan), works, and reports. :meth:`interrupt` ends it early."""
 
     def __init__(
         self, dependencies: Dependencies, cancellations: Cancellations, command: StepCommand, delivery: Delivery
@@ -58,21 +61,21 @@ class CommandRun:
 
     @property
     def shown(self) -> RunningCommand:
-        """What people see of it."""
+        """The run as ``worker list`` shows it."""
         command = self._command
         return RunningCommand(command.execution_id, command.command_id, command.step, self.run.num_delivered)
 
     def runs_in(self, task: asyncio.Task[None]) -> None:
-        """``task`` is the one that carries this run out; interrupting the run cancels it."""
+        """Sets the task that executes this run; interrupting the run cancels it."""
         self._task = task
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
-        """Ends the work early. What has ended by itself is reported all the same."""
+        """Ends the work early. Work that has already ended is reported all the same."""
         if why != "closed":
             if self._why is not None or self._phase == "reporting":
                 return
             self._why, self._reason = why, reason
-            # While it asks, the answer settles it: the server that says stop also says drop, or has the plan.
+            # While it asks, the answer decides: the server that sends the stop also answers "drop", or has the plan.
             if self._phase == "asking" and why != "relinquished":
                 return
         self._why = why
@@ -80,28 +83,28 @@ class CommandRun:
             self._task.cancel()
 
     def pause(self) -> None:
-        """Lets a local loop begin no further iteration; everything else goes on to its end."""
+        """Stops a local loop from beginning further iterations; everything else runs to its end."""
         self._is_pausing = True
         if self._runner is not None:
             self._runner.pause()
 
     def lose_contact(self) -> None:
-        """NATS is out of reach for long: ends tools, but gives no finished result up."""
+        """Ends the tools, since NATS has been out of reach for too long. A finished result is not given up."""
         if self._phase == "working" and not self._results.keeping:
             self.interrupt("relinquished")
 
-    async def carry_out(self, connected_ms: int) -> Disposal:
-        """Runs the command. Everything that was to be reported is stored when this returns.
+    async def execute(self, connected_ms: int) -> Disposal:
+        """Runs the command. All its reports are stored when this returns.
 
         Args:
-            connected_ms: Since when this worker is connected, by the queue's time.
+            connected_ms: When this worker connected, by the queue's clock.
         """
         try:
             disposal = await self._until_interrupted(connected_ms)
             self._phase = "reporting"
             await self._reporter.finish()
         except BaseException:
-            # Closed, or a defect of ours: nothing goes on sending for a run that is no more.
+            # Closed, or a defect of ours: a run that has ended must not send anything more.
             self._reporter.discard()
             raise
         return disposal
@@ -116,11 +119,11 @@ class CommandRun:
             return self._interrupted()
 
     def _interrupted(self) -> Disposal:
-        """What an interruption leaves behind, after the work has ended."""
+        """Reports or discards an interrupted run, whose work has ended."""
         if self._why == "relinquished":
             return "return_now"
         if self._why == "cancelled":
-            self._reporter.add(self._failed("cancelled", f"the run was told to stop: {self._reason}"))
+            self._report_failure("cancelled", f"the run was cancelled: {self._reason}")
         else:
             self._reporter.discard()
         return "done"
@@ -129,7 +132,7 @@ class CommandRun:
         command = self._command
         go = command.resume or _FRESH
         if may_be_a_copy(command, self.delivery, connected_ms):
-            answer = await claim(self._dependencies.bus, self._dependencies.clock, self._reporter)
+            answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._reporter)
             if isinstance(answer, Drop):
                 log.info("command %s is dropped: %s", command.command_id, answer.reason)
                 return "done"
@@ -141,17 +144,17 @@ class CommandRun:
         if self._why is not None:
             return self._interrupted()
         if self.delivery.num_delivered > command.limits.max_deliveries:
-            message = f"delivered {self.delivery.num_delivered} times without an end (limits.max_deliveries)"
-            self._reporter.add(self._failed("lease_exhausted", message))
+            message = f"delivered {self.delivery.num_delivered} times without ending (limits.max_deliveries)"
+            self._report_failure("lease_exhausted", message)
             return "done"
         try:
             plan = self._dependencies.plans.cached(command.digest) or await self._load_plan()
             self._check_usable(plan)
         except PlanUnknown as error:
-            log.error("command %s is given back for now: %s", command.command_id, error)
+            log.error("command %s is returned to the queue: %s", command.command_id, error)
             return self._interrupted() if self._why else "return_later"
         except PlanUnusable as error:
-            self._reporter.add(self._failed("internal", str(error)))
+            self._report_failure("internal", str(error))
             return "done"
         if self._why is not None:
             return self._interrupted()
@@ -173,7 +176,7 @@ class CommandRun:
         """Raises :class:`PlanUnusable` if this worker cannot run the command's step."""
         step = plan.steps.get(self._command.step)
         if step is None or not step.tasks:
-            raise PlanUnusable(f"playbook {plan.path} has no step {self._command.step} that a worker could run")
+            raise PlanUnusable(f"playbook {plan.path} has no step {self._command.step} with tasks")
         for task in step.tasks:
             if task.kind not in self._dependencies.tools and task.kind not in SUSPENDING_KINDS:
                 raise PlanUnusable(
@@ -195,5 +198,44 @@ class CommandRun:
         await Driver(runner, attempts, results, reporter, dependencies.clock).run()
         self._runner = None
 
-    def _failed(self, kind: str, message: str) -> Fact:
-        return end_of(self._command, self._command.path, ErrorInfo(kind, message))
+    def _report_failure(self, kind: str, message: str) -> None:
+        failure: Fact = end_of(self._command, self._command.path, ErrorInfo(kind, message))
+        self._reporter.add(failure)
+
+
+def may_be_a_copy(command: StepCommand, delivery: Delivery, connected_ms: int) -> bool:
+    """Whether the command must be claimed.
+
+    Only a first issue that was delivered once and stored after this worker connected is certain to be the only copy.
+    Both times are by the queue's clock.
+    """
+    return command.issue > 1 or delivery.num_delivered > 1 or delivery.stored_ms <= connected_ms
+
+
+async def _claim(bus: Bus, clock: Clock, reporter: Reporter) -> ClaimAnswer:
+    """The fold's answer to whether this copy may run (PROTOCOL §3 *Claim*).
+
+    The claim is repeated until it is answered; the lease is renewed meanwhile.
+    """
+    run = reporter.run
+    subject = f"noetl.claim.{run.command_id}.{run.nonce}"
+    answer: asyncio.Future[ClaimAnswer] = asyncio.get_running_loop().create_future()
+
+    async def on_answer(_subject: str, body: bytes, _reply: str) -> None:
+        try:
+            received = codec.decode_claim_answer(body)
+        except PayloadRefused as error:
+            log.warning("claim of %s: %s", run.command_id, error)
+            return
+        if not answer.done():
+            answer.set_result(received)
+
+    subscription = await persist(clock, f"listen on {subject}", lambda: bus.listen(subject, on_answer))
+    try:
+        while True:
+            await reporter.publish_claim(StepClaimed(subject))
+            if await within(clock, CLAIM_ANSWER_S, answer):
+                return answer.result()
+            log.info("claim of %s: no answer yet, asking again", run.command_id)
+    finally:
+        await subscription.close()

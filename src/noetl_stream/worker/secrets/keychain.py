@@ -5,59 +5,129 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.concurrency import SharedLoads
+from noetl_stream.errors import NoetlError, PayloadRefused
+from noetl_stream.lru import LruCache
+from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets, credential_value
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds, keychain_kinds
+from noetl_stream.model.messages import SecretQuestion, subject_of
+from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
+from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
-from noetl_stream.worker.limits import (
-    ABSENT_KEPT_S,
-    MAX_SECRET_FILE_BYTES,
-    MAX_SECRETS_KEPT,
-    SECRET_KEPT_S,
-    TOKEN_MARGIN_S,
-    UNKNOWN_LIFETIME_S,
-)
-from noetl_stream.worker.secrets.cache import CachedSecret, Key, SecretCache
-from noetl_stream.worker.secrets.client import NotStored, Secret, SecretsClient
+from noetl_stream.worker import limits
 from noetl_stream.worker.secrets.redaction import Redactor
+from noetl_stream.worker.waiting import ask
 
-Credentials = Callable[[str], Awaitable[CredentialValue]]
-"""Resolves a credential of the worker's own; raises :class:`~noetl_stream.tools.contract.ToolFailure` of kind
-``credential``."""
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A resolved secret.
+
+    Attributes:
+        value: The value of ``keychain.<name>``.
+        version: The version of a stored credential.
+        expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
+        token: For a token, what ``auth`` uses of it.
+    """
+
+    value: CredentialValue = field(repr=False)
+    version: int | None = None
+    expires_ms: int | None = None
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def credential(self) -> CredentialValue:
+        """The value given to a tool for ``auth``: a copy, since the cached one must not change."""
+        return deepcopy(self.value) if self.token is None else {"token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """The name is not stored; ``near`` is a similar one, or ''."""
+
+    near: str
+
+
+class SecretsClient:
+    """Requests stored credentials on :data:`~noetl_stream.ports.subjects.ASK_SECRET` until a server answers.
+
+    Each is sealed to a key made for the one request.
+    """
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+
+    async def find(self, execution_id: str, name: str) -> Secret | NotStored:
+        """The stored credential ``name``.
+
+        Raises:
+            ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
+        """
+        reply_key = ReplyKey()
+        question = SecretQuestion(execution_id, name, reply_key.public_key)
+        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(question))
+        try:
+            answer = codec.decode_secret_answer(body)
+            if answer.refused:
+                raise _failed(f"credential {name!r}: {answer.refused}")
+            if not answer.version:
+                return NotStored(answer.near)
+            sealed = Sealed(answer.public_key, answer.body)
+            value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
+        except NoetlError as error:
+            raise _failed(f"credential {name!r}: {error.message}") from None
+        return Secret(value, version=answer.version)
+
+
+Key: TypeAlias = tuple[str, ...]
+"""The owner (an execution's id, '' for all) and the name of a secret."""
+
+
+class CachedSecret(NamedTuple):
+    """A secret and how many seconds from now it may be used."""
+
+    secret: Secret
+    kept_s: float
 
 
 class Keychain:
-    """Resolves and caches secrets for all runs of one worker.
+    """Resolves secrets for all runs of one worker, and caches them, so that it need not request them for every task
+    (legacy architecture §5.2).
 
     Attributes:
         redactor: Redacts every secret ever resolved here, for the logs of the process.
 
     Args:
-        own: The worker's own credentials (``NOETL_CREDENTIAL_<NAME>``).
+        own: The worker's own credentials by lower-case name (``NOETL_CREDENTIAL_<NAME>``, LANGUAGE §11).
         store: The credential store; ``None`` for a worker without servers.
         http: The tool that fetches tokens.
     """
 
     def __init__(
-        self, clock: Clock, own: Credentials, store: SecretsClient | None = None, http: Tool | None = None
+        self, clock: Clock, own: Mapping[str, str], store: SecretsClient | None = None, http: Tool | None = None
     ) -> None:
         self.redactor = Redactor()
         self._clock = clock
         self._own = own
         self._store = store
         self._http = http
-        self._cache = SecretCache(clock)
-        self._absent: dict[str, tuple[float, str]] = {}
+        self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(limits.MAX_SECRETS_KEPT)
+        self._loads: SharedLoads[Key, Secret] = SharedLoads()
+        self._absent: LruCache[str, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
     async def entry(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
@@ -68,7 +138,8 @@ class Keychain:
         try:
             secret, key = await self._resolved(execution_id, entry)
         except ToolFailure as failure:
-            raise _with_message(failure, f"keychain.{entry.name}: {failure.error.message}") from None
+            message = f"keychain.{entry.name}: {failure.error.message}"
+            raise ToolFailure(msgspec.structs.replace(failure.error, message=message)) from None
         self.redactor.learn(secret.value)
         return secret, key
 
@@ -79,42 +150,58 @@ class Keychain:
             ToolFailure: kind ``credential``.
         """
         try:
-            secret = await self._cache.get(
-                _stored_key(execution_id, name, is_global), lambda: self._ask(execution_id, name)
-            )
+            key = _stored_key(execution_id, name, is_global)
+            secret = await self._cached(key, lambda: self._ask(execution_id, name))
         except _Absent as absent:
-            secret = await self._own_credential(name, absent.near)
+            secret = Secret(self._own_credential(name, absent.near))
         self.redactor.learn(secret.value)
         return secret
 
     def drop(self, key: Key, token: Secret) -> None:
-        """Drops a ``token`` that the remote end rejected."""
-        self._cache.drop(key, token)
+        """Drops a ``token`` that the remote end rejected, unless ``key`` has a newer one by now."""
+        if self._lookup(key)[1] is token:
+            self._kept.drop(key)
 
     async def close(self) -> None:
         """Cancels pending requests."""
-        await self._cache.close()
+        await self._loads.close()
+
+    async def _cached(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
+        """The secret of ``key``, from ``load`` if it is not cached or has expired. Errors are those of ``load``."""
+        until_s, secret = self._lookup(key)
+        if secret is not None and self._clock.monotonic_s() < until_s:
+            return secret
+        return await self._loads.get(key, lambda: self._load(key, load))
+
+    def _lookup(self, key: Key) -> tuple[float, Secret | None]:
+        return self._kept.get(key) or (0.0, None)
+
+    async def _load(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
+        secret, kept_s = await load()
+        now_s = self._clock.monotonic_s()
+        for old in [old for old, (until_s, _) in self._kept.items() if until_s <= now_s]:
+            self._kept.drop(old)
+        self._kept.put(key, (now_s + kept_s, secret))
+        return secret
 
     async def _ask(self, execution_id: str, name: str) -> CachedSecret:
         """The stored credential. Its absence is cached for a moment, for all callers."""
-        until_s, near = self._absent.get(name, (0.0, ""))
+        until_s, near = self._absent.get(name) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
             raise _Absent(near)
         found = await self._store.find(execution_id, name)
         if isinstance(found, NotStored):
-            if len(self._absent) >= MAX_SECRETS_KEPT:
-                self._absent.clear()
-            self._absent[name] = (self._clock.monotonic_s() + ABSENT_KEPT_S, found.near)
+            self._absent.put(name, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, found.near))
             raise _Absent(found.near)
-        return CachedSecret(found, SECRET_KEPT_S)
+        return CachedSecret(found, limits.SECRET_KEPT_S)
 
-    async def _own_credential(self, name: str, near: str) -> Secret:
-        try:
-            return Secret(await self._own(name))
-        except ToolFailure as failure:
-            if not near:
-                raise
-            raise _with_message(failure, f"{failure.error.message}; did you mean `{near}`?") from None
+    def _own_credential(self, name: str, near: str) -> CredentialValue:
+        variable, text = f"NOETL_CREDENTIAL_{name.upper()}", self._own.get(name.lower())
+        if text is not None:
+            return _value(text, variable)
+        message = f"no credential named {name!r}: `noetl-stream credential set {name}` stores one"
+        hint = f"; did you mean `{near}`?" if near else ""
+        raise _failed(f"{message}, or set {variable} for the worker{hint}")
 
     async def _resolved(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         settings = entry.settings
@@ -129,8 +216,8 @@ class Keychain:
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
             key = ("", "token", written)
-            return await self._cache.get(key, lambda: self._fetch(execution_id, model)), key
-        return await self._cache.get((execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
+            return await self._cached(key, lambda: self._fetch(execution_id, model)), key
+        return await self._cached((execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
     async def _fetch(self, execution_id: str, settings: OauthSettings) -> CachedSecret:
         name = settings.credential
@@ -149,13 +236,13 @@ class Keychain:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
             if name is not None and stored is not None:  # it may have been replaced since
-                self._cache.drop(_stored_key(execution_id, name, False), stored)
+                self.drop(_stored_key(execution_id, name, False), stored)
             raise
-        lives_s = UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
+        lives_s = limits.UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
         value = {"access_token": token.value, "token_type": token.type}
         secret = Secret(value, expires_ms=expires_ms, token=token.value)
-        return CachedSecret(secret, lives_s - min(TOKEN_MARGIN_S, lives_s / 10))
+        return CachedSecret(secret, lives_s - min(limits.TOKEN_MARGIN_S, lives_s / 10))
 
 
 class _Absent(Exception):
@@ -180,9 +267,9 @@ def _environment(variable: str) -> CredentialValue:
 def _file(path: str) -> CredentialValue:
     try:
         with Path(path).open("rb") as file:
-            data = file.read(MAX_SECRET_FILE_BYTES + 1)
-        if len(data) > MAX_SECRET_FILE_BYTES:
-            raise _failed(f"{path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
+            data = file.read(limits.MAX_SECRET_FILE_BYTES + 1)
+        if len(data) > limits.MAX_SECRET_FILE_BYTES:
+            raise _failed(f"{path} is larger than {limits.MAX_SECRET_FILE_BYTES} bytes")
         return _value(data.decode(), path)
     except OSError as error:
         raise _failed(f"{path} cannot be read on this worker: {error.strerror}") from None
@@ -203,7 +290,7 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
         reason = installed_kinds().unusable.get(entry.kind, f"this worker has no keychain kind {entry.kind!r}")
         raise _failed(reason)
     try:
-        value = await plugin().resolve(keychain_kinds()[entry.kind].model_validate(dict(entry.settings)))
+        value = await plugin().resolve(installed_kinds().settings[entry.kind].model_validate(dict(entry.settings)))
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise _failed(f"kind {entry.kind!r}: {type(error).__name__}: {error}") from None
     if not isinstance(value, str | dict):
@@ -212,12 +299,8 @@ async def _from_plugin(entry: KeychainPlan) -> CachedSecret:
         check_secrets(value, f"the value from kind {entry.kind!r}")
     except PayloadRefused as error:
         raise _failed(error.message) from None
-    return CachedSecret(Secret(value), SECRET_KEPT_S)
-
-
-def _with_message(failure: ToolFailure, message: str) -> ToolFailure:
-    return ToolFailure(msgspec.structs.replace(failure.error, message=message))
+    return CachedSecret(Secret(value), limits.SECRET_KEPT_S)
 
 
 def _failed(reason: str) -> ToolFailure:
-    return ToolFailure(ErrorInfo("credential", reason))
+    return ToolFailure.of("credential", reason)

@@ -19,7 +19,7 @@ from noetl_stream.worker.limits import MAX_SECRETS_HIDDEN
 
 HIDDEN: Final = "***"
 SHORTEST_LINE: Final = 8
-"""From this length on, each line of a multi-line secret is redacted by itself."""
+"""From this length on, each line of a multi-line secret is redacted on its own."""
 SHORTEST_PIECE: Final = 8
 """From this length on, a piece of a secret cut off by a text's end is redacted."""
 LONGEST_PATTERN: Final = 8_192
@@ -94,7 +94,8 @@ class Redactor:
         """``text`` without secrets, and without pieces of one at its ends, where it may have been cut."""
         text = self.text(text)
         for secret in self._hidden:
-            text = _without_end(_without_start(text, secret), secret)
+            without_start = _without_end(text[::-1], secret[::-1])[::-1]  # ``***`` reads the same backwards
+            text = _without_end(without_start, secret)
         return text
 
     def value(self, value: Any) -> Any:
@@ -215,12 +216,4 @@ def _without_end(text: str, secret: str) -> str:
     for length in range(min(len(secret) - 1, len(body)), SHORTEST_PIECE - 1, -1):
         if body.endswith(secret[:length]):
             return body[:-length] + HIDDEN + text[len(body) :]
-    return text
-
-
-def _without_start(text: str, secret: str) -> str:
-    body = text.lstrip("…")
-    for length in range(min(len(secret) - 1, len(body)), SHORTEST_PIECE - 1, -1):
-        if body.startswith(secret[-length:]):
-            return text[: len(text) - len(body)] + HIDDEN + body[length:]
     return text

@@ -7,12 +7,9 @@ from typing import Any
 
 from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.worker.secrets.cache import Key
-from noetl_stream.worker.secrets.client import Secret
-from noetl_stream.worker.secrets.keychain import Keychain
+from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
 from noetl_stream.worker.secrets.redaction import Redactor
 
 
@@ -29,12 +26,13 @@ class RunSecrets:
 
     Attributes:
         used: Redacts every secret that a task of this run has read.
+        keychain: The worker's.
     """
 
     def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], execution_id: str) -> None:
         self.used = Redactor()
         self.entries = entries
-        self._keychain = keychain
+        self.keychain = keychain
         self._execution_id = execution_id
 
     async def resolve(self, name: str) -> tuple[Secret, Key | None]:
@@ -46,14 +44,11 @@ class RunSecrets:
         entry = self.entries.get(name)
         key: Key | None = None
         if entry is not None:
-            secret, key = await self._keychain.entry(self._execution_id, entry)
+            secret, key = await self.keychain.entry(self._execution_id, entry)
         else:
-            secret = await self._keychain.named(self._execution_id, name)
+            secret = await self.keychain.named(self._execution_id, name)
         self.used.learn(secret.value)
         return secret, key
-
-    def drop(self, key: Key, token: Secret) -> None:
-        self._keychain.drop(key, token)
 
 
 class TaskSecrets(Mapping[str, Any]):
@@ -101,7 +96,7 @@ class TaskSecrets(Mapping[str, Any]):
         if not (refused and self._tokens):
             return False
         for key, token in self._tokens.items():
-            self._run.drop(key, token)
+            self._run.keychain.drop(key, token)
         self._tokens.clear()
         self._loaded.clear()
         return True
@@ -114,7 +109,7 @@ class TaskSecrets(Mapping[str, Any]):
         if self._loaded:
             names = ", ".join(f"keychain.{name}" for name in self._loaded)
             message = f"the inputs of kind {kind} are recorded and cannot hold a secret: leave out {names}"
-            raise ToolFailure(ErrorInfo("invalid_input", message))
+            raise ToolFailure.of("invalid_input", message)
 
     async def _load(self, name: str) -> None:
         self._loaded[name] = (await self._resolve(name)).value

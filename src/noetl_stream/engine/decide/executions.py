@@ -1,0 +1,235 @@
+"""The execution as a whole: it starts, accepts or rejects client requests, fails and ends (LANGUAGE §5, §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.evolve.ctx import patched
+from noetl_stream.engine.state import Execution, due_ms
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Fact
+from noetl_stream.model.ids import derive, timer_of
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import FORMAT
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.status import Rejection
+from noetl_stream.playbook.plan import Plan
+
+
+def rejection_of(plan: Plan, state: Execution, fact: events.ClientRequest) -> Rejection | None:
+    """Why the execution rejects ``fact`` now; ``None`` if it accepts it."""
+    execution = f"execution {state.execution_id}"
+    if state.ended:
+        return Rejection("ended", f"{execution} has ended ({state.status})")
+    if state.cancelling and not isinstance(fact, events.CancelRequested):
+        return Rejection("ending", f"{execution} is being cancelled")
+    if state.failing is not None:
+        return Rejection("ending", f"{execution} has failed and is ending")
+    if state.request is not None and not isinstance(fact, events.CancelRequested):
+        text = f"{execution} has not started: it is still reading its original {state.rerun_of}"
+        return Rejection("not_started", text)
+    if isinstance(fact, events.CtxPatched):
+        if fact.expected_version not in (None, state.ctx_version):
+            text = f"ctx is at version {state.ctx_version}, not {fact.expected_version}: read it again"
+            return Rejection("version_mismatch", text)
+        return _refuse_size("ctx would have", patched(state.ctx, fact), "max_ctx_bytes", state.limits)
+    if isinstance(fact, events.TokenInjected):
+        if fact.step not in plan.steps:
+            return no_step(plan, fact.step)
+        return _refuse_size("args have", fact.args, "max_ctx_bytes", state.limits)
+    if isinstance(fact, events.SignalReceived):
+        queued = sum(map(len, state.signals.values()))
+        if queued >= state.limits.max_queued_signals:
+            return Rejection("too_many_signals", f"{queued} signals are already queued (limits.max_queued_signals)")
+        return _refuse_size("the payload has", fact.payload, "max_inline_bytes", state.limits)
+    return None
+
+
+def no_step(plan: Plan, step: str) -> Rejection:
+    return Rejection("unknown_step", f"playbook {plan.path} has no step {step}; it has {', '.join(plan.steps)}")
+
+
+def _refuse_size(what: str, value: Any, limit: str, limits: Limits) -> Rejection | None:
+    size, at_most = len(codec.encode(value)), getattr(limits, limit)
+    return Rejection("too_large", f"{what} {size} bytes; limits.{limit} is {at_most}") if size > at_most else None
+
+
+def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
+    """Whether the request asks for what is already so, and need not be recorded."""
+    if isinstance(fact, events.CancelRequested):
+        return bool(state.cancelling)
+    if isinstance(fact, events.PauseRequested):
+        return bool(state.paused_at_ms)
+    return isinstance(fact, events.ResumeRequested) and not state.paused_at_ms
+
+
+def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_playbook") -> Sequence[Fact]:
+    """What follows from a request whose playbook cannot run: the execution fails with diagnostics (LANGUAGE §9)."""
+    return (
+        events.ExecutionEvaluated(False, diagnostics),
+        events.ExecutionFinished("failed", Outcome("error", error=ErrorInfo(kind, reason))),
+        events.PlaybookProcessed("failed"),
+    )
+
+
+def on_ctx(state: Execution) -> Sequence[Fact]:
+    """What follows from a change of ``ctx``: a warning about overwritten keys; failure if it is too large."""
+    if state.ending:
+        return ()
+    if state.broken is not None and not state.halted:
+        return (events.ExecutionFailing(state.broken),)
+    if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted:
+        text = f"ctx has {state.ctx_bytes} bytes; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
+        return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text)),)
+    return () if state.overwrote is None else (state.overwrote,)
+
+
+def end_when_stopped(state: Execution) -> Sequence[Fact]:
+    """Ends an execution that is ending, once every command has ended or the grace period is over (LANGUAGE §9)."""
+    if state.assignments:
+        return ()
+    if state.failing is not None:
+        return (events.ExecutionFinished("failed", Outcome("error", error=state.failing), state.discarded),)
+    error = ErrorInfo("cancelled", state.cancelling)
+    return (events.ExecutionFinished("cancelled", Outcome("error", error=error), state.discarded),)
+
+
+def deep_merge(base: Any, over: Any) -> Any:
+    """Merges mappings key by key; replaces everything else, null included (LANGUAGE §9)."""
+    if not (isinstance(base, dict) and isinstance(over, dict)):
+        return over
+    return {**base, **{key: deep_merge(base[key], value) if key in base else value for key, value in over.items()}}
+
+
+def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
+    token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
+    return _start(plan, state, fact, deep_merge(plan.workload, fact.workload), events.TokenEnqueued(token))
+
+
+def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
+    """A rerun starts where its original was before the chosen step run."""
+    if fact.token is None or state.request is None:
+        return ()
+    return _start(plan, state, state.request, fact.workload, events.TokenEnqueued(fact.token, fact.joined))
+
+
+def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
+    return refuse([{"code": fact.code, "message": fact.reason}], fact.reason, "rerun_refused")
+
+
+def _start(
+    plan: Plan, state: Execution, request: events.ExecutionRequested, workload: dict[str, Any], first: Fact
+) -> Sequence[Fact]:
+    problem = _problem_of(plan, request, workload)
+    if problem is not None:
+        return refuse([{"code": problem.code, "message": problem.text}], problem.text)
+    started = events.ExecutionStarted(
+        digest=plan.digest,
+        path=plan.path,
+        version=plan.version,
+        format=FORMAT,
+        workload=workload,
+        limits=plan.limits,
+        trace_id=request.trace_id,
+    )
+    facts: list[Fact] = [events.ExecutionEvaluated(True), started]
+    if request.ctx:
+        by = request.request_id, request.principal, request.reason, request.correlation_id
+        facts.append(events.CtxPatched(*by, patch=request.ctx))
+    if plan.timeout_s is not None:
+        due = due_ms(state.at_ms, plan.timeout_s)
+        facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
+    return (*facts, first)
+
+
+def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> Rejection | None:
+    limits, parent = plan.limits, fact.parent
+    args = fact.rerun.args if fact.rerun is not None else None
+    too_large = (
+        _refuse_size("workload has", workload, "max_workload_bytes", limits)
+        or _refuse_size("ctx has", fact.ctx, "max_ctx_bytes", limits)
+        or _refuse_size("args have", args, "max_ctx_bytes", limits)
+    )
+    if too_large is not None or parent is None:
+        return too_large
+    if parent.depth > limits.max_call_depth:
+        text = f"the call depth is {parent.depth}; limits.max_call_depth is {limits.max_call_depth}"
+        return Rejection("too_large", text)
+    if parent.return_step is not None and parent.return_step not in plan.steps:
+        code, text = no_step(plan, parent.return_step)
+        return Rejection(code, f"return_step: {text}")
+    return None
+
+
+def _ctx_patched(plan: Plan, state: Execution, fact: events.CtxPatched) -> Sequence[Fact]:
+    return on_ctx(state)
+
+
+def _task_processed(plan: Plan, state: Execution, fact: events.TaskProcessed) -> Sequence[Fact]:
+    return on_ctx(state) if fact.set_ctx or fact.set_shared else ()
+
+
+def _injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[Fact]:
+    token_id = derive(state.execution_id, "injected", fact.request_id)
+    return (events.TokenEnqueued(events.Token(token_id, fact.step, "injected", fact.args)),)
+
+
+def _pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) -> Sequence[Fact]:
+    if state.paused_at_ms or state.ending:
+        return ()
+    return (events.ExecutionPaused(fact.reason), *_order_children(state, "pause", fact.reason))
+
+
+def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[Fact]:
+    if not state.paused_at_ms:
+        return ()
+    resumed = events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0))
+    return (resumed, *_order_children(state, "resume", fact.reason))
+
+
+def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
+    return _stop(state, f"the execution is being cancelled: {state.cancelling}")
+
+
+def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[Fact]:
+    return _stop(state, "the execution has failed")
+
+
+def _stop(state: Execution, reason: str) -> Sequence[Fact]:
+    """Stops everything that an execution has started, before it ends."""
+    facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
+    facts += (
+        events.StepCancelled(assignment.step_run_id, assignment.command_id, reason)
+        for assignment in state.commands
+        if not assignment.cancelling
+    )
+    facts += _order_children(state, "cancel", reason)
+    if state.assignments:
+        due = due_ms(state.at_ms, state.limits.cancel_grace_s)
+        facts.append(events.TimerSet(timer_of(state.execution_id, "grace"), "grace", due))
+    return facts
+
+
+def _order_children(state: Execution, order: events.ChildOrder, reason: str) -> Iterator[Fact]:
+    return (events.ChildOrdered(child_id, order, reason) for child_id in state.children)
+
+
+def _finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[Fact]:
+    return (events.PlaybookProcessed(fact.status),)
+
+
+RULES: Final[Rules] = {
+    events.ExecutionRequested: _requested,
+    events.ExecutionReused: _reused,
+    events.RerunRefused: _rerun_refused,
+    events.CtxPatched: _ctx_patched,
+    events.TaskProcessed: _task_processed,
+    events.TokenInjected: _injected,
+    events.CancelRequested: _cancel_requested,
+    events.PauseRequested: _pause_requested,
+    events.ResumeRequested: _resume_requested,
+    events.ExecutionFailing: _failing,
+    events.ExecutionFinished: _finished,
+}

@@ -1,0 +1,137 @@
+"""Suspensions and timers: what resumes a command, missed deadlines and timeouts.
+
+Source: LANGUAGE §4, §5, §8; PROTOCOL §3 *Segments*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.tokens import claim
+from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, due_ms
+from noetl_stream.model import events
+from noetl_stream.model.events import Fact, TimerSet, Wait
+from noetl_stream.model.ids import command_of, step_run_of, timer_of
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import Plan
+
+
+def resume_or_wait(state: Execution, suspended: Assignment) -> Sequence[Fact]:
+    """Resumes a suspended command if something it waits for has arrived; otherwise sets timers, starts children."""
+    step_run_id, command_id = suspended.step_run_id, suspended.command_id
+    if suspended.answers or suspended.paused or not suspended.waits:
+        path = suspended.path
+        following = command_of(step_run_id, path, suspended.segment + 1)
+        resumed = events.StepResumed(step_run_id, command_id, following, path)
+        return (resumed, events.StepScheduled(step_run_id, following, path))
+    facts: list[Fact] = []
+    for wait in suspended.waits.values():
+        due, child = _due(wait), wait.child
+        timer_id = timer_of(command_id, "wait", wait.path)
+        if due is not None and timer_id not in state.timers:
+            facts.append(TimerSet(timer_id, "wait", due, command_id, wait.path))
+        if child is not None and child.execution_id not in state.children:
+            facts.append(events.ChildRequested(step_run_id, command_id, child.execution_id, child, wait.path))
+    return facts
+
+
+def _due(wait: Wait) -> int | None:
+    if wait.until_ms is not None:
+        return max(0, min(wait.until_ms, LATEST_MS))
+    waits_s = next((each for each in (wait.delay_s, wait.for_s, wait.timeout_s) if each is not None), None)
+    return None if waits_s is None else due_ms(wait.since_ms, waits_s)
+
+
+def cancel_unawaited(state: Execution) -> Sequence[Fact]:
+    """Cancels children that nothing waits for any more: the wait has timed out, or its step has failed."""
+    if not state.children:
+        return ()
+    waits = [wait for assignment in state.commands for wait in assignment.waits.values()]
+    awaited = {wait.child.execution_id for wait in waits if wait.child is not None}
+    unawaited = [child_id for child_id in state.children if child_id not in awaited]
+    return [events.ChildOrdered(child_id, "cancel", "its parent no longer waits for it") for child_id in unawaited]
+
+
+def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
+    """The timer of ``lifecycle.timeout_s``, counted from the first start of the step run."""
+    timeout_s = plan.steps[run.step].timeout_s
+    if timeout_s is None or not run.started_ms:
+        return ()
+    timer_id = timer_of(run.step_run_id, "step")
+    if timer_id in state.timers:
+        return ()
+    return (TimerSet(timer_id, "step", due_ms(run.started_ms, timeout_s), run.step_run_id),)
+
+
+def _suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[Fact]:
+    latest = next(reversed(state.suspensions.values()), None)
+    return () if latest is None or state.ending else resume_or_wait(state, latest)
+
+
+def _wait_answered(plan: Plan, state: Execution, fact: events.SignalReceived | events.ChildFinished) -> Sequence[Fact]:
+    """Resumes the command whose wait was answered."""
+    answered = next((suspended for suspended in state.suspensions.values() if suspended.answers), None)
+    return () if answered is None or state.ending else resume_or_wait(state, answered)
+
+
+def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Sequence[Fact]:
+    if state.ending:
+        return ()
+    if fact.purpose == "wait":
+        suspended = state.suspensions.get(fact.subject)
+        return () if suspended is None else resume_or_wait(state, suspended)
+    if fact.purpose == "execution":
+        text = f"the execution exceeded executor.spec.timeout_s ({plan.timeout_s:g} s)"
+        return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
+    if fact.purpose == "admission":
+        return _admission_over(plan, state, fact.subject)
+    if fact.purpose == "deadline":
+        return _deadline_over(plan, state, fact.subject)
+    run = state.runs.get(fact.subject)
+    if run is None or run.ended:
+        return ()
+    text = f"step {run.step} exceeded lifecycle.timeout_s ({plan.steps[run.step].timeout_s:g} s)"
+    return _time_out(state, run.step_run_id, text)
+
+
+def _admission_over(plan: Plan, state: Execution, token_id: str) -> Sequence[Fact]:
+    waiting = state.tokens.get(token_id)
+    policy = plan.steps[waiting.token.step].admit if waiting is not None else None
+    if waiting is None or policy is None or policy.wait_s is None:
+        return ()
+    text = f"step {waiting.token.step} did not admit its token within admit.wait.timeout_s ({policy.wait_s:g} s)"
+    if policy.on_timeout == "discard":
+        return (events.TokenDiscarded(token_id, text),)
+    return (claim(state, token_id, refused=ErrorInfo("admission_timeout", text)),)
+
+
+def _deadline_over(plan: Plan, state: Execution, token_id: str) -> Sequence[Fact]:
+    waiting = state.tokens.get(token_id)
+    step_run_id = step_run_of(state.execution_id, token_id)
+    run = state.runs.get(step_run_id)
+    step = waiting.token.step if waiting is not None else run.step if run is not None else ""
+    if not step or (run is not None and run.ended):
+        return ()
+    text = f"step {step} was not done within lifecycle.deadline_s ({plan.steps[step].deadline_s:g} s)"
+    if waiting is not None:
+        return (claim(state, token_id, refused=ErrorInfo("timeout", text)),)
+    return _time_out(state, step_run_id, text)
+
+
+def _time_out(state: Execution, step_run_id: str, text: str) -> Sequence[Fact]:
+    cancelled = [
+        events.StepCancelled(step_run_id, assignment.command_id, text)
+        for assignment in state.commands
+        if assignment.step_run_id == step_run_id
+    ]
+    return (*cancelled, events.StepFailed(step_run_id, ErrorInfo("timeout", text)))
+
+
+RULES: Final[Rules] = {
+    events.StepSuspended: _suspended,
+    events.SignalReceived: _wait_answered,
+    events.ChildFinished: _wait_answered,
+    events.TimerFired: _timer_fired,
+}

@@ -1,0 +1,295 @@
+"""Effects: what the server must do after a decision. A closed union, one type per effect.
+
+The engine returns them; the server collects them in the tick and acts once it is committed (PROTOCOL §2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from noetl_stream.engine.evolve.loops import loop_at, loop_progress
+from noetl_stream.engine.scope import around, level_at
+from noetl_stream.engine.state import Assignment, Execution, Timer
+from noetl_stream.model import events
+from noetl_stream.model.ids import RunId, derive, partition_of
+from noetl_stream.model.messages import ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
+from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.playbook.check.reads import union_of
+from noetl_stream.playbook.plan import Plan
+
+
+class IssueCommand(NamedTuple):
+    command: StepCommand
+
+
+class WithdrawCommand(NamedTuple):
+    """Remove a command no worker has started from the queue."""
+
+    command_id: str
+
+
+class StopWorkers(NamedTuple):
+    stop: Stop
+
+
+class SendMessage(NamedTuple):
+    """Send to another execution through the inbox. ``position`` is that of the decision that sends it."""
+
+    position: int
+    message: InboxMessage
+
+
+class SetTimer(NamedTuple):
+    """Set or move a timer."""
+
+    timer_id: str
+    timer: Timer
+
+
+class DropTimer(NamedTuple):
+    timer_id: str
+
+
+class AddTerms(NamedTuple):
+    """Make the execution searchable by these terms (:mod:`noetl_stream.model.search_terms`)."""
+
+    terms: frozenset[str]
+
+
+class UseObject(NamedTuple):
+    """Record that the journal references a result stored by another execution."""
+
+    reference: Reference
+
+
+class AnswerStart(NamedTuple):
+    """Tell the client that the execution has started, unless there are ``diagnostics``."""
+
+    diagnostics: Sequence[dict[str, Any]]
+
+
+Effect = (
+    IssueCommand
+    | WithdrawCommand
+    | StopWorkers
+    | SendMessage
+    | SetTimer
+    | DropTimer
+    | AddTerms
+    | UseObject
+    | AnswerStart
+)
+
+
+Value = TypeVar("Value")
+_Rule = Callable[[Plan | None, Execution, Any, int], Iterable[Effect]]
+
+
+def effects_of(
+    plan: Plan | None, before: Execution | None, after: Execution, facts: Sequence[events.Fact]
+) -> Sequence[Effect]:
+    """The effects of ``facts``, an input and its decisions, that led from ``before`` to ``after``.
+
+    A command that is scheduled and cancelled by the same facts is never issued.
+
+    Args:
+        plan: ``None`` if the playbook cannot run.
+    """
+    effects: list[Effect] = []
+    for position, fact in enumerate(facts, after.position - len(facts) + 1):
+        rule = _RULES.get(type(fact))
+        if rule is not None:
+            effects += rule(plan, after, fact, position)
+    if before is None or before.timers is not after.timers:
+        effects += _timers(before, after)
+    if (before is None or before.request is not None) and after.request is None and after.parent is None:
+        # A rerun is answered once it is clear whether it can start.
+        effects.append(AnswerStart(after.refused))
+    return effects
+
+
+def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:
+    had = before.timers if before is not None else {}
+    yield from map(DropTimer, had.keys() - after.timers.keys())
+    for timer_id, timer in after.timers.items():
+        if had.get(timer_id) is not timer:
+            yield SetTimer(timer_id, timer)
+
+
+def _scheduled(plan: Plan | None, state: Execution, fact: events.StepScheduled, _position: int) -> Iterator[Effect]:
+    assignment = state.assignments.get(fact.command_id)
+    if plan is not None and assignment is not None and assignment.issue == fact.issue:
+        yield IssueCommand(build_command(plan, state, assignment))
+
+
+def _cancelled(_plan: Plan | None, state: Execution, fact: events.StepCancelled, _position: int) -> Iterator[Effect]:
+    if fact.command_id not in state.assignments:
+        yield WithdrawCommand(fact.command_id)
+    yield StopWorkers(Stop(state.execution_id, [fact.command_id], fact.reason))
+
+
+def _paused(_plan: Plan | None, state: Execution, _fact: events.ExecutionPaused, _position: int) -> Iterator[Effect]:
+    if state.assignments:
+        yield StopWorkers(Stop(state.execution_id, list(state.assignments), "paused", pausing=True))
+
+
+def _started(plan: Plan | None, _state: Execution, _fact: events.ExecutionStarted, _position: int) -> Iterator[Effect]:
+    if plan is not None and plan.labels:
+        yield AddTerms(frozenset(label_terms(plan.labels)))
+
+
+def _finished(plan: Plan | None, state: Execution, fact: events.ExecutionFinished, position: int) -> Iterator[Effect]:
+    if fact.outcome.error is not None:
+        yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
+    yield from _message(plan, state, fact, position)
+
+
+def _message(_plan: Plan | None, state: Execution, fact: events.Fact, position: int) -> Iterator[Effect]:
+    message = child_message(state, fact, position)
+    if message is not None:
+        yield SendMessage(position, message)
+
+
+def _child_finished(
+    _plan: Plan | None, state: Execution, fact: events.ChildFinished, _position: int
+) -> Iterator[Effect]:
+    return _used(state, (fact.outcome,))
+
+
+def _reused(_plan: Plan | None, state: Execution, fact: events.ExecutionReused, _position: int) -> Iterator[Effect]:
+    for entry in fact.entries:
+        if isinstance(entry, events.StepReused):
+            yield from _used(state, (entry.outcome, *entry.others.values()))
+
+
+def _used(state: Execution, outcomes: Iterable[Outcome | None]) -> Iterator[Effect]:
+    """Results of other executions enter the journal only here: workloads, patches and args are plain values, and
+    workers store results of their own.
+    """
+    for outcome in outcomes:
+        reference = outcome.result.reference if outcome is not None else None
+        if reference is not None and reference.execution_id != state.execution_id:
+            yield UseObject(reference)
+
+
+_Order = type[events.CancelRequested | events.PauseRequested | events.ResumeRequested]
+_ORDERS: Final[Mapping[events.ChildOrder, _Order]] = {
+    "cancel": events.CancelRequested,
+    "pause": events.PauseRequested,
+    "resume": events.ResumeRequested,
+}
+
+
+def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMessage | None:
+    """The message to a child or the parent that a decision of ``state``, at ``position``, sends, if any."""
+    execution_id, parent = state.execution_id, state.parent
+    if isinstance(fact, events.ChildRequested):
+        call, depth = fact.call, 1 + (parent.depth if parent is not None else 0)
+        caller = events.Parent(execution_id, fact.step_run_id, fact.command_id, fact.path, depth, call.return_step)
+        request_id, trace_id = derive(fact.execution_id, "request"), state.trace_id
+        request = events.ExecutionRequested(
+            request_id, call.digest, call.path, call.workload, trace_id=trace_id, parent=caller
+        )
+        return InboxMessage(fact.execution_id, request)
+    if isinstance(fact, events.ChildOrdered):
+        order = _ORDERS[fact.order](derive(execution_id, "order", position), "", fact.reason)
+        return InboxMessage(fact.execution_id, order)
+    if isinstance(fact, events.ExecutionFinished) and parent is not None:
+        outcome, error = Outcome("ok", fact.outcome.result), fact.outcome.error
+        if error is not None:
+            message = f"playbook {state.path} ({execution_id}) {fact.status}: {error.message}"
+            outcome = Outcome("error", error=ErrorInfo("child_failed", message, code=error.kind))
+        finished = events.ChildFinished(execution_id, parent.command_id, outcome, parent.path)
+        return InboxMessage(parent.execution_id, finished)
+    return None
+
+
+_RULES: Final[dict[type[events.Fact], _Rule]] = {
+    events.StepScheduled: _scheduled,
+    events.StepCancelled: _cancelled,
+    events.ExecutionPaused: _paused,
+    events.ExecutionStarted: _started,
+    events.ExecutionFinished: _finished,
+    events.ChildRequested: _message,
+    events.ChildOrdered: _message,
+    events.ChildFinished: _child_finished,
+    events.ExecutionReused: _reused,
+}
+
+
+def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepCommand:
+    """The command for ``assignment``, with the snapshot its templates read (LANGUAGE §5)."""
+    run = state.runs[assignment.step_run_id]
+    step = plan.steps[run.step]
+    chain, counts = around(run.loop, assignment.path)
+    local = loop_at(run.loop, assignment.path)
+    reads = step.reads
+    if assignment.paging:
+        level = level_at(step, len(assignment.path))
+        reads = union_of(level.items.reads | level.max_in_flight.reads, ())
+    return StepCommand(
+        command_id=assignment.command_id,
+        execution_id=state.execution_id,
+        partition=partition_of(state.execution_id),
+        step_run_id=run.step_run_id,
+        step=run.step,
+        digest=state.digest,
+        pool=step.pool,
+        issue=assignment.issue,
+        path=assignment.path,
+        chain=[None if isinstance(item, ItemPosition) else item for item in chain],
+        counts=counts,
+        places={depth: item for depth, item in enumerate(chain) if isinstance(item, ItemPosition)},
+        items=local.items if local is not None else None,
+        pages=list(local.pages) if local is not None else [],
+        max_in_flight=local.max_in_flight if local is not None else 1,
+        paging=assignment.paging,
+        args=run.token.args,
+        workload=_read(state.workload, reads.workload),
+        ctx=_read({**run.ctx, **run.patches} if run.patches else run.ctx, reads.ctx),
+        steps=_read(run.steps, reads.steps),
+        vars=run.vars,
+        limits=state.limits,
+        trace_id=state.trace_id,
+        segment=assignment.segment,
+        resume=build_continuation(state, assignment) if assignment.segment else None,
+    )
+
+
+def build_continuation(state: Execution, assignment: Assignment) -> Go:
+    """Where a run of this command continues: the answer to a claim, and the start of a later segment."""
+    run = state.runs[assignment.step_run_id]
+    local = loop_at(run.loop, assignment.path)
+    return Go(
+        next_number=assignment.next_number,
+        progress=assignment.progress,
+        loop=loop_progress(local) if local is not None else None,
+        ctx=run.patches,
+        vars=run.vars,
+        answers=assignment.answers,
+        waits=assignment.waits,
+    )
+
+
+def _read(mapping: Mapping[str, Value], keys: frozenset[str] | None) -> dict[str, Value]:
+    if keys is None:
+        return dict(mapping)
+    return {key: mapping[key] for key in sorted(keys) if key in mapping} if keys else {}
+
+
+def answer_claim(state: Execution | None, run: RunId) -> ClaimAnswer:
+    """The answer to a claim, by the state after the claim was folded (PROTOCOL §3 *Claim*)."""
+    if state is None:
+        return Drop("unknown execution")
+    if state.ended:
+        return Drop(f"the execution is {state.status}")
+    assignment = state.assignments.get(run.command_id)
+    if assignment is None:
+        return Drop("the step run has ended")
+    if assignment.run != run:
+        return Drop("another worker has it")
+    return build_continuation(state, assignment)

@@ -1,0 +1,136 @@
+"""Defaults of tasks from outer scopes: timeouts and knobs, merged from the outside in (LANGUAGE §1 *Layering*, §5
+*Timeouts*; v10 §3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Final, TypeVar
+
+from noetl_stream.playbook.diagnostics import Position, Problems
+from noetl_stream.playbook.kinds.inputs import spellings
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.sections import Section, is_null, mistyped, read_section
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, holds_template, walk
+
+S = TypeVar("S", bound=Section)
+
+MAX_LAYERED_VALUES: Final = 100
+"""Values, at any depth, of the knobs in one outer ``spec``; every task inside is checked with them."""
+
+_NO_TIMEOUTS: Final = Timeouts()
+_NO_KNOBS: Final = Mapping(Position(1, 1), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Defaults of the tasks in a scope. ``knobs`` are nodes, so that their problems have positions."""
+
+    timeouts: Timeouts = _NO_TIMEOUTS
+    knobs: Mapping = _NO_KNOBS
+
+    def over(self, outer: Layer) -> Layer:
+        """This layer merged over an outer one."""
+        return Layer(overlay(outer.timeouts, self.timeouts), merged(outer.knobs, self.knobs))
+
+    def knobs_for(self, kind: KindSpec, own: Mapping) -> Mapping:
+        """The knobs of a task of this kind with its ``own`` knobs."""
+        foreign = self.knobs.keys.keys() - spellings(kind.knobs).keys()
+        return merged(self.knobs.without(foreign), own)
+
+
+def knobs_of(kinds: Kinds) -> frozenset[str]:
+    """The ``spec`` keys of the installed kinds."""
+    return frozenset(name for kind in kinds.values() for name in spellings(kind.knobs))
+
+
+def read_layered(node: Node | None, section: type[S], knobs: Collection[str], problems: Problems) -> tuple[S, Layer]:
+    """Reads an outer ``spec``: its own section, and the defaults for the tasks inside.
+
+    Args:
+        knobs: The ``spec`` keys of the installed kinds. A key of ``section`` takes precedence.
+    """
+    spec = read_section(node, section, problems, layered=knobs)
+    if not isinstance(node, Mapping):
+        return spec, Layer()
+    others = {name for name in node.keys if name not in knobs or name in section.model_fields}
+    layered = node.without(others)
+    if len(list(walk(layered))) > 1 + MAX_LAYERED_VALUES:
+        message = f"the knobs here have more than {MAX_LAYERED_VALUES} values (max_layered_values)"
+        problems.error("limit_exceeded", message, next(iter(layered.keys.values())), "move them to the tasks")
+        layered = _NO_KNOBS
+    return spec, Layer(read_timeouts(node.get("timeout"), problems), layered)
+
+
+def merged(outer: Mapping, inner: Mapping) -> Mapping:
+    """Merges mappings key by key; otherwise the inner value wins."""
+    both = Mapping(inner.mark, inner.pointer, {**outer.keys, **inner.keys}, {**outer.values, **inner.values})
+    for name in outer.keys.keys() & inner.keys.keys():
+        under, over = outer.values[name], inner.values[name]
+        if isinstance(under, Mapping) and isinstance(over, Mapping):
+            both.values[name] = merged(under, over)
+    return both
+
+
+def warn_unused(layer: Layer, kinds: Iterable[KindSpec | None], scope: str, problems: Problems) -> None:
+    """Warns of knobs that no task in the scope has, unless the kind of some task is unknown."""
+    if not layer.knobs.keys:
+        return
+    known: set[str] = set()
+    for kind in kinds:
+        if kind is None or kind.knobs.model_config.get("extra") == "allow":
+            return
+        known.update(spellings(kind.knobs))
+    for name, key in layer.knobs.keys.items():
+        if name not in known:
+            message = f"`{name}` has no effect: no task in {scope} uses it"
+            problems.warn("no_effect", message, key, "remove it")
+
+
+class TimeoutParts(Section):
+    title = "`timeout`"
+
+    total: float | None = None
+    connect: float | None = None
+    read: float | None = None
+
+
+def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
+    """Reads ``timeout``, in seconds greater than 0; ``timeout: 30`` is ``{total: 30}``."""
+    if isinstance(node, Scalar):
+        if _number(node) is None:
+            mistyped(node, "`timeout`", "seconds or {total, connect, read}", problems)
+        return Timeouts(total=_seconds(_number(node), node, problems))
+    read_section(node, TimeoutParts, problems)
+    parts = {} if node is None or isinstance(node, Sequence) else node.only(TimeoutParts.model_fields.keys()).values
+    return Timeouts(**{name: _seconds(_number(part), part, problems) for name, part in parts.items()})
+
+
+def overlay(outer: Timeouts, inner: Timeouts) -> Timeouts:
+    """Merges two scopes part by part; the inner one wins."""
+    return replace(outer, **{part: value for part, value in asdict(inner).items() if value is not None})
+
+
+def read_seconds(node: Node | None, what: str, problems: Problems) -> float | None:
+    """A literal number of seconds greater than 0; ``None`` if absent or invalid."""
+    if node is None or is_null(node):
+        return None
+    value = _number(node)
+    if value is None:
+        is_template = holds_template(node)
+        hint = "write a constant: templates are not allowed here" if is_template else "write a number such as 600"
+        mistyped(node, what, "a number of seconds", problems, hint)
+    return _seconds(value, node, problems, what)
+
+
+def _number(node: Node) -> float | None:
+    value = node.value if isinstance(node, Scalar) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _seconds(value: float | None, at: Node, problems: Problems, what: str = "a timeout") -> float | None:
+    if value is None or value > 0:
+        return value
+    problems.error("invalid_value", f"{what} must be greater than 0 seconds", at, "remove it for no timeout")
+    return None

@@ -1,0 +1,298 @@
+"""Keys that a playbook must not have, of older dialects or in the wrong place, each with what to write instead
+(LANGUAGE §1, §3 to §6; v10 §13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from noetl_stream.model.events import SharedOperation
+from noetl_stream.playbook.diagnostics import Location, Problems
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedKey:
+    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*)."""
+
+    message: str
+    hint: str
+    code: str = "legacy_syntax"
+
+    def report(self, at: Location, problems: Problems) -> None:
+        problems.error(self.code, self.message, at, self.hint)
+
+
+def _belongs(word: str, place: str, shown: str) -> RejectedKey:
+    return RejectedKey(f"`{word}` belongs {place}", f"write {shown}", "misplaced_key")
+
+
+_ADMIT: Final = "spec: { policy: { admit: { rules: [ { when: …, then: { allow: true } } ] } } }"
+_ADMISSION: Final = f"write an admission policy: {_ADMIT}"
+_RULES: Final = "spec: { policy: { rules: [ { when: …, then: { do: … } }, { else: { then: { do: continue } } } ] } }"
+_ARCS: Final = "next: { arcs: [ { step: …, when: …, args: { … } } ] }"
+_EXCLUSIVE: Final = "write next: { spec: { mode: exclusive }, arcs: [ … ] }"
+_STORE: Final = "add a task that writes the data, such as { name: store, kind: postgres, … }"
+_COLLECT: Final = "read the loop's result, the list of its iterations' results"
+_PIPE: Final = "write the pipeline as a list under `tool`"
+_RETRY: Final = (
+    "write a policy rule: spec: { policy: { rules: [ { when: \"{{ outcome.status == 'error' }}\", "
+    "then: { do: retry, attempts: 3, backoff: exponential, delay: 1 } } ] } }"
+)
+_FAILURE: Final = "failure: { mode: best_effort }"
+
+_WRITE_WORDS: Final = ("set_ctx", "set_iter", "set_vars", "set_shared")
+_RULE_WORDS: Final = ("do", "attempts", "backoff", "delay", "max_delay", "to", *_WRITE_WORDS)
+_WRITES: Final = {
+    word: f"set it in a task's policy rule: then: {{ do: continue, {word}: {{ … }} }}" for word in _WRITE_WORDS
+}
+_SET_PREV: Final = RejectedKey("`set_prev` is not a keyword", "read the previous task's result as `_prev`")
+_STEP_WHEN: Final = RejectedKey("a step has no `when`", _ADMISSION, "step_when")
+_STEP_RETRY: Final = RejectedKey("`retry` belongs in a task's policy", f"write {_RULES}")
+_TASK_WHEN: Final = RejectedKey(
+    "a task has no `when`", "use the policy of the task before it: then: { do: jump, to: <task> }"
+)
+_TASK_RULES: Final = RejectedKey("`rules` belong under `spec.policy`", f"write {_RULES}")
+
+_POLICIES: Final = {
+    word: _belongs(word, "under `spec.policy`", f"spec: {{ policy: {{ {shown} }} }}")
+    for word, shown in (
+        ("admit", "admit: { rules: [ { when: …, then: { allow: true } } ] }"),
+        ("lifecycle", "lifecycle: { timeout_s: 600 }"),
+        ("failure", _FAILURE),
+    )
+}
+_TIMES: Final = {
+    word: _belongs(word, "under `spec.policy.lifecycle`", f"spec: {{ policy: {{ lifecycle: {{ {word}: 600 }} }} }}")
+    for word in ("timeout_s", "deadline_s")
+}
+_JOIN: Final = {"join": _belongs("join", "under `spec`", "spec: { join: all }")}
+
+ROOT: Final = {
+    "vars": RejectedKey(
+        "a playbook has no root `vars`",
+        "put inputs under `workload`; set state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
+        "root_vars",
+    ),
+    "steps": RejectedKey("`steps` is the old name of `workflow`", "write workflow: [ { step: start, … } ]"),
+}
+
+STEP: Final = {
+    "when": _STEP_WHEN,
+    "expr": RejectedKey("`expr` is not a keyword", f"use `when`; for a step, write {_ADMIT}"),
+    "case": RejectedKey("a step has no `case`", f"after a task, write {_RULES}; between steps, write {_ARCS}"),
+    "eval": RejectedKey("a step has no `eval`", f"check each task's outcome in its policy: {_RULES}"),
+    "vars": RejectedKey("a step has no `vars`", _WRITES["set_vars"]),
+    "args": RejectedKey("a step has no `args`", f"put inputs in the task, and token args on the arc: {_ARCS}"),
+    **{word: RejectedKey(f"a step has no `{word}`", hint) for word, hint in _WRITES.items()},
+    "set": RejectedKey("a step has no `set`", _WRITES["set_ctx"]),
+    "result": RejectedKey("a step has no `result`", "read its last task's result as {{ steps.<name> }}"),
+    "type": RejectedKey("a step has no `type`", "write tool: { kind: … }"),
+    "with": RejectedKey(
+        "a step has no `with`", "put inputs next to `kind` in the tool: tool: { kind: …, args: { … } }"
+    ),
+    "sink": RejectedKey("a step has no `sink`", _STORE),
+    "save": RejectedKey("a step has no `save`", _STORE),
+    "collect": RejectedKey("a step has no `collect`", _COLLECT),
+    "call": RejectedKey("a step has no `call`", "write tool: { kind: workbook, task: … }"),
+    "skip": RejectedKey("a step has no `skip`", _ADMISSION),
+    "pipe": RejectedKey("a step has no `pipe`", _PIPE),
+    "next_mode": RejectedKey("a step has no `next_mode`", _EXCLUSIVE),
+    "set_prev": _SET_PREV,
+    "retry": _STEP_RETRY,
+    "name": RejectedKey("a step is named by `step`", "write - step: <name>"),
+    "kind": RejectedKey("`kind` belongs under `tool`", "write tool: { kind: …, … }"),
+    "policy": _belongs("policy", "under `spec`", "spec: { policy: { … } }"),
+    "pool": _belongs("pool", "under `spec`", "spec: { pool: <pool> }"),
+    "timeout": _belongs("timeout", "under `spec`", "spec: { timeout: 30 }"),
+    **_JOIN,
+    **_POLICIES,
+    **_TIMES,
+}
+
+STEP_SPEC: Final = {
+    "next_mode": RejectedKey("`next_mode` is the old form", _EXCLUSIVE),
+    "retry": _STEP_RETRY,
+    "when": _STEP_WHEN,
+    **_POLICIES,
+    **_TIMES,
+}
+
+CONTROL: Final = dict.fromkeys(
+    _RULE_WORDS,
+    RejectedKey(
+        "control actions belong in a task's policy",
+        f"only `allow` is valid here; put `do` in a task: {_RULES}",
+        "control_outside_policy",
+    ),
+)
+
+LOOP_POLICY: Final = CONTROL | {
+    "rules": RejectedKey(
+        "task rules do not belong to the step",
+        f"move them to the task: tool: {{ kind: …, {_RULES} }}",
+        "control_outside_policy",
+    )
+}
+
+STEP_POLICY: Final = {
+    **LOOP_POLICY,
+    "wait": _belongs("wait", "under `admit`", "admit: { rules: [ … ], wait: { timeout_s: 3600 } }"),
+    **_JOIN,
+    **_TIMES,
+}
+
+TASK: Final = {
+    "eval": RejectedKey("`eval` is the old form of a task's policy", f"write {_RULES}"),
+    "expr": RejectedKey("`expr` is not a keyword", f"use `when`: {_RULES}"),
+    "when": _TASK_WHEN,
+    "policy": RejectedKey("`policy` belongs under `spec`", "write spec: { policy: { rules: [ … ] } }"),
+    "timeout": RejectedKey("`timeout` belongs under `spec`", "write spec: { timeout: 30 }"),
+    "rules": _TASK_RULES,
+    **{word: RejectedKey(f"`{word}` belongs in a policy rule", hint) for word, hint in _WRITES.items()},
+    "set_prev": _SET_PREV,
+    "set": RejectedKey("`set` is not a keyword", _WRITES["set_ctx"]),
+    "type": RejectedKey("`type` is the old name of `kind`", "write kind: …"),
+    "case": RejectedKey("a task has no `case`", f"write {_RULES}"),
+    "retry": RejectedKey("a task has no `retry`", _RETRY),
+    "with": RejectedKey("a task has no `with`", "put inputs next to `kind`, named ones under `args`"),
+    "sink": RejectedKey("a task has no `sink`", _STORE),
+    "save": RejectedKey("a task has no `save`", _STORE),
+    "collect": RejectedKey("a task has no `collect`", _COLLECT),
+    "pipe": RejectedKey("a task has no `pipe`", _PIPE),
+    "loop": RejectedKey("a task has no `loop`", "put `loop` on the step, next to `tool`"),
+    "next": RejectedKey("a task has no `next`", "put `next` on the step; inside the pipeline, write do: jump"),
+    "tool": RejectedKey("a task has no `tool`", "write `name`, `kind` and the inputs on one level"),
+}
+
+TASK_SPEC: Final = {
+    "retry": RejectedKey("a task has no `spec.retry`", _RETRY),
+    "when": _TASK_WHEN,
+    "rules": _TASK_RULES,
+}
+
+RULE: Final = {
+    **{word: RejectedKey(f"`{word}` is not a keyword", "write { when: …, then: { … } }") for word in ("expr", "if")},
+    **{
+        word: RejectedKey(f"`{word}` belongs under `then`", f"write {{ when: …, then: {{ {word}: … }} }}")
+        for word in ("allow", *_RULE_WORDS)
+    },
+}
+
+THEN: Final = {
+    "next": RejectedKey("a rule has no `next`", f"write an arc of the step: {_ARCS}"),
+    "call": RejectedKey("a rule has no `call`", "write do: retry to run the task again, or do: jump, to: <task>"),
+    "collect": RejectedKey(
+        "a rule has no `collect`", "write set_iter, or set_shared: { <key>: { op: append, value: … } }"
+    ),
+    "sink": RejectedKey("a rule has no `sink`", f"{_STORE}, and jump to it"),
+    "save": RejectedKey("a rule has no `save`", f"{_STORE}, and jump to it"),
+    "result": RejectedKey("a rule has no `result`", "read the step's last result as {{ steps.<name> }}"),
+    "skip": RejectedKey("a rule has no `skip`", "write do: break, which ends the pipeline successfully"),
+    "backoff_multiplier": RejectedKey(
+        "a rule has no `backoff_multiplier`", "write backoff: exponential, which doubles the delay"
+    ),
+    "set": RejectedKey("`set` is not a keyword", "write set_ctx, set_iter or set_vars: { <key>: … }"),
+    "set_prev": _SET_PREV,
+    "fail": RejectedKey("`fail` is a value of `do`", "write then: { do: fail }"),
+    "retry": RejectedKey("`retry` is a value of `do`", "write then: { do: retry, attempts: 3, backoff: exponential }"),
+    "max_attempts": RejectedKey(
+        "`max_attempts` is the old name of `attempts`", "write attempts: 3 for three runs in all"
+    ),
+    "initial_delay": RejectedKey("`initial_delay` is the old name of `delay`", "write delay: 1"),
+}
+
+SHARED: Final = {
+    op: RejectedKey(f"`{op}` is an operation, not a key", f"write {{ op: {op}, value: … }}", "unknown_key")
+    for op in get_args(SharedOperation)
+}
+
+BRANCH_EXAMPLE: Final = "{ when: …, then: [ … ] }"
+ROUND_EXAMPLE: Final = "{ when: …, do: [ … ] }"
+
+CONSTRUCT: Final = {
+    "spec": RejectedKey("a construct has no `spec`", "put policies and timeouts on the tasks inside"),
+    "when": RejectedKey(
+        "`when` belongs inside the construct", f"write choose: [ {BRANCH_EXAMPLE} ], or while: {ROUND_EXAMPLE}"
+    ),
+    "then": RejectedKey("`then` belongs in a branch", f"write choose: [ {BRANCH_EXAMPLE} ]"),
+    "else": RejectedKey(
+        "`else` must be the last branch", f"write choose: [ {BRANCH_EXAMPLE}, {{ else: {{ then: [ … ] }} }} ]"
+    ),
+    "do": RejectedKey("`do` belongs inside `while` or `until`", f"write while: {ROUND_EXAMPLE}"),
+}
+BRANCH: Final = {
+    "do": RejectedKey("a branch has no `do`", f"write {BRANCH_EXAMPLE}"),
+    "expr": RULE["expr"],
+    "if": RULE["if"],
+}
+ROUND: Final = {"then": RejectedKey("a `while` or `until` has no `then`", f"write {ROUND_EXAMPLE}")}
+
+BARE_NAMES: Final = {
+    "response": "write `outcome.result` in a task's policy, `event.result` in an arc",
+    "result": "write `outcome.result` in a task's policy, `event.result` in an arc, else the name of the task or step",
+    "error": "write `outcome.error` in a task's policy, `event.error` in an arc",
+    "context": "write `ctx`",
+    "item": "write `iter.<iterator>`, with the loop's iterator name",
+    "loop": "write `iter.index` or `iter.count`; in an arc, `event.loop` sums up the loop",
+}
+"""Template names of older dialects, and what to write instead."""
+
+LOOP: Final = {
+    "collection": RejectedKey("`collection` is the old name of `in`", 'write in: "{{ … }}"'),
+    "element": RejectedKey("`element` is the old name of `iterator`", "write iterator: <name>"),
+    **{
+        word: _belongs(word, "under `spec`", f"loop: {{ in: …, iterator: …, spec: {{ {word}: … }} }}")
+        for word in ("mode", "max_in_flight", "exec", "policy")
+    },
+}
+
+LOOP_SPEC: Final = {
+    "retry": _STEP_RETRY,
+    "in": _belongs("in", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
+    "iterator": _belongs("iterator", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
+    "loop": _belongs("loop", "next to `spec`", "loop: { in: …, iterator: …, loop: { in: …, iterator: … } }"),
+    "failure": _belongs("failure", "under `policy`", f"spec: {{ policy: {{ {_FAILURE} }} }}"),
+}
+
+ARC: Final = {
+    "then": RejectedKey("an arc has no `then`", f"write {_ARCS}"),
+    "else": RejectedKey(
+        "an arc has no `else`", "write a last arc without `when`: exclusive mode takes it if no other matches"
+    ),
+    "expr": RejectedKey("`expr` is not a keyword", "use `when`"),
+    **{
+        word: RejectedKey(f"an arc has no `{word}`", f"pass values as args: {_ARCS}", "control_outside_policy")
+        for word in _WRITE_WORDS
+    },
+    "do": RejectedKey("an arc has no `do`", f"write {_ARCS}", "control_outside_policy"),
+    "with": RejectedKey("an arc has no `with`", f"pass values as args: {_ARCS}"),
+}
+
+NEXT: Final = {
+    "mode": RejectedKey("`mode` belongs under `spec`", _EXCLUSIVE),
+    "step": RejectedKey("`step` belongs in an arc", f"write {_ARCS}"),
+    "when": RejectedKey("`when` belongs in an arc", f"write {_ARCS}"),
+}
+
+EXECUTOR: Final = {
+    word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: … }} }}")
+    for word in ("pool", "entry_step", "result", "timeout", "timeout_s", "policy")
+}
+EXECUTOR_SPEC: Final = {
+    "retry": _STEP_RETRY,
+    **{
+        word: _belongs(word, "under `policy`", f"executor: {{ spec: {{ policy: {{ {word}: … }} }} }}")
+        for word in ("failure", "results", "limits", "defaults")
+    },
+}
+EXECUTOR_POLICY: Final = {
+    "timeout_s": _belongs("timeout_s", "under `spec`", "executor: { spec: { timeout_s: 600 } }"),
+    "lifecycle": RejectedKey(
+        "`lifecycle` belongs to a step", "for the whole execution, write executor: { spec: { timeout_s: 600 } }"
+    ),
+}
+
+NEXT_HINT: Final = f"write {_ARCS}"
+POLICY_HINT: Final = f"write {_RULES}"
+LOOP_HINT: Final = 'loop: { in: "{{ workload.items }}", iterator: item }'
+ELSE_HINT: Final = "write - else: { then: { … } }"

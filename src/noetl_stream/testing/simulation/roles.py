@@ -1,0 +1,82 @@
+"""Servers and workers of a simulation, each on a host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.compile.compiler import CheckResult, check
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.worker import Worker
+
+PLAYBOOKS_KEPT: Final = 512
+RENEWAL_S: Final = 10.0
+
+
+def server_on(
+    host: SimulatedHost, catalog: Catalog, kinds: Kinds, times: ServerTimes, limits: Limits = DEFAULT_LIMITS
+) -> Server:
+    """A server whose ports are those of ``host``."""
+    ports = ServerPorts(
+        log=host.log,
+        queue=host.queue,
+        store=host.store,
+        blobs=host.blobs,
+        bus=host.bus,
+        clock=host.clock,
+        catalog=catalog,
+    )
+    return Server(host.name, ports, kinds, times, limits, check_once)
+
+
+async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:
+    """Runs a worker whose ports are those of ``host``.
+
+    Its leases are renewed by simulated time: the worker's own thread renews them by real time, which hardly passes.
+    """
+    worker = Worker(
+        name=host.name,
+        pool="default",
+        slots=slots,
+        event_log=host.log,
+        queue=host.queue,
+        bus=host.bus,
+        blobs=host.blobs,
+        clock=host.clock,
+        tools=tools,
+        plans=PlanClient(host.bus, host.clock, {kind: tool.spec for kind, tool in tools.items()}, checker=check_once),
+    )
+    renewing = asyncio.create_task(_renew_leases(host))
+    try:
+        await worker.run()
+    finally:
+        renewing.cancel()
+
+
+def check_once(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> CheckResult:
+    """As :func:`~noetl_stream.playbook.compile.compiler.check`; the same arguments give the same result again, so that
+    the servers and workers of all simulations compile each playbook once.
+    """
+    return _checked(text, tuple(kinds.items()), file, limits)
+
+
+@lru_cache(maxsize=PLAYBOOKS_KEPT)
+def _checked(text: str | bytes, kinds: tuple[tuple[str, KindSpec], ...], file: str, limits: Limits) -> CheckResult:
+    return check(text, dict(kinds), file=file, limits=limits)
+
+
+async def _renew_leases(host: SimulatedHost) -> None:
+    while host.alive:
+        await host.clock.sleep(RENEWAL_S)
+        host.renew_leases()

@@ -1,0 +1,143 @@
+"""Child processes of tools: captures their output, and kills them with all their descendants (LANGUAGE §12).
+
+Descendants are found whatever their session or parent. This works on Linux. Elsewhere processes survive that left the
+group and whose parent has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Collection
+from typing import Final
+
+import psutil
+
+_READ_BYTES: Final = 64 * 1024
+_SET_CHILD_SUBREAPER: Final = 36
+"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphaned descendants become children of the process."""
+# Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
+_PRCTL: Final = ctypes.PyDLL(None).prctl if sys.platform == "linux" else None
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of its orphaned descendants, even after ``exec``.
+
+    Use as ``preexec_fn``; otherwise :func:`kill_trees` does not find processes whose parent has ended.
+    """
+    if _PRCTL is not None:
+        _PRCTL(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class TreeKiller:
+    """Kills process trees in batches: one scan of the process table serves all that are requested at the same time."""
+
+    def __init__(self) -> None:
+        self._requested: set[int] = set()
+        self._killing: asyncio.Task[None] | None = None
+
+    async def kill(self, process_id: int) -> None:
+        """Like :func:`kill_trees`. Completes even if the caller is cancelled."""
+        self._requested.add(process_id)
+        if self._killing is None:
+            self._killing = asyncio.get_running_loop().create_task(self._kill_requested())
+        await asyncio.shield(self._killing)
+
+    async def _kill_requested(self) -> None:
+        requested, self._requested, self._killing = self._requested, set(), None
+        kill_trees(requested)
+
+
+def kill_trees(process_ids: Collection[int]) -> None:
+    """Kills children of this process that have not been waited for, their groups and all their descendants."""
+    _kill_descendants(set(process_ids))
+    for process_id in process_ids:
+        kill_group(process_id)
+
+
+def kill_group(process_id: int) -> None:
+    """Kills what remains of the group of a process."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process_id, signal.SIGKILL)
+
+
+def _kill_descendants(roots: set[int]) -> None:
+    # Stop first and kill once no more are found: a stopped process starts nothing, and its orphans stay here.
+    # A scan misses a process whose parent ends during it; the next one finds it. So two in a row must find nothing.
+    stopped: set[int] = set()
+    found, empty_scans = roots, 0
+    while empty_scans < 2:
+        for process_id in found:
+            _signal(process_id, signal.SIGSTOP)
+        stopped |= found
+        found = _descendants(roots) - stopped
+        empty_scans = 0 if found else empty_scans + 1
+    for process_id in stopped - roots:
+        _signal(process_id, signal.SIGKILL)
+
+
+def _descendants(roots: set[int]) -> set[int]:
+    """The descendants of children of this process, from one scan of the process table."""
+    children: dict[int, list[int]] = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children.setdefault(process.ppid(), []).append(process.pid)
+    found: set[int] = set()
+    pending = list(roots)
+    while pending:
+        below = children.get(pending.pop(), [])
+        found.update(below)
+        pending += below
+    return found
+
+
+def _signal(process_id: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process_id, number)
+
+
+class CapturedOutput:
+    """Captures the output of a process up to a limit, then reads and drops the rest, so that writers never block.
+
+    Reads and owns ``descriptor``, the read end of a pipe.
+    """
+
+    def __init__(self, descriptor: int, max_bytes: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._pipe = os.fdopen(descriptor, "rb", buffering=0)
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pipe, self._read)
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def take(self) -> tuple[str, int]:
+        """The text written since the last call, and how many bytes of it were dropped."""
+        while self._read():
+            pass
+        text, dropped = self._kept.decode("utf-8", errors="replace"), self._dropped
+        self._kept.clear()
+        self._dropped = 0
+        return text, dropped
+
+    def close(self) -> None:
+        """Stops reading, even if the write end is still open."""
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe)
+            self._pipe.close()
+
+    def _read(self) -> bool:
+        data = None if self._pipe.closed else self._pipe.read(_READ_BYTES)
+        if data is None:  # nothing more yet
+            return False
+        if not data:
+            self._loop.remove_reader(self._pipe)
+            return False
+        room = self._max_bytes - len(self._kept)
+        self._kept += data[:room]
+        self._dropped += max(0, len(data) - room)
+        return True

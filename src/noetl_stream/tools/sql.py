@@ -1,0 +1,168 @@
+"""Shared by the SQL kinds: statements, parameters, row limits, and the result (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import AliasChoices, Field
+
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.convert import Conversions, NotJson, to_json
+from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
+
+MAX_ROWS: Final = 100_000
+
+SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
+"""The names of the input with the statements."""
+
+CONVERSIONS: Final[Conversions] = {
+    datetime.timedelta: datetime.timedelta.total_seconds,
+    bytes: lambda value: base64.b64encode(value).decode(),
+    ipaddress.IPv4Address: str,
+    ipaddress.IPv6Address: str,
+    ipaddress.IPv4Network: str,
+    ipaddress.IPv6Network: str,
+}
+"""Conversions of database types: intervals to seconds, bytes to base64, addresses to text."""
+
+Params = dict[str, Any] | list[Any] | None
+
+
+class SqlInputs(Inputs):
+    """Inputs of every SQL kind."""
+
+    command: str | list[str] = Field(
+        validation_alias=AliasChoices("command", "query", "commands"),
+        description="SQL with one or more statements, or a list of such texts.",
+    )
+    params: Params = Field(
+        default=None, description="Values for `$name` (a mapping) or `$1`, `$2`, … (a list) in the statements."
+    )
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, in order."""
+        return [self.command] if isinstance(self.command, str) else self.command
+
+
+class SqlKnobs(Knobs):
+    """Knobs of every SQL kind."""
+
+    max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows that a statement may return; more are an error.")
+
+
+def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
+    """Checks the parameters against those that the statements use, by name or by position from 1.
+
+    Args:
+        named: The parameters that each statement uses.
+
+    Raises:
+        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling.
+    """
+    given = _given(params)
+    used: set[str] = set()
+    for number, names in enumerate(named, start=1):
+        for name in names:
+            used.add(name)
+            if name not in given:
+                raise _missing(params, number, name)
+    unused = [name for name in given if name not in used]
+    if unused:
+        shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
+        raise invalid_input(f"{shown}: no statement uses ${unused[0]}")
+
+
+def value_of(params: Params, name: str) -> Any:
+    """The value of a parameter, after :func:`check_params`."""
+    return params[int(name) - 1] if isinstance(params, list) else (params or {})[name]
+
+
+def _given(params: Params) -> list[str]:
+    if isinstance(params, list):
+        return [str(position) for position in range(1, len(params) + 1)]
+    return list(params or ())
+
+
+def _missing(params: Params, number: int, name: str) -> ToolFailure:
+    if params is None:
+        reason = "the task has no params"
+    elif isinstance(params, list):
+        reason = f"params is a list of {len(params)}"
+        if not name.isdecimal():
+            reason += "; use a mapping for names"
+    else:
+        reason = f"params has {', '.join(sorted(params)) or 'no values'}"
+    return invalid_input(f"statement {number} uses ${name}, but {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRun:
+    """A statement's command, and how many rows it returned or changed; ``None`` if that does not apply."""
+
+    command: str
+    row_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The rows that a statement returned, as the driver gave them, and their column names."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+def check_columns(columns: Sequence[str], number: int) -> None:
+    """Rejects a statement that returns two columns with one name, of which a row could keep only one.
+
+    Raises:
+        ToolFailure: kind ``sql``.
+    """
+    duplicates = [name for name, count in Counter(columns).items() if count > 1]
+    if duplicates:
+        message = f"statement {number} returns more than one column named {duplicates[0]!r}; rename them with AS"
+        raise ToolFailure.of("sql", message)
+
+
+def too_many_rows(number: int, max_rows: int) -> ToolFailure:
+    """The failure for more than ``max_rows`` rows."""
+    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT, or raise max_rows"
+    return ToolFailure.of("result_too_large", message)
+
+
+def result_of(
+    returned: Returned | None, runs: Iterable[StatementRun], also: Conversions = CONVERSIONS
+) -> dict[str, Any]:
+    """The result of a SQL task.
+
+    Args:
+        returned: The rows of the last statement that returned any. If ``None``, ``row_count`` is how many rows the last
+            counting statement changed, else 0.
+
+    Raises:
+        ToolFailure: ``result_not_json``, with the row and column of the value.
+    """
+    runs = list(runs)
+    statements = [{"command": run.command, "row_count": run.row_count} for run in runs]
+    if returned is None:
+        counted = [run.row_count for run in runs if run.row_count is not None]
+        return {"rows": [], "row_count": counted[-1] if counted else 0, "columns": [], "statements": statements}
+    columns = list(returned.columns)
+    rows = _plain_rows(columns, returned.rows, also)
+    return {"rows": rows, "row_count": len(rows), "columns": columns, "statements": statements}
+
+
+def _plain_rows(columns: list[str], rows: Sequence[Sequence[Any]], also: Conversions) -> list[Mapping[str, Any]]:
+    mappings: list[Mapping[str, Any]] = [dict(zip(columns, row, strict=True)) for row in rows]
+    try:
+        plain: list[Mapping[str, Any]] = to_json(mappings, name="rows", also=also)
+    except NotJson as error:
+        message = f"{error.path}: {error.reason.partition(';')[0]}; cast the column to text"
+        raise ToolFailure.of("result_not_json", message) from None
+    return plain

@@ -1,1 +1,0 @@
-"""Shared by the SQL kinds."""
