@@ -33,8 +33,8 @@ def test_a_run_on_a_cold_home_leaves_nothing_running(fresh_home: Path, one_step:
 
 def test_two_runs_at_once_share_a_fresh_home_and_both_leave_it(fresh_home: Path, one_step: Path) -> None:
     runs = [start("run", one_step, "--home", fresh_home, "--timeout", "40") for _ in range(2)]
-    said = [run.communicate(timeout=PATIENCE_S) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
+    output = [run.communicate(timeout=PATIENCE_S) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], output
     assert all_gone(processes_of(fresh_home))
 
 
@@ -44,13 +44,13 @@ def test_an_interrupted_run_goes_on_without_its_command_over_the_death_of_nats(o
         run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", own_home)
         line, _ = gate.accept()
         run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=PATIENCE_S)
+        _, output = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 130
         [nats] = [found for found in processes_of(own_home) if found.name() == "nats-server"]
         nats.kill()
         with line:
             line.sendall(b"done")
-    execution_id = said.split("execution get ")[1].split()[0]
+    execution_id = output.split("execution get ")[1].split()[0]
     assert all_gone(processes_of(own_home))
     described = only_json(noetl("execution", "get", execution_id, "--home", own_home, "-o", "json"))
     assert (described["status"], described["result"]) == ("completed", "done")

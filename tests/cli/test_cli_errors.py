@@ -108,10 +108,10 @@ def test_a_nats_that_does_not_answer_is_named(one_step: Path) -> None:
 def test_a_postgres_that_does_not_answer_is_named_without_its_password() -> None:
     found = noetl("database", "migrate", NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES)
     assert found.returncode == 3
-    said = one_clear_line(found)
-    assert "Postgres at" in said
-    assert "127.0.0.1:1" in said
-    assert "secret" not in said
+    message = one_clear_line(found)
+    assert "Postgres at" in message
+    assert "127.0.0.1:1" in message
+    assert "secret" not in message
 
 
 def test_a_port_where_something_else_listens_is_not_nats(one_step: Path) -> None:

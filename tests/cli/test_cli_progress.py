@@ -38,35 +38,35 @@ TIMER = replace(HELD, kind="timer", sentence="A timer.", until="2999-01-01T00:00
 
 
 def test_a_step_is_reported_when_it_starts_and_ends() -> None:
-    heard = ProgressFold()
-    assert [heard.take(news) for news in (ENQUEUED, CLAIMED, DONE)] == [[], ["greet: started"], ["greet: done"]]
-    assert heard.steps["greet"].open == 0
+    fold = ProgressFold()
+    assert [fold.take(news) for news in (ENQUEUED, CLAIMED, DONE)] == [[], ["greet: started"], ["greet: done"]]
+    assert fold.steps["greet"].open == 0
 
 
 def test_a_report_that_is_heard_before_its_step_run_is_known_waits_for_it() -> None:
-    heard = ProgressFold()
-    assert [heard.take(news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
-    assert heard.steps["greet"].state == "done"
+    fold = ProgressFold()
+    assert [fold.take(news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
+    assert fold.steps["greet"].state == "done"
 
 
 def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
-    heard = ProgressFold()
+    fold = ProgressFold()
     outcome = Outcome("error", error=ErrorInfo("exception", "it broke"), output="one\ntwo\n")
     tried = ProgressUpdate(TaskProcessed("call", 1, outcome, "retry", path=(3,), to="call", delay_s=2.0), "run1")
     went_well = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok", output="three"), "continue"), "run1")
     silent = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok"), "continue"), "run1")
-    said = [heard.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
+    lines = [fold.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
     retry = "greet[3].call: retry in 2 s after attempt 1 (exception: it broke)"
-    assert said == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
+    assert lines == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
 
 
 def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:
-    heard = ProgressFold()
+    fold = ProgressFold()
     other = TokenEnqueued(Token("t0", "first", "start"))
     entries = [other, TokenClaimed("t0", "run0"), StepReused("run0", "step.done"), TokenEnqueued(TOKEN)]
-    said = heard.take(ProgressUpdate(ExecutionReused("original", entries), None))
-    assert said == ["1 step runs of execution original are reused"]
-    assert heard.take(CLAIMED) == ["greet: started"]
+    lines = fold.take(ProgressUpdate(ExecutionReused("original", entries), None))
+    assert lines == ["1 step runs of execution original are reused"]
+    assert fold.take(CLAIMED) == ["greet: started"]
 
 
 def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,9 +139,9 @@ def test_a_run_under_nohup_outlives_its_terminal(shared_home: Path, waiting: Pat
     assert json.loads(stdout)["result"] == "went on"
 
 
-def watched_to_its_end(home: Path, said: str) -> object:
+def watched_to_its_end(home: Path, errors: str) -> object:
     """Does what ``run`` said, until the execution has ended; its result."""
-    command = said.split("watch it: ")[1].split()
+    command = errors.split("watch it: ")[1].split()
     assert command[:3] == ["noetl-stream", "execution", "get"]
     assert command[4:] == ["--home", str(home)]
     for _ in range(50):

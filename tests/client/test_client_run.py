@@ -30,26 +30,26 @@ HEARS = playbook(
 SHOWN = ["start: started", "start: done", "end: started", "end: done"]
 
 
-class Desk:
+class RunStage:
     """A session over a stage. ``asked`` counts how often it was seen to that a server folds."""
 
     def __init__(self, stage: ClientStage) -> None:
         nobody: Any = None
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock)
         operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, nobody)
-        self.asked = 0
+        self.lookups = 0
         self.session = Session(operations, BY, self._ask, " --home here", keeps_ids=True)
 
     async def _ask(self) -> None:
-        self.asked += 1
+        self.lookups += 1
 
     async def run(self, source: str, timeout_s: float | None = None) -> ExecutionDocument | ExitCode:
         return await run_in(self.session, Start(playbook=source), "file.yaml", timeout_s=timeout_s, output="text")
 
 
 @pytest.fixture
-async def desk(stage: ClientStage) -> AsyncIterator[Desk]:
-    yield Desk(stage)
+async def run_stage(stage: ClientStage) -> AsyncIterator[RunStage]:
+    yield RunStage(stage)
 
 
 def ended(found: ExecutionDocument | ExitCode) -> ExecutionDocument:
@@ -57,16 +57,16 @@ def ended(found: ExecutionDocument | ExitCode) -> ExecutionDocument:
     return found
 
 
-async def test_a_run_is_shown_to_its_end(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ended(await desk.run(TWO))
+async def test_a_run_is_shown_to_its_end(run_stage: RunStage, capsys: pytest.CaptureFixture[str]) -> None:
+    found = ended(await run_stage.run(TWO))
     assert (found.status, found.result, [step.step for step in found.steps or ()]) == ("completed", 2, ["start", "end"])
     assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
 
 
 async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
-    desk: Desk, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+    run_stage: RunStage, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running = asyncio.create_task(desk.run(TWO))
+    running = asyncio.create_task(run_stage.run(TWO))
     await stage.clock.sleep(1)
     with away(stage):
         await stage.clock.sleep(30)
@@ -74,31 +74,31 @@ async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
     assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
 
 
-async def test_a_store_that_stays_away_ends_the_run_with_an_error(desk: Desk, stage: ClientStage) -> None:
-    running = asyncio.create_task(desk.run(TWO))
+async def test_a_store_that_stays_away_ends_the_run_with_an_error(run_stage: RunStage, stage: ClientStage) -> None:
+    running = asyncio.create_task(run_stage.run(TWO))
     await stage.clock.sleep(1)
     with away(stage), pytest.raises(Unreachable, match="Postgres is away"):
         await running
 
 
 async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_there(
-    desk: Desk, capsys: pytest.CaptureFixture[str]
+    run_stage: RunStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await desk.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
-    assert desk.asked >= 2, "not only once"
+    assert await run_stage.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
+    assert run_stage.lookups >= 2, "not only once"
     assert "waits: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
 
 
 async def test_who_waits_no_longer_is_told_where_to_look(
-    desk: Desk, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+    run_stage: RunStage, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running = asyncio.create_task(desk.run(HEARS))
+    running = asyncio.create_task(run_stage.run(HEARS))
     await stage.clock.sleep(1)
     running.cancel()
     assert await running == ExitCode.INTERRUPTED
     (one,) = (await stage.executions.page(direct.ExecutionFilter(), 10, None)).items
-    said = capsys.readouterr().err.splitlines()[-2:]
-    assert said == [
+    text = capsys.readouterr().err.splitlines()[-2:]
+    assert text == [
         f"interrupted: execution {one.execution_id} goes on",
         f"  watch it: noetl-stream execution get {one.execution_id} --home here",
     ]
@@ -106,18 +106,18 @@ async def test_who_waits_no_longer_is_told_where_to_look(
 
 async def test_a_request_that_nobody_has_answered_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     stage = ClientStage()
-    assert await Desk(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
+    assert await RunStage(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
     (request,) = stage.broker.event_log.stored
-    said = f"not ended after 5 s: the request for {request.message.execution_id} had not been answered"
-    assert capsys.readouterr().err.startswith(said)
+    text = f"not ended after 5 s: the request for {request.message.execution_id} had not been answered"
+    assert capsys.readouterr().err.startswith(text)
     await stage.begin()
     await stage.until_status(request.message.execution_id, "waiting")
     await stage.close()
 
 
-async def test_a_long_execution_has_its_steps_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_execution_has_its_steps_too(run_stage: RunStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 5)
-    found = ended(await desk.run(TWO))
+    found = ended(await run_stage.run(TWO))
     assert [(step.step, step.runs) for step in found.steps or ()] == [("start", 1), ("end", 1)]
 
 

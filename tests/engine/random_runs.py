@@ -43,6 +43,6 @@ def compiled(seed: int, confluent: bool) -> Plan:
     return compile_playbook(random_language(Random(seed), confluent=confluent), installed_kinds())
 
 
-def breaks(*asked: Any) -> ErrorInfo | None:
+def breaks(*values: Any) -> ErrorInfo | None:
     """An error for some of what can be asked, and always for the same."""
-    return BROKE if crc32(repr(asked).encode()) % 5 == 0 else None
+    return BROKE if crc32(repr(values).encode()) % 5 == 0 else None

@@ -176,9 +176,9 @@ class Storm:
         for entry in self.scenario.journal[self._seen :]:
             fact = entry.recorded.fact
             if isinstance(fact, StepScheduled):
-                owed = self.scenario.execution.assignments.get(fact.command_id)
-                if owed is not None and owed.issue == fact.issue:
-                    self.queue[fact.command_id, fact.issue] = Copy(self.scenario.command(owed))
+                assignment = self.scenario.execution.assignments.get(fact.command_id)
+                if assignment is not None and assignment.issue == fact.issue:
+                    self.queue[fact.command_id, fact.issue] = Copy(self.scenario.command(assignment))
             elif isinstance(fact, StepCancelled):
                 self.told_to_stop.add(fact.command_id)
             elif isinstance(fact, ExecutionPaused):
@@ -290,16 +290,16 @@ class Storm:
                 working.outbox.pop(0)
 
     def _order_again(self, command_id: str) -> None:
-        owed = self.scenario.execution.assignments.get(command_id)
-        if owed is not None:
-            self.scenario.issue_again(owed)
+        assignment = self.scenario.execution.assignments.get(command_id)
+        if assignment is not None:
+            self.scenario.issue_again(assignment)
 
     # --- people, children and the clock -------------------------------------------------------------------------------
 
-    def _ask(self, asked: Callable[[], Any]) -> None:
+    def _ask(self, request: Callable[[], Any]) -> None:
         """Somebody asks something, and asks the same again."""
         try:
-            asked()
+            request()
         except AskRefused:
             return
         before = self.scenario.state

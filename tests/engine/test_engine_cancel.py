@@ -165,9 +165,9 @@ def test_a_failed_execution_that_is_ending_rejects_requests(kind: Any, fields: d
 
 def test_the_same_request_counts_once() -> None:
     scenario = started(TWO)
-    asked = RecordedFact(TokenInjected("the-same", step="a"))
-    assert scenario.feed(asked).taken
-    assert not scenario.feed(asked).taken
+    request = RecordedFact(TokenInjected("the-same", step="a"))
+    assert scenario.feed(request).taken
+    assert not scenario.feed(request).taken
     assert scenario.working == [("a", None), ("b", None), ("a", None)]
 
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from journal_laws import check_journal, told
+from journal_laws import check_journal, recorded_facts
 from random_language import random_language
 from random_runs import WEATHERS, breaks, chunks, compiled, named
 from random_workers import CLEAR, Answer, Storm
@@ -31,8 +31,10 @@ RERUNS = 3
 
 def runs(scenario: Scenario) -> dict[str, Token]:
     """Every step run it tells of, reused ones too, with its token."""
-    tokens = {fact.token.token_id: fact.token for fact in told(scenario) if isinstance(fact, TokenEnqueued)}
-    return {fact.step_run_id: tokens[fact.token_id] for fact in told(scenario) if isinstance(fact, TokenClaimed)}
+    tokens = {fact.token.token_id: fact.token for fact in recorded_facts(scenario) if isinstance(fact, TokenEnqueued)}
+    return {
+        fact.step_run_id: tokens[fact.token_id] for fact in recorded_facts(scenario) if isinstance(fact, TokenClaimed)
+    }
 
 
 def again(scenario: Scenario, random: Random) -> Scenario | None:
@@ -73,7 +75,9 @@ def end_of(scenario: Scenario, random: Random) -> dict[str, Any]:
     Storm(scenario, random, CLEAR, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()
     steps = {step_run_id: token.step for step_run_id, token in runs(scenario).items()}
     routed = Counter(
-        (steps[fact.step_run_id], fact.event, *fact.fired) for fact in told(scenario) if isinstance(fact, NextEvaluated)
+        (steps[fact.step_run_id], fact.event, *fact.fired)
+        for fact in recorded_facts(scenario)
+        if isinstance(fact, NextEvaluated)
     )
     return {
         "status": scenario.status,

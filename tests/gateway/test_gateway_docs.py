@@ -91,10 +91,10 @@ def gateway(shared_home: Path) -> Iterator[str]:
     command = [*NOETL, "gateway", "--port", "0", "--home", str(shared_home)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = [process.stderr.readline() for _ in range(2)]
-    address = re.search(r"listening on (\S+)", said[1])
-    assert "open: callers without a token are admin `local`" in said[0]
-    assert address is not None, said
+    lines = [process.stderr.readline() for _ in range(2)]
+    address = re.search(r"listening on (\S+)", lines[1])
+    assert "open: callers without a token are admin `local`" in lines[0]
+    assert address is not None, lines
     yield address[1]
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 0, process.stderr.read()

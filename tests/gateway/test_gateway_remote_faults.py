@@ -90,9 +90,9 @@ async def test_a_feed_goes_on_where_the_line_broke_without_a_gap_or_a_double(sta
     breaks = [28, 0, 13, 1700, 1701, 2000, 40, 3000]
     async with BrokenLine(stage.url, breaks, "/stream").open() as line, asking(line.url) as remote:
         feed = await remote.feed.execution(execution_id, 0)
-        heard = [one async for some in feed for one in some]
-    assert [one.event for one in heard] == journal
-    assert [one.id for one in heard] == [str(event.position) for event in journal]
+        received = [one async for some in feed for one in some]
+    assert [one.event for one in received] == journal
+    assert [one.id for one in received] == [str(event.position) for event in journal]
     assert len({last for _, path, _, last in line.seen if path.endswith("/stream")}) > 3
 
 
@@ -111,19 +111,19 @@ async def test_everything_goes_on_after_a_break_from_where_it_was(stage: Gateway
         feed = await remote.feed.everything(None)
         reading = asyncio.create_task(_until_processed(feed))
         begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
-        heard = await asyncio.wait_for(reading, 20)
-        assert [one.position for one in heard] == list(range(1, len(heard) + 1))
-        assert {one.execution_id for one in heard} == {begun.execution_id}
+        received = await asyncio.wait_for(reading, 20)
+        assert [one.position for one in received] == list(range(1, len(received) + 1))
+        assert {one.execution_id for one in received} == {begun.execution_id}
         assert len(line.seen) > 1
 
 
 async def _until_processed(feed: AsyncIterator[list[Any]]) -> list[Any]:
-    heard = []
+    received = []
     async for some in feed:
-        heard += [one.event for one in some]
-        if heard[-1].name == "playbook.processed":
+        received += [one.event for one in some]
+        if received[-1].name == "playbook.processed":
             break
-    return heard
+    return received
 
 
 async def test_a_feed_of_everything_that_broke_before_its_first_event_says_so(stage: GatewayStage) -> None:
@@ -142,7 +142,7 @@ async def test_an_address_without_a_listener_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "error", "said", "asked"),
+    ("status", "headers", "error", "text", "attempts"),
     [
         (200, {"Content-Type": "text/html"}, UsageError, "is not a gateway: it answers 200 with text/html", 1),
         (404, {"Content-Type": "text/html"}, UsageError, "is not a gateway", 1),
@@ -152,7 +152,7 @@ async def test_an_address_without_a_listener_is_named() -> None:
     ],
 )
 async def test_a_server_that_is_not_a_gateway_is_reported_as_such(
-    status: int, headers: dict[str, str], error: type[NoetlError], said: str, asked: int
+    status: int, headers: dict[str, str], error: type[NoetlError], text: str, attempts: int
 ) -> None:
     authorizations = []
 
@@ -161,10 +161,10 @@ async def test_a_server_that_is_not_a_gateway_is_reported_as_such(
         return web.Response(status=status, headers=headers, body=b"<html>")
 
     async with serving(answer) as url, asking(url, TOKEN) as remote:
-        with pytest.raises(error, match=said) as refused:
+        with pytest.raises(error, match=text) as refused:
             await remote.executions.get("x")
         assert TOKEN not in str(refused.value)
-    assert authorizations == [f"Bearer {TOKEN}"] * asked
+    assert authorizations == [f"Bearer {TOKEN}"] * attempts
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'"ready"', b""])

@@ -193,8 +193,8 @@ async def test_a_waiting_call_is_answered_when_the_time_is_over(api: Described) 
     soon = await api.call("startExecution", query={"wait": "20ms"}, body={"playbook": HELD})
     assert (soon.status, soon.body["status"]) == (202, "waiting")
     execution_id = soon.body["execution_id"]
-    asked = await api.call("getExecution", execution_id=execution_id, query={"wait": "20ms"})
-    assert asked.body["status"] == "waiting"
+    answer = await api.call("getExecution", execution_id=execution_id, query={"wait": "20ms"})
+    assert answer.body["status"] == "waiting"
 
 
 async def test_a_waiting_call_is_answered_when_the_gateway_ends(stage: GatewayStage, api: Described) -> None:

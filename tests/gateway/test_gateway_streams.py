@@ -215,8 +215,8 @@ async def test_a_token_with_paths_hears_of_its_own_playbooks_only() -> None:
                 body = {"playbook": PLAYBOOK.format(path=path)}
                 async with stage.client.post("/api/v1/executions", json=body, headers=as_admin) as answer:
                     started[path] = (await answer.json())["execution_id"]
-            heard = await anext(events_of(response))
-            assert heard.data["execution_id"] == started["tests/mine"]
+            first = await anext(events_of(response))
+            assert first.data["execution_id"] == started["tests/mine"]
         address = f"/api/v1/executions/{started['tests/theirs']}/events/stream"
         async with stage.client.get(address, headers=as_viewer) as response:
             assert response.status == 404

@@ -113,7 +113,7 @@ async def both_were_told_and_it_is_audited(stage: Stage, ended: Ended) -> None:
 
 async def everybody_is_told_and_no_change_is_lost(stage: Stage, ended: Ended) -> None:
     """Then four change one setting at the same moment."""
-    assert stage.team.told == [{"key": "shop", "revision": ended.result["revision"]}]
+    assert stage.team.notifications == [{"key": "shop", "revision": ended.result["revision"]}]
     prices = {"winter": 80, "spring": 95, "summer": 140, "autumn": 110}
     changes = [{"key": "seasons", "change": {season: price}} for season, price in prices.items()]
     others = await asyncio.gather(*(stage.play(Scenario("nats_settings", None, change)) for change in changes))

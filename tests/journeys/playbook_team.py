@@ -20,7 +20,7 @@ class Team:
     def __init__(self, client: Client, bucket: KeyValue) -> None:
         self._client = client
         self._bucket = bucket
-        self.told: list[dict[str, Any]] = []
+        self.notifications: list[dict[str, Any]] = []
 
     @classmethod
     async def meet(cls, nats_url: str) -> Team:
@@ -41,6 +41,6 @@ class Team:
         return json.loads((await self._bucket.get(key)).value or b"null")
 
     async def _hear(self, message: Msg) -> None:
-        told = json.loads(message.data)
-        if told["key"] == "shop":
-            self.told.append(told)
+        notification = json.loads(message.data)
+        if notification["key"] == "shop":
+            self.notifications.append(notification)

@@ -89,12 +89,12 @@ async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStac
 
 def check_that_they_were_used(planted: dict[str, str], api: TellTale, journal: str) -> None:
     """A test that plants nothing finds nothing."""
-    heard = "\n".join(api.heard)
+    received = "\n".join(api.received)
     for place in ("header", "file"):
-        assert planted[place] in heard
-    assert planted["url"] in unquote(heard)
-    assert {"key": planted["body"], "list": [{"key": planted["body"]}]} in [read_json(text) for text in api.heard]
-    assert base64.b64encode(f"ann:{planted['refusal']}".encode()).decode() in heard
+        assert planted[place] in received
+    assert planted["url"] in unquote(received)
+    assert {"key": planted["body"], "list": [{"key": planted["body"]}]} in [read_json(text) for text in api.received]
+    assert base64.b64encode(f"ann:{planted['refusal']}".encode()).decode() in received
     assert journal.count("***") > 20
 
 

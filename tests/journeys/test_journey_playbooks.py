@@ -178,8 +178,8 @@ SCENARIOS = {
 @pytest.fixture(scope="module")
 def played(shared_home: Path, request: pytest.FixtureRequest) -> dict[str, Ended | BaseException]:
     """All scenarios that are asked for, played at the same time: how each ended, or what was wrong with it."""
-    asked = {item.name for item in request.session.items}
-    names = [name for name in SCENARIOS if f"{test_the_playbook_does_what_it_says.__name__}[{name}]" in asked]
+    selected = {item.name for item in request.session.items}
+    names = [name for name in SCENARIOS if f"{test_the_playbook_does_what_it_says.__name__}[{name}]" in selected]
 
     async def play() -> dict[str, Ended | BaseException]:
         async with open_stage(shared_home) as stage:

@@ -360,8 +360,8 @@ async def test_an_unreadable_message_is_skipped_and_logged(stage: Stage, caplog:
     assert result_of(await stage.ended(EXECUTION)) == 70
     await stage.pass_time(2)
     assert stage.tables.inbox == {}
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(told) == 3 and all("dead letter in the inbox" in one for one in told)
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(logged) == 3 and all("dead letter in the inbox" in one for one in logged)
 
 
 async def test_words_to_an_execution_that_has_ended_change_nothing(stage: Stage) -> None:

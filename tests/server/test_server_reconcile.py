@@ -117,16 +117,16 @@ async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: 
 
 
 async def test_reconcile_asks_the_queue_nothing_while_nothing_is_owed(stage: Stage) -> None:
-    asked: list[str] = []
+    points: list[str] = []
 
     class Listening:
         async def inject(self, host: SimulatedHost, point: str) -> None:
-            asked.append(point)
+            points.append(point)
 
         def loses(self, host: SimulatedHost, what: str) -> bool:
             return False
 
     stage.start_server(stage.host("server", Listening()), reconcile_s=0.5)
     await stage.pass_time(20)
-    assert "queue.present" not in asked
-    assert "store.commit" not in asked, "an idle server writes nothing"
+    assert "queue.present" not in points
+    assert "store.commit" not in points, "an idle server writes nothing"

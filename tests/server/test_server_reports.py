@@ -27,13 +27,13 @@ async def begun(stage: Stage) -> Any:
 
 
 async def answers(stage: Stage, subject: str) -> list[Any]:
-    heard: list[Any] = []
+    answered: list[Any] = []
 
     async def hear(_subject: str, body: bytes, _reply: str) -> None:
-        heard.append(codec.decode_claim_answer(body))
+        answered.append(codec.decode_claim_answer(body))
 
     await stage.broker.bus.listen(subject, hear)
-    return heard
+    return answered
 
 
 async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
@@ -87,33 +87,33 @@ async def test_a_first_report_that_is_not_the_first_is_a_gap(stage: Stage) -> No
 
 async def test_a_claim_of_the_only_run_is_granted(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     await hand.report(command, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert heard == [Go(next_number=1)]
+    await stage.until(lambda: answered)
+    assert answered == [Go(next_number=1)]
 
 
 async def test_a_claim_that_is_asked_again_gets_the_same_answer(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     run = hand.run_of(command, delivery)
     for number in range(3):
         await hand.report(command, run, number, 0, StepClaimed("claim"))
         await stage.pass_time(0.1)
-    assert heard == [Go(next_number=1)] * 3
+    assert answered == [Go(next_number=1)] * 3
     assert [entry.name for entry in await stage.journal(EXECUTION)].count("step.claimed") == 1
 
 
 async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_when_it_reports(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
     stops = await stage.hear_stops()
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     first = hand.run_of(command, delivery)
     await hand.report(command, first, 0, 0, StepStarted("first"))
     second = first._replace(num_delivered=2, nonce="second")
     await hand.report(command, second, 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert isinstance(heard[0], Go)
+    await stage.until(lambda: answered)
+    assert isinstance(answered[0], Go)
     await hand.report(command, first, 1, 1, DONE, StepDone(command.step_run_id))
     await stage.until(lambda: stops)
     assert [stop.nonce for stop in stops] == [first.nonce]
@@ -124,12 +124,12 @@ async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_w
 
 async def test_a_claim_of_lower_rank_is_dropped(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     first = hand.run_of(command, delivery)
     await hand.report(command, first._replace(num_delivered=2), 0, 0, StepClaimed("other"))
     await hand.report(command, first._replace(nonce="late"), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert heard == [Drop("another worker has it")]
+    await stage.until(lambda: answered)
+    assert answered == [Drop("another worker has it")]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
@@ -141,19 +141,19 @@ async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -
     if restarted:
         stage.running[0].cancel()
         await stage.server()
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     await hand.report(command, run._replace(num_delivered=2, nonce="late"), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert isinstance(heard[0], Drop)
+    await stage.until(lambda: answered)
+    assert isinstance(answered[0], Drop)
 
 
 async def test_a_claim_of_an_unknown_execution_is_dropped(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))
     await hand.report(stray, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert heard == [Drop("unknown execution")]
+    await stage.until(lambda: answered)
+    assert answered == [Drop("unknown execution")]
 
 
 async def test_a_report_after_the_end_stops_its_run_by_nonce(stage: Stage) -> None:
@@ -169,13 +169,13 @@ async def test_a_report_after_the_end_stops_its_run_by_nonce(stage: Stage) -> No
 
 async def test_answers_to_claims_wait_for_the_commit(stage: Stage) -> None:
     hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    answered = await answers(stage, "claim")
     stage.store.away = True
     await hand.report(command, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
     await stage.pass_time(3)
-    assert not heard
+    assert not answered
     stage.store.away = False
-    await stage.until(lambda: heard)
+    await stage.until(lambda: answered)
 
 
 async def test_each_record_says_how_far_the_execution_was_folded(stage: Stage) -> None:

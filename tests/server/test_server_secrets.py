@@ -30,7 +30,7 @@ KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
 
 
-class Desk:
+class Stage:
     """A server's side of secrets, in memory."""
 
     def __init__(self) -> None:
@@ -49,21 +49,21 @@ class Desk:
     async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, ReplyKey, SecretAnswer]:
         question = ReplyKey()
         given: dict[str, Any] = {"execution_id": "living", "name": "pg", "public_key": question.public_key, **changes}
-        asked = SecretQuestion(**given)
-        return asked, question, await self.answers(keys).answer(asked)
+        request = SecretQuestion(**given)
+        return request, question, await self.answers(keys).answer(request)
 
 
 @pytest.fixture
-async def desk() -> Desk:
-    made = Desk()
+async def stage() -> Stage:
+    made = Stage()
     await made.open()
     return made
 
 
-async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
-    asked, question, answer = await desk.ask()
+async def test_the_value_is_sealed_to_the_one_who_asked(stage: Stage) -> None:
+    request, question, answer = await stage.ask()
     assert answer.version == 1
-    value = question.open(Sealed(answer.public_key, answer.body), subject_of(asked, 1))
+    value = question.open(Sealed(answer.public_key, answer.body), subject_of(request, 1))
     assert codec.decode_json(value) == VALUE
     assert VALUE.encode() not in codec.encode(answer)
 
@@ -72,54 +72,54 @@ async def test_the_value_is_sealed_to_the_one_who_asked(desk: Desk) -> None:
     ("execution_id", "reason"),
     [("ended", "has ended: it gets no credentials"), ("none", "is unknown: it gets no credentials")],
 )
-async def test_only_a_living_execution_gets_secrets(desk: Desk, execution_id: str, reason: str) -> None:
-    _, _, answer = await desk.ask(execution_id=execution_id)
+async def test_only_a_living_execution_gets_secrets(stage: Stage, execution_id: str, reason: str) -> None:
+    _, _, answer = await stage.ask(execution_id=execution_id)
     assert answer == SecretAnswer(refused=f"execution {execution_id} {reason}")
 
 
 @pytest.mark.parametrize(("name", "near"), [("pgg", "pg"), ("quite different", ""), ("x" * 100_000, "")])
-async def test_an_unknown_name_is_answered_with_the_nearest(desk: Desk, name: str, near: str) -> None:
-    _, _, answer = await desk.ask(name=name)
+async def test_an_unknown_name_is_answered_with_the_nearest(stage: Stage, name: str, near: str) -> None:
+    _, _, answer = await stage.ask(name=name)
     assert answer == SecretAnswer(near=near)
 
 
-async def test_a_server_without_a_key_says_so(desk: Desk) -> None:
-    _, _, answer = await desk.ask(keys=None)
+async def test_a_server_without_a_key_says_so(stage: Stage) -> None:
+    _, _, answer = await stage.ask(keys=None)
     assert answer.refused.startswith("no key is configured: set NOETL_CREDENTIAL_KEY for the servers")
 
 
-async def test_a_server_with_another_key_names_the_one_it_lacks(desk: Desk) -> None:
-    _, _, answer = await desk.ask(keys=KeyRing(read_key(new_key(), "a test")))
+async def test_a_server_with_another_key_names_the_one_it_lacks(stage: Stage) -> None:
+    _, _, answer = await stage.ask(keys=KeyRing(read_key(new_key(), "a test")))
     assert f"is encrypted with key {KEYS.current.id}, which is not configured" in answer.refused
 
 
-async def test_a_question_without_a_proper_key_gets_nothing(desk: Desk) -> None:
-    _, _, answer = await desk.ask(public_key=b"short")
+async def test_a_question_without_a_proper_key_gets_nothing(stage: Stage) -> None:
+    _, _, answer = await stage.ask(public_key=b"short")
     assert "an X25519 public key of 32 bytes" in answer.refused
     assert answer.body == b""
 
 
-async def test_questions_on_the_bus_are_answered(desk: Desk) -> None:
-    bus = MemoryBroker(desk.clock).bus
-    subscription = await desk.answers().listen(bus, "servers")
-    asked = SecretQuestion("living", "pg", ReplyKey().public_key)
-    body = await bus.ask(subjects.ASK_SECRET, codec.encode(asked), 1)
+async def test_questions_on_the_bus_are_answered(stage: Stage) -> None:
+    bus = MemoryBroker(stage.clock).bus
+    subscription = await stage.answers().listen(bus, "servers")
+    request = SecretQuestion("living", "pg", ReplyKey().public_key)
+    body = await bus.ask(subjects.ASK_SECRET, codec.encode(request), 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
     damaged = await bus.ask(subjects.ASK_SECRET, b"[]", 1)
     assert damaged is not None and "cannot read this message" in codec.decode_secret_answer(damaged).refused
     await subscription.close()
 
 
-async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_others(desk: Desk) -> None:
+async def test_a_server_that_cannot_reach_its_database_leaves_the_answer_to_others(stage: Stage) -> None:
     class Away(MemoryCredentials):
         async def get(self, name: str) -> Any:
             raise Unreachable("the store is away")
 
-    bus = MemoryBroker(desk.clock).bus
-    away = SecretsResponder(Away(desk.clock), desk.store, KEYS)
-    subscriptions = [await away.listen(bus, "servers"), await desk.answers().listen(bus, "others")]
-    asked = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
-    body = await bus.ask(subjects.ASK_SECRET, asked, 1)
+    bus = MemoryBroker(stage.clock).bus
+    away = SecretsResponder(Away(stage.clock), stage.store, KEYS)
+    subscriptions = [await away.listen(bus, "servers"), await stage.answers().listen(bus, "others")]
+    request = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
+    body = await bus.ask(subjects.ASK_SECRET, request, 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
     for subscription in subscriptions:
         await subscription.close()
@@ -152,20 +152,20 @@ def test_a_missing_credential_is_named_with_its_line_and_the_nearest_name() -> N
     assert missing_credentials(plan().keychain, known | {"crm_clientt"}) == []
 
 
-async def test_a_playbook_whose_credentials_are_missing_does_not_begin(desk: Desk) -> None:
-    refusal = await with_credentials(plan(), desk.answers())
+async def test_a_playbook_whose_credentials_are_missing_does_not_begin(stage: Stage) -> None:
+    refusal = await with_credentials(plan(), stage.answers())
     assert isinstance(refusal, InvalidPlan)
     assert refusal.reason.startswith("line 6: the keychain's `api` needs the credential `local_postgres`")
     assert [diagnostic["line"] for diagnostic in refusal.diagnostics] == [6, 7]
 
 
-async def test_a_playbook_whose_credentials_are_there_begins(desk: Desk) -> None:
-    await CredentialStorage(desk.credentials, KEYS).store("crm_clientt", "a secret")
+async def test_a_playbook_whose_credentials_are_there_begins(stage: Stage) -> None:
+    await CredentialStorage(stage.credentials, KEYS).store("crm_clientt", "a secret")
     whole = plan()
-    assert await with_credentials(whole, desk.answers(offered=["local_postgres"])) is whole
+    assert await with_credentials(whole, stage.answers(offered=["local_postgres"])) is whole
     assert await with_credentials(whole, None) is whole
     refusal = InvalidPlan("broken", [])
-    assert await with_credentials(refusal, desk.answers()) is refusal
+    assert await with_credentials(refusal, stage.answers()) is refusal
 
 
 async def test_a_playbook_that_needs_no_stored_credential_asks_no_database() -> None:

@@ -127,8 +127,8 @@ async def test_a_run_that_takes_over_continues_after_the_last_recorded_task(stag
 
 
 async def test_a_delay_that_was_owed_is_waited_for_again(stage: Stage) -> None:
-    owed = Progress(task="second", runs=1, previous="first", delay_s=4.0, results=HALF_DONE.results)
-    await stage.answer_claims(lambda report: Go(progress={"": owed}, ctx={"seen": 1}, vars={"v": 2}))
+    resumed = Progress(task="second", runs=1, previous="first", delay_s=4.0, results=HALF_DONE.results)
+    await stage.answer_claims(lambda report: Go(progress={"": resumed}, ctx={"seen": 1}, vars={"v": 2}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS.replace("vars.v", "1 + 1")), issue=2))
     await stage.advance(3.9)

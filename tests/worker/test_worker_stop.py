@@ -101,7 +101,7 @@ async def test_a_command_that_was_stopped_before_it_came_is_reported_without_loo
     stage.plans.plans.clear()
     await stage.issue(command)
     assert stage.names == ["step.failed"]
-    assert stage.plans.asked == 0
+    assert stage.plans.lookups == 0
 
 
 @pytest.mark.parametrize("is_known", [True, False])
