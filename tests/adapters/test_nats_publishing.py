@@ -45,7 +45,7 @@ async def test_a_report_without_an_answer_has_an_unknown_outcome(
     assert await log.last_sequence() == 1
 
 
-async def test_a_report_under_way_when_the_line_is_lost_has_an_unknown_outcome(
+async def test_a_report_in_flight_when_the_connection_is_lost_has_an_unknown_outcome(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=10 * TIMEOUT_S)

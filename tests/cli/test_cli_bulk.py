@@ -24,7 +24,7 @@ def verb(act: Any) -> Verb:
     return Verb("touch", (), act, lambda answer: answer.execution_id)
 
 
-async def test_not_more_than_so_many_are_under_way_at_once() -> None:
+async def test_no_more_than_the_limit_are_in_progress_at_once() -> None:
     most, under_way = 0, 0
 
     async def work(one: str) -> None:

@@ -72,7 +72,7 @@ def server_process(home: Path, program: str) -> psutil.Process:
     return next(found for found in processes_of(home) if Path(found.cmdline()[0]).name == program)
 
 
-def test_it_says_how_to_reach_it_and_restarts_whatever_dies(dev: Dev, one_step: Path) -> None:
+def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path) -> None:
     assert dev.printed[0] == "noetl-stream is running. Press Ctrl-C to stop."
     assert dev.printed[1].split() == ["home", str(dev.home)]
     assert dev.printed[2].split()[1].startswith("nats://")
@@ -111,7 +111,7 @@ def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
     assert all_gone(everything, 10)
 
 
-def test_a_background_process_makes_way_for_dev(own_home: Path, waiting: Path) -> None:
+def test_a_background_process_ends_when_dev_starts(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(PATIENCE_S)
         run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", own_home)

@@ -89,7 +89,7 @@ def test_an_option_that_cannot_be_is_a_usage_error(one_step: Path, options: tupl
     assert "Traceback" not in found.stderr
 
 
-def test_one_server_of_ones_own_is_not_enough(one_step: Path) -> None:
+def test_one_own_server_is_not_enough(one_step: Path) -> None:
     found = noetl("run", one_step, NOETL_NATS_URL=NOBODY_LISTENS)
     assert found.returncode == 2
     assert "NOETL_POSTGRES_DSN" in one_clear_line(found)

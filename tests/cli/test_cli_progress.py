@@ -43,7 +43,7 @@ def test_a_step_is_reported_when_it_starts_and_ends() -> None:
     assert fold.steps["greet"].open == 0
 
 
-def test_a_report_that_is_heard_before_its_step_run_is_known_waits_for_it() -> None:
+def test_a_report_that_arrives_before_its_step_run_is_known_waits_for_it() -> None:
     fold = ProgressFold()
     assert [fold.take(news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
     assert fold.steps["greet"].state == "done"

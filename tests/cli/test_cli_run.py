@@ -103,7 +103,7 @@ def test_a_timeout_ends_the_waiting_and_not_the_execution(shared_home: Path, wai
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_says_how_to_watch_what_goes_on(
+def test_an_interrupted_run_prints_how_to_watch_the_execution(
     shared_home: Path, waiting: Path, number: signal.Signals
 ) -> None:
     with gate() as listening:

@@ -55,7 +55,7 @@ LONG = playbook("long", [{"step": "long", "tool": work("done", 10.0)}])
 
 
 @pytest.fixture
-async def crew() -> AsyncIterator[ClientStage]:
+async def two_workers() -> AsyncIterator[ClientStage]:
     """A stage with two workers."""
     stage = ClientStage()
     await stage.begin(WORKERS)
@@ -87,8 +87,8 @@ def run_of(event: EventDocument) -> str:
 # --- the actor --------------------------------------------------------------------------------------------------------
 
 
-async def test_every_event_of_a_worker_has_that_worker_as_its_actor(crew: ClientStage) -> None:
-    events = await varied(crew)
+async def test_every_event_of_a_worker_has_that_worker_as_its_actor(two_workers: ClientStage) -> None:
+    events = await varied(two_workers)
     reported = [event for event in events if event.source == "worker"]
     assert {"task.started", "loop.started", "loop.iteration.done", "loop.done", "step.done"} <= {
         event.name for event in reported
@@ -101,12 +101,12 @@ async def test_every_event_of_a_worker_has_that_worker_as_its_actor(crew: Client
 
 
 async def test_an_event_is_the_same_whichever_page_it_comes_in(
-    crew: ClientStage, monkeypatch: pytest.MonkeyPatch
+    two_workers: ClientStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = await varied(crew)
+    whole = await varied(two_workers)
     monkeypatch.setattr(run_workers, "EVENTS_AT_ONCE", 3)
     for event in whole:
-        executions = crew.fresh_executions()  # one that has read nothing yet
+        executions = two_workers.fresh_executions()  # one that has read nothing yet
         assert await executions.events(event.execution_id, event.position - 1, 1) == [event]
 
 
@@ -165,12 +165,17 @@ async def received_until(feed: AsyncIterator[list[FeedEvent]], last: str = "play
     return found
 
 
-async def test_feeds_tell_the_same_events_as_the_journal(crew: ClientStage) -> None:
+async def test_feeds_tell_the_same_events_as_the_journal(two_workers: ClientStage) -> None:
     def feed() -> LiveFeed:
-        return LiveFeed(crew.store, MemoryFeed(crew.store, crew.clock), crew.broker.bus, crew.clock)
+        return LiveFeed(
+            two_workers.store,
+            MemoryFeed(two_workers.store, two_workers.clock),
+            two_workers.broker.bus,
+            two_workers.clock,
+        )
 
     everything = await feed().everything(None)
-    events = await varied(crew)
+    events = await varied(two_workers)
     execution_id = events[0].execution_id
     received = await received_until(everything)
     assert [one.event for one in received] == events

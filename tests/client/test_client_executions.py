@@ -171,7 +171,7 @@ async def test_the_result_of_a_long_loop_is_gathered(stage: ClientStage) -> None
     assert [one[4000:] for one in result] == [str(n) for n in range(40)]
 
 
-async def test_there_is_no_result_before_the_end(stage: ClientStage) -> None:
+async def test_a_running_execution_has_no_result(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):
         await stage.executions.result(started.execution_id)

@@ -99,7 +99,7 @@ async def test_everything_begins_now_and_tells_of_all_executions() -> None:
     assert sorted(received) == ["a.1", "a.2", "b.1", "c.1"] and received.index("a.1") < received.index("a.2")
 
 
-async def test_everything_goes_on_after_any_event_even_within_a_tick() -> None:
+async def test_a_feed_of_everything_continues_after_any_event_even_within_a_tick() -> None:
     stage = await world()
     feed = await stage.all(None)
     waiting = asyncio.ensure_future(anext(feed))

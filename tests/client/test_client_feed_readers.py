@@ -35,11 +35,11 @@ async def test_a_reader_that_always_lags_is_waited_for_once() -> None:
     slow, quick = await stage.one("a", 0), await stage.one("a", 0)
     assert (await some(slow, 1), await some(quick, 1)) == (["a.1"], ["a.1"])
 
-    async def dawdle() -> None:
+    async def read_slowly() -> None:
         async for _ in slow:
             await asyncio.sleep(0.5)
 
-    dawdling = asyncio.ensure_future(dawdle())
+    dawdling = asyncio.ensure_future(read_slowly())
     first = asyncio.ensure_future(some(quick, 1))
     await asyncio.sleep(0.1)
     began_s = simulated_clock().monotonic_s()
@@ -52,7 +52,7 @@ async def test_a_reader_that_always_lags_is_waited_for_once() -> None:
     dawdling.cancel()
 
 
-async def test_a_reader_that_knows_more_than_the_others_hears_nothing_twice() -> None:
+async def test_a_reader_ahead_of_the_others_receives_nothing_twice() -> None:
     stage = await world()
     first = await stage.all(None)
     waiting = asyncio.ensure_future(some(first, 1))
@@ -74,7 +74,7 @@ async def waiting_for_news() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_reader_that_has_heard_the_end_hears_nothing_more() -> None:
+async def test_a_reader_receives_nothing_after_the_end() -> None:
     stage = await world()
     await stage.grow("a", by=2)
     await stage.end("a")

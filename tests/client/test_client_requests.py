@@ -54,7 +54,7 @@ async def serving(*answers: Any) -> World:
     return world
 
 
-async def test_the_folds_answer_is_heard_as_soon_as_it_is_committed() -> None:
+async def test_the_folds_answer_arrives_as_soon_as_it_is_committed() -> None:
     world = await serving(UNKNOWN)
     asking = asyncio.create_task(world.ask())
     await world.clock.sleep(0.01)

@@ -63,7 +63,7 @@ async def test_a_run_is_shown_to_its_end(run_stage: RunStage, capsys: pytest.Cap
     assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
 
 
-async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
+async def test_a_run_survives_a_store_outage_and_shows_nothing_twice(
     run_stage: RunStage, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = asyncio.create_task(run_stage.run(TWO))
@@ -89,7 +89,7 @@ async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_t
     assert "waits: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
 
 
-async def test_who_waits_no_longer_is_told_where_to_look(
+async def test_a_wait_that_ends_early_prints_where_to_look(
     run_stage: RunStage, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = asyncio.create_task(run_stage.run(HEARS))
@@ -104,7 +104,7 @@ async def test_who_waits_no_longer_is_told_where_to_look(
     ]
 
 
-async def test_a_request_that_nobody_has_answered_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_request_without_an_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     stage = ClientStage()
     assert await RunStage(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
     (request,) = stage.broker.event_log.stored

@@ -52,7 +52,7 @@ def test_the_page_has_every_event_and_each_once() -> None:
     assert all(line.when for line in EVERY)
 
 
-def test_the_events_of_the_language_are_those_of_its_table_by_whom_it_says() -> None:
+def test_the_events_of_the_language_and_their_senders_are_those_of_its_table() -> None:
     rows = [row for row in read_rows("language") if row.section == "13" and row.state == "holds"]
     senders = quoted(rows, r"By the (client|server|worker): ")
     assert {line.name for line in OF_THE_LANGUAGE} == {name for name, _ in senders}

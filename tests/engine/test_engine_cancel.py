@@ -73,7 +73,7 @@ def test_joining_tokens_are_discarded_with_the_reason() -> None:
     assert scenario.facts(ExecutionFinished)[0].discarded == 2
 
 
-def test_after_the_grace_the_execution_ends_whatever_still_runs() -> None:
+def test_after_the_grace_period_the_execution_ends_even_if_something_still_runs() -> None:
     scenario = started(TWO, limits(cancel_grace_s=10))
     run = scenario.take("a")
     run.begin()

@@ -13,7 +13,7 @@ import pytest
 from journal_laws import check_journal, recorded_facts
 from random_language import random_language
 from random_runs import WEATHERS, breaks, chunks, compiled, named
-from random_workers import CLEAR, Answer, Storm
+from random_workers import UNDISTURBED, Answer, RandomRun
 
 from noetl_stream.model.events import (
     NextEvaluated,
@@ -55,12 +55,12 @@ def test_any_random_execution_can_be_rerun_with_the_invariants_intact(seeds: ran
         scenario: Scenario | None = Scenario(compiled(seed // SEEDS_A_PLAYBOOK, confluent=False))
         assert scenario is not None
         try:
-            Storm(scenario, random, random.choice(WEATHERS)).run()
+            RandomRun(scenario, random, random.choice(WEATHERS)).run()
             for _ in range(RERUNS):
                 scenario = again(scenario, random)
                 if scenario is None:
                     break
-                Storm(scenario, random, random.choice(WEATHERS)).run()
+                RandomRun(scenario, random, random.choice(WEATHERS)).run()
                 check_journal(scenario)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
@@ -72,7 +72,9 @@ def end_of(scenario: Scenario, random: Random) -> dict[str, Any]:
     def answer(run: ScriptedRun, path: Path) -> Answer:
         return ARGS, breaks(run.command.step, path, run.stands_at(path))
 
-    Storm(scenario, random, CLEAR, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()
+    RandomRun(
+        scenario, random, UNDISTURBED, answer, lambda requested: breaks(requested.call.workload, requested.path)
+    ).run()
     steps = {step_run_id: token.step for step_run_id, token in runs(scenario).items()}
     routed = Counter(
         (steps[fact.step_run_id], fact.event, *fact.fired)

@@ -165,7 +165,7 @@ def test_a_number_too_high_is_a_gap_and_changes_nothing() -> None:
     assert say(scenario, run, 1) == "next"
 
 
-def test_a_command_that_is_not_owed_is_unknown() -> None:
+def test_a_command_that_is_not_assigned_is_unknown() -> None:
     scenario = started(TWO_TASKS)
     run = run_of(scenario)._replace(command_id="another")
     assert say(scenario, run, 0) == "unknown"

@@ -290,7 +290,7 @@ def test_a_result_that_is_lost_fails_the_task_that_reads_it() -> None:
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_loop_in_order_has_one_action_under_way() -> None:
+def test_a_sequential_loop_has_one_action_in_progress() -> None:
     watched = begun(IN_ORDER, items=["a", "b"])
     assert watched.facts == [
         LoopStarted("run-1", 2, local=True),

@@ -12,7 +12,7 @@ from yarl import URL
 from noetl_stream.adapters.system_clock import SystemClock
 
 
-class HurriedClock(SystemClock):
+class FastClock(SystemClock):
     """Nobody waits in tests."""
 
     async def sleep(self, seconds: float) -> None:

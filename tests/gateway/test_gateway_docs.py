@@ -119,7 +119,7 @@ def test_the_examples_do_what_the_page_says(gateway: str) -> None:
 
 @pytest.mark.xdist_group("stack")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
-def test_a_worker_that_speaks_http_alone_gets_a_step_done_as_the_page_says(gateway: str) -> None:
+def test_an_http_only_worker_runs_a_step_as_the_page_says(gateway: str) -> None:
     started = called(f"{gateway}/api/v1/executions", {"playbook": BY_HTTP})
     execution = f"{gateway}/api/v1/executions/{started['execution_id']}"
     (order,) = (event for event in called(f"{execution}/events")["items"] if event["name"] == "step.scheduled")

@@ -70,12 +70,12 @@ class Transcript:
 
 @pytest.fixture
 async def remote(stage: GatewayStage) -> AsyncIterator[Operations]:
-    async with asked_of(stage) as operations:
+    async with remote_operations(stage) as operations:
         yield operations
 
 
 @asynccontextmanager
-async def asked_of(stage: GatewayStage) -> AsyncIterator[Operations]:
+async def remote_operations(stage: GatewayStage) -> AsyncIterator[Operations]:
     connection = GatewayConnection(stage.url, None, stage.clock)
     yield gateway_operations(connection)
     await connection.close()
@@ -83,7 +83,7 @@ async def asked_of(stage: GatewayStage) -> AsyncIterator[Operations]:
 
 async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None:
     """A verb has an address on its port, or a method of its own over HTTP."""
-    async with asked_of(stage) as operations:
+    async with remote_operations(stage) as operations:
         ports = get_type_hints(Operations)
         verbs = [(noun, verb) for noun, port in ports.items() for verb in vars(port) if not verb.startswith("_")]
         assert len(verbs) > 30
@@ -189,6 +189,6 @@ async def test_a_scenario_goes_the_same_way_over_http(
 ) -> None:
     directly, over_http = Transcript(), Transcript()
     await scenario(stage.operations, directly)
-    async with GatewayStage(GatewayLimits()).open() as other, asked_of(other) as remote:
+    async with GatewayStage(GatewayLimits()).open() as other, remote_operations(other) as remote:
         await scenario(remote, over_http)
     assert over_http.lines == directly.lines

@@ -118,7 +118,7 @@ async def test_requests_beyond_the_limit_are_answered_429() -> None:
         assert (await first).status == 200
 
 
-class Behind:
+class LaggingCluster:
     """A cluster that is seven messages behind."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Behind:
 
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
     stage = GatewayStage(GatewayLimits(max_behind=6))
-    behind: Any = Behind()
+    behind: Any = LaggingCluster()
     stage.operations = stage.operations._replace(cluster=behind)
     async with stage.open():
         await stage.until(lambda: stage.gateway.pressure.behind == 7)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 
-class TellTale:
+class CanaryApi:
     """Puts the whole request into its answers; ``/refuse`` answers 403, ``/token`` and ``/guarded`` are OAuth 2.0.
 
     Args:

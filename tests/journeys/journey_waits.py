@@ -1,4 +1,4 @@
-"""What journeys of waiting executions share: playbooks whose effects are counted, a hand on the command line."""
+"""What journeys of waiting executions share: playbooks whose effects are counted, the command line."""
 
 from __future__ import annotations
 

@@ -200,8 +200,8 @@ class Stage:
         """How many partitions each has."""
         return Counter(view.owner if view.live else None for view in await self.store.real.read_partitions())
 
-    async def hear_stops(self) -> list[Stop]:
-        """Collects orders to stop from now on."""
+    async def collect_stops(self) -> list[Stop]:
+        """Collects the orders to stop from now on."""
 
         async def hear(_subject: str, body: bytes, _reply: str) -> None:
             self.stops.append(codec.decode_stop(body))
@@ -214,13 +214,13 @@ class Stage:
         stored = self.broker.event_log.stored
         return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
 
-    async def hand(self) -> Hand:
-        """A worker's hand, moved by the test."""
-        return Hand(self, await self.broker.command_queue.open_source("default"))
+    async def manual_worker(self) -> ManualWorker:
+        """A worker that does what the test says."""
+        return ManualWorker(self, await self.broker.command_queue.open_source("default"))
 
 
-class Hand:
-    """Plays a worker by hand: takes commands, reports what the test says."""
+class ManualWorker:
+    """Takes commands and reports what the test says."""
 
     def __init__(self, stage: Stage, source: Any) -> None:
         self._stage = stage

@@ -8,7 +8,7 @@ from server_stage import Stage, once
 from waiting_stage import (
     EXECUTION,
     Dies,
-    Mute,
+    LostMessages,
     before_and_after,
     error_of,
     hear,
@@ -110,7 +110,7 @@ async def test_children_live_in_partitions_of_other_servers(stage: Stage) -> Non
 
 async def test_a_nudge_that_is_lost_is_made_good_by_looking_each_second(stage: Stage) -> None:
     for _ in range(2):
-        stage.start_server(stage.host("server", Mute(subjects.INBOX)))
+        stage.start_server(stage.host("server", LostMessages(subjects.INBOX)))
     stage.start_worker()
     await stage.register(CALLED)
     await stage.pass_time(10)

@@ -81,7 +81,7 @@ async def test_a_command_that_has_just_finished_is_not_issued_again(stage: Stage
     assert set(await stage.issues(EXECUTION)) <= {1}
 
 
-async def test_after_a_takeover_what_is_owed_is_issued_at_once(stage: Stage) -> None:
+async def test_after_a_takeover_pending_commands_are_issued_at_once(stage: Stage) -> None:
     await stage.server(reconcile_s=1000.0)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(0.1)
@@ -116,7 +116,7 @@ async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: 
     assert set(stage.effects.values()) == {1}
 
 
-async def test_reconcile_asks_the_queue_nothing_while_nothing_is_owed(stage: Stage) -> None:
+async def test_reconcile_does_not_query_the_queue_while_nothing_is_pending(stage: Stage) -> None:
     points: list[str] = []
 
     class Listening:

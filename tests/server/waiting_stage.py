@@ -102,8 +102,8 @@ class Dies(FaultInjector):
                 host.kill()
 
 
-class Mute(FaultInjector):
-    """Loses messages on this subject: all, or so many."""
+class LostMessages(FaultInjector):
+    """Loses messages on this subject: all, or as many as ``left``."""
 
     def __init__(self, subject: str, left: float = float("inf")) -> None:
         self.subject = subject

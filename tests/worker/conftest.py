@@ -8,7 +8,7 @@ from worker_stage import Stage
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    """A broker in memory, a clock in hand, a tool that obeys; workers are started by the test."""
+    """A broker in memory, a manual clock, a scripted tool; the test starts the workers."""
     made = Stage()
     yield made
     await made.close()

@@ -217,7 +217,7 @@ def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     installed_kinds.cache_clear()
 
 
-async def test_a_kind_of_ones_own_is_asked_once_an_execution(
+async def test_a_custom_kind_is_asked_once_per_execution(
     vault: Vault, locker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = installed_kinds().plugins["locker"]

@@ -178,7 +178,7 @@ async def test_a_delay_that_no_longer_fits_the_suspension_is_slept_in_the_slot(s
     assert stage.names[-2:] == ["loop.iteration.done", "step.suspended"]
 
 
-async def test_a_failure_ends_a_fail_fast_loop_whatever_is_parked(stage: Stage) -> None:
+async def test_a_failure_ends_a_fail_fast_loop_with_parked_iterations(stage: Stage) -> None:
     await begin(stage, PARALLEL.replace("do: break", "do: fail"), ["a", "skip", "b"], max_in_flight=3)
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.index == 1

@@ -104,10 +104,10 @@ async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: Pl
 
 
 async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans: PlanClient) -> None:
-    async def liar(_subject: str, _body: bytes, reply: str) -> None:
+    async def wrong_answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode({"source": NOOP, "path": "p"}))
 
-    await stage.broker.bus.listen("noetl.ask.playbook.*", liar)
+    await stage.broker.bus.listen("noetl.ask.playbook.*", wrong_answer)
     with pytest.raises(PlanUnknown, match="received"):
         await plans.load("0" * 64)
 

@@ -147,7 +147,7 @@ async def test_a_stop_before_a_claim_is_refused_leaves_no_event(stage: Stage) ->
     assert await stage.queued() == set()
 
 
-async def test_a_stale_run_ends_without_another_word_and_is_acknowledged(stage: Stage) -> None:
+async def test_a_stale_run_ends_without_a_report_and_is_acknowledged(stage: Stage) -> None:
     stage.puppet.acts["act"] = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_ACT)))

@@ -1,4 +1,4 @@
-"""A worker on a broker in memory, a clock in the test's hand, and a tool that does what the test says."""
+"""A worker on a broker in memory, with a manual clock and a tool that does what the test says."""
 
 from __future__ import annotations
 
